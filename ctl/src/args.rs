@@ -1,10 +1,7 @@
-//! The command line.
+//! Definition of the command line of `pipectl`.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser as _, ValueParser, ValueParserFactory};
 use clap::parser::ValueSource;
 use clap::{
     Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
@@ -29,13 +26,14 @@ use crate::commands::stat::StatArgs;
 use crate::commands::support::SupportArgs;
 use crate::commands::trace::TraceArgs;
 use crate::commands::transfers::TransfersArgs;
+use crate::place::Place;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 daemon not reachable, 4 refused, 5 timeout, 6 not found,
-130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 daemon not reachable, 4 refused,
+5 timeout, 6 not found, 130 interrupted.
 Sizes are bytes or KiB, MiB, GiB (4k and 4KiB are the same).";
 
-/// Control and measure piped.
+/// Control and measure the piped daemon.
 #[derive(Debug, Parser)]
 #[command(name = "pipectl", version, about, after_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Args {
@@ -44,7 +42,7 @@ pub(crate) struct Args {
           default_value = piped_config::Admin::DEFAULT_SOCKET)]
     pub(crate) socket: PathBuf,
 
-    /// Whether somebody said so, by the option or the variable.
+    /// Whether the option or the variable named the socket.
     #[arg(skip)]
     pub(crate) socket_is_named: bool,
 
@@ -52,17 +50,17 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 impl Args {
-    /// Reads the command line of this process.
+    /// Reads and checks the command line of this process.
     pub(crate) fn of_process() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut args = Self::from_arg_matches(&matches)?;
-        // A command below the first may have it as well: the innermost word counts.
+        // A subcommand may have the option as well: the innermost one counts.
         let mut named = false;
         let mut inner = Some(&matches);
         while let Some(matches) = inner {
@@ -75,73 +73,73 @@ impl Args {
     }
 }
 
-/// What `pipectl` can do.
+/// All commands of `pipectl`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show piped at work: two daemons on this machine, a file read and copied across, and the measurements
+    /// Show piped at work with two daemons on this machine
     Demo(DemoArgs),
-    /// Show the daemon at a glance: features in use, what is degraded, sessions, peers, memory
+    /// Show the daemon at a glance: features, faults, sessions, memory
     Status,
-    /// Show what is done, interval by interval: operations, bandwidth, latency, staging
+    /// Show operations, bandwidth, latency and staging by interval
     Stat(StatArgs),
     /// Show the peers and the lanes to and from them
     Peers,
-    /// Show the clients: what they have under way and have used
+    /// Show the clients: their requests in execution and their totals
     Clients,
     /// Show the transfers that run now, or the last that ended
     Transfers(TransfersArgs),
-    /// Show the directories and regions this node offers
+    /// Show the directories and regions that this node offers
     Exports,
-    /// Show what clients and peers have open
+    /// Show the handles of clients and peers
     Handles,
-    /// End a handle
+    /// End a handle of a client or peer
     Handle(HandleArgs),
     /// End a client's session
     Client(ClientArgs),
     /// Close a peer's lanes
     Peer(PeerArgs),
-    /// Show what may be used at once and what is used of it, or change that while the daemon runs
+    /// Show the limits and their use, or change them at run time
     Limits(LimitsArgs),
     /// Check, show and reload the configuration
     Config(ConfigArgs),
     /// Make and show this node's key, and say which nodes are trusted
     Keys(KeysArgs),
-    /// Check this machine, the configuration and the daemon: what is not as it should be, and how to mend it
+    /// Check machine, configuration and daemon, and suggest fixes
     ///
-    /// Works without a daemon, and with one says more. Exit code 1 if there is an error.
+    /// Works without a daemon, and says more with one. Exit code 1 if there is an error.
     Doctor(DoctorArgs),
-    /// Make one file with what who mends piped would ask for, without keys, data and paths
+    /// Collect a support bundle (no keys, payload or paths)
     SupportDump(SupportArgs),
     /// Show the pipeline stages with their measured costs
     Stages,
-    /// Show one transfer: what was known, what was chosen, predicted against measured
+    /// Show one transfer: costs, plan, predicted and measured times
     Explain {
         /// `last` (the last one that moved bytes), or a transfer's number
         which: Which,
-        /// With `last`: also if it moved nothing, as a sync
+        /// With `last`: also a transfer that moved nothing, as a sync
         #[arg(long)]
         all: bool,
     },
-    /// Record the fragments of the next transfers, stage by stage, and draw them beside the prediction
+    /// Record the fragments of the next transfers, and draw them
     Trace(TraceArgs),
-    /// Say what would be done for a transfer, and what it would take, without doing it
+    /// Show the plan for a transfer and its time, without doing it
     Plan(PlanArgs),
-    /// Run the daemon's own engine in virtual time: what would this disk or that link do?
+    /// Run the daemon's engine in virtual time on a described system
     Simulate(SimulateArgs),
-    /// Copy a file, here or to and from peers, without its bytes passing through this program
+    /// Copy a file here, or to and from peers; daemons move the bytes
     Cp(CpArgs),
-    /// Measure requests through the daemon: operations, bytes, latency, CPU
+    /// Measure requests through the daemon: rate, latency, CPU
     Bench(BenchArgs),
-    /// Measure what stages cost by loading them on purpose, and compare with what the daemon has measured by itself
+    /// Measure the costs of stages by loading them on purpose
     Calibrate(CalibrateArgs),
-    /// Compute with the theory, without a daemon: fragments, buffers, strips, tiles
+    /// Compute with the theory alone: fragments, buffers, strips, tiles
     Model(ModelArgs),
-    /// Print what a shell needs to complete pipectl's command line
+    /// Print a script that completes pipectl's command line in a shell
     Completions(CompletionsArgs),
-    /// Write manual pages, of pipectl and of piped, into a directory
+    /// Write the manual pages of pipectl and piped into a directory
     #[command(hide = true)]
     Man(ManArgs),
-    /// Make stages slower on purpose, to see what slower ones would do (where planner.allow_dials is on)
+    /// Slow down stages on purpose (where planner.allow_dials is on)
     Dial(DialArgs),
     /// Set how fragment sizes are chosen, until the daemon ends
     Planner {
@@ -149,19 +147,19 @@ pub(crate) enum Command {
         #[arg(value_parser = planner_mode)]
         mode: PlannerMode,
     },
-    /// Set whether costs follow what is measured, until the daemon ends
+    /// Set whether costs follow measurements, until the daemon ends
     Calibration {
         /// Measure and follow, measure only, or neither
         mode: Calibration,
     },
 }
 
-/// A transfer.
+/// A transfer, as the user names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// The one that ended last.
+    /// The transfer that ended last.
     Last,
-    /// By number.
+    /// The transfer with this number.
     Id(u64),
 }
 
@@ -183,7 +181,7 @@ pub(crate) enum Calibration {
     Live,
     /// Samples are taken, costs stay
     Frozen,
-    /// No samples
+    /// No samples are taken
     Off,
 }
 
@@ -197,13 +195,13 @@ impl From<Calibration> for CalibrationMode {
     }
 }
 
-/// `pipectl demo`
+/// Arguments of `pipectl demo`.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct DemoArgs {
-    /// The file to move; made of random data if none is given
+    /// The file to move; without it random data
     pub(crate) file: Option<PathBuf>,
 
-    /// Size of the file to make (1MiB to 64GiB)
+    /// Size of the random file (1MiB to 64GiB)
     #[arg(long, default_value = "256MiB", value_parser = demo_size, conflicts_with = "file")]
     pub(crate) size: Bytes,
 
@@ -212,15 +210,15 @@ pub(crate) struct DemoArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// `pipectl bench`
+/// Arguments of `pipectl bench`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchArgs {
-    /// What to measure
+    /// Kind of request to measure
     #[command(subcommand)]
     pub(crate) operation: Operation,
 }
 
-/// Request kinds.
+/// Kinds of requests to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Operation {
     /// The ring alone: requests that do nothing
@@ -239,7 +237,7 @@ pub(crate) enum Operation {
         /// Allow to write over an existing file
         #[arg(long)]
         overwrite: bool,
-        /// Completed means on stable storage
+        /// Complete requests only when the bytes are on stable storage
         #[arg(long)]
         durable: bool,
         #[command(flatten)]
@@ -259,7 +257,7 @@ pub(crate) enum Operation {
         #[command(flatten)]
         load: Load,
     },
-    /// Copy between two files without passing through the client
+    /// Copy between two files; the bytes do not pass through the client
     Copy {
         /// From: PATH, or PEER:EXPORT/PATH
         source: Place,
@@ -273,19 +271,19 @@ pub(crate) enum Operation {
     },
 }
 
-/// How much, and how.
+/// Amount and order of the requests.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct Load {
     /// Bytes of one request
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = request_size)]
     pub(crate) size: Bytes,
 
-    /// Requests outstanding
+    /// Number of requests outstanding
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) depth: u32,
 
-    /// Seconds to measure, after one tenth of it to warm up
+    /// Seconds to measure, after a warm-up of one tenth of it
     #[arg(long, value_name = "T", default_value_t = 5.0, value_parser = measured_seconds)]
     pub(crate) seconds: f64,
 
@@ -309,22 +307,24 @@ pub(crate) struct Load {
     pub(crate) door: ClientDoor,
 }
 
-/// Where requests are made, of commands that make them.
+/// Client socket, for commands that make requests.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct ClientDoor {
     /// The daemon's client socket
-    // An id of its own: the admin socket's field has this name as well, and is known to every command.
-    #[arg(id = "client-socket", long = "client-socket", value_name = "PATH", env = "PIPED_CLIENT_SOCKET",
+    // The id differs from the name: the admin socket's field has this name too, and every command
+    // knows it.
+    #[arg(id = "client-socket", long = "client-socket", value_name = "PATH",
+          env = "PIPED_CLIENT_SOCKET",
           default_value = piped_config::Client::DEFAULT_SOCKET)]
     pub(crate) socket: PathBuf,
 }
 
-/// Order of the offsets.
+/// Orders of the offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pattern {
     /// Any multiple of the size
     Random,
-    /// One after the other, from the start again at the end
+    /// One after the other; at the end, from the start again
     Sequential,
 }
 
@@ -340,11 +340,11 @@ impl Pattern {
 /// [`Profile`] as words of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wait {
-    /// Spin shortly, then sleep
+    /// Spin for a short time, then sleep
     Balanced,
-    /// Spin long
+    /// Spin for a long time
     Latency,
-    /// Sleep at once
+    /// Sleep at once, without spinning
     Throughput,
 }
 
@@ -370,7 +370,7 @@ pub(crate) struct FileTarget {
     #[arg(long, value_name = "P", requires = "export")]
     pub(crate) peer: Option<String>,
 
-    /// The export's name
+    /// The name of the export
     #[arg(long, value_name = "E", requires = "path")]
     pub(crate) export: Option<String>,
 
@@ -386,94 +386,14 @@ pub(crate) struct RegionTarget {
     #[arg(long, value_name = "P")]
     pub(crate) peer: Option<String>,
 
-    /// The region's name
+    /// The name of the region
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
 
-    /// Offer the region for the time of the measurement, through this client socket of the node that is to
+    /// Offer the region during the measurement, through this client socket of the node that is to
     /// have it; without it some other program must offer it
     #[arg(long, value_name = "PATH")]
     pub(crate) serve: Option<PathBuf>,
-}
-
-/// One end of a copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Opened here.
-    Local(PathBuf),
-    /// Below an export.
-    Remote {
-        /// The node; empty: this one.
-        peer: String,
-        /// The export's name.
-        export: String,
-        /// The path below it.
-        path: PathBuf,
-    },
-}
-
-impl Place {
-    /// As it is written on the command line, in whatever bytes.
-    pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
-        let bytes = text.as_bytes();
-        let colon = bytes.iter().position(|&byte| byte == b':');
-        let Some((peer, rest)) = colon
-            .map(|colon| (&bytes[..colon], &bytes[colon + 1..]))
-            .filter(|(peer, _)| !peer.contains(&b'/'))
-        else {
-            return Ok(Self::Local(PathBuf::from(text)));
-        };
-        let slash = rest.iter().position(|&byte| byte == b'/');
-        let (export, path) = slash.map_or((rest, &[][..]), |at| (&rest[..at], &rest[at + 1..]));
-        // Names of nodes and exports are the configuration's: text.
-        match (std::str::from_utf8(peer), std::str::from_utf8(export)) {
-            (Ok(peer), Ok(export)) if !export.is_empty() && !path.is_empty() => Ok(Self::Remote {
-                peer: peer.to_owned(),
-                export: export.to_owned(),
-                path: PathBuf::from(OsStr::from_bytes(path)),
-            }),
-            _ => {
-                Err("write PATH, or PEER:EXPORT/PATH (./a:b for a local file with a colon)"
-                    .to_owned())
-            }
-        }
-    }
-
-    /// The same, to be written on a command line again.
-    pub(crate) fn text(&self) -> OsString {
-        match self {
-            Self::Local(path) => path.clone().into_os_string(),
-            Self::Remote { peer, export, path } => {
-                let mut text = OsString::from(format!("{peer}:{export}/"));
-                text.push(path);
-                text
-            }
-        }
-    }
-}
-
-/// Paths are no text, so the command line is not asked for one.
-impl ValueParserFactory for Place {
-    type Parser = ValueParser;
-
-    fn value_parser() -> ValueParser {
-        OsStringValueParser::new().try_map(|text| Self::parse(&text)).into()
-    }
-}
-
-impl std::str::FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(OsStr::new(text))
-    }
-}
-
-/// For people: what cannot be shown is escaped.
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&shown_bytes(self.text().as_bytes()))
-    }
 }
 
 fn demo_size(text: &str) -> Result<Bytes, String> {
@@ -547,7 +467,8 @@ mod tests {
             "pipectl bench write --export data --path f --durable",
             "pipectl bench get --peer b --region r --serve /run/b.sock",
             "pipectl bench copy b:data/f /tmp/x --size 16MiB",
-            "pipectl model buffer --messages 4 --bytes 4000 --lambda 105 --mu 91MB/s --alpha 9us --delay 1ms",
+            "pipectl model buffer --messages 4 --bytes 4000 --lambda 105 --mu 91MB/s --alpha 9us \
+             --delay 1ms",
         ] {
             if let Err(error) = parse(line) {
                 panic!("{line}: {error}");
@@ -604,30 +525,5 @@ mod tests {
             panic!("bench")
         };
         assert_eq!((args.socket, load.door.socket), ("/admin".into(), "/client".into()));
-    }
-
-    #[test]
-    fn places_are_paths_or_remote() {
-        let remote = |peer: &str, export: &str, path: &str| Place::Remote {
-            peer: peer.to_owned(),
-            export: export.to_owned(),
-            path: path.into(),
-        };
-        for (text, place) in [
-            ("/tmp/x", Place::Local("/tmp/x".into())),
-            ("./a:b", Place::Local("./a:b".into())),
-            ("b:data/sub/f", remote("b", "data", "sub/f")),
-            (":data/f", remote("", "data", "f")),
-        ] {
-            assert_eq!(text.parse(), Ok(place.clone()), "{text}");
-            assert_eq!(place.text(), text);
-        }
-        let odd = OsStr::from_bytes(b"b:data/\xff\xfe");
-        let place = Place::parse(odd).expect("a path is bytes");
-        assert_eq!(
-            (place.text().as_os_str(), place.to_string().as_str()),
-            (odd, "b:data/\\xff\\xfe")
-        );
-        assert!(Place::parse(OsStr::from_bytes(b"\xff:data/f")).is_err(), "a node's name is text");
     }
 }

@@ -1,4 +1,4 @@
-//! The client door as the commands use it: piped-client, its errors turned into exit codes.
+//! The client socket for commands: piped-client with its errors turned into exit codes.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use piped_client::{
 use crate::admin;
 use crate::failure::{Exit, Failure};
 
-/// Connects.
+/// Connects to the daemon at `socket`.
 pub(crate) fn connect(builder: ClientBuilder, socket: &Path) -> Result<Client, Failure> {
     builder.connect(socket).map_err(|error| match error {
         ConnectError::Socket { source, .. } => {
@@ -22,7 +22,7 @@ pub(crate) fn connect(builder: ClientBuilder, socket: &Path) -> Result<Client, F
     })
 }
 
-/// Memory shared with the daemon.
+/// Allocates memory shared with the daemon.
 pub(crate) fn allocate(client: &Client, length: u64) -> Result<Buffer, Failure> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     client.allocate(length).map_err(|error| match &error {
@@ -38,7 +38,7 @@ pub(crate) fn queue(error: &QueueError) -> Failure {
     }
 }
 
-/// `what` was not opened.
+/// Failure for `what`, which could not be opened.
 pub(crate) fn open(what: impl fmt::Display, error: &OpenError) -> Failure {
     match error {
         OpenError::File { source, .. } => Failure::io(what, source),

@@ -1,21 +1,20 @@
-//! The clock of the command line: `pipectl` measures, so it reads time; in this one place.
+//! The clock of the command line: the only place where `pipectl` reads the time.
 
 use std::time::{Duration, Instant};
 
-/// Now.
 #[expect(clippy::disallowed_methods, reason = "pipectl measures from outside the daemon")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Seconds since 1970.
+/// Calendar time as seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "a support dump says when it was made")]
 pub(crate) fn calendar() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Waits between two looks at something that gives no notice, such as a starting daemon.
+/// Waits between two polls of something that gives no notice, such as a starting daemon.
 #[expect(clippy::disallowed_methods, reason = "polling another process, with a deadline")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);

@@ -1,15 +1,15 @@
-//! `pipectl`: what an operator sees of piped, and what it takes to measure it.
+//! `pipectl`: shows, controls and measures piped for an operator.
 //!
 //! ```text
-//! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, trace, planner
+//! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, trace, …
 //!                     ► client-lib (shared memory)          bench
 //!                     ► two daemons of its own              demo
 //!                     ► the engine in virtual time          simulate
 //!                     ► the theory alone                    model
 //! ```
 //!
-//! Data goes to stdout (tables for people, `--json` for programs), everything else to stderr. The exit code
-//! tells programs what kind of failure it was: see [`failure::Exit`].
+//! Data goes to stdout (tables for people, `--json` for programs), everything else to stderr. The
+//! exit code tells programs what kind of failure it was: see [`failure::Exit`].
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let args = match args::Args::of_process() {
         Ok(args) => args,
         Err(error) => {
-            // Help goes to stdout and may be cut short by `| head`: no failure.
+            // Help goes to stdout and may be cut short by `| head`, which is no failure.
             let _ = error.print();
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
             return ExitCode::from(code);

@@ -1,5 +1,5 @@
-//! Whose configuration a command is about: that of a file that was named; else that of the daemon it would talk to, as
-//! that daemon says; else, where none answers, that with which the service would start.
+//! The configuration that a command is about: that of a named file; else that of the daemon at the
+//! socket; else, without a daemon, the one with which the service would start.
 
 use std::path::{Path, PathBuf};
 
@@ -12,21 +12,22 @@ use crate::args::Args;
 use crate::failure::Failure;
 use crate::output;
 
-/// A configuration, and how it was come by.
+/// A configuration, and where it comes from.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Its layers.
+    /// Layers of the configuration.
     pub(crate) sources: Sources,
-    /// Whether they are a running daemon's.
+    /// Whether they belong to a running daemon.
     pub(crate) is_running: bool,
-    /// What was looked at, in words, for one line.
+    /// Words for the configuration, for one line.
     pub(crate) what: String,
-    /// Why that and not what the user may have meant; for people, beside what was asked for.
+    /// Reason why another one was taken than the user may have meant; printed beside the result.
     pub(crate) note: Option<String>,
 }
 
 impl Node {
-    /// The one that `file`, the socket or the variables say. `settings`: the last word, as of `--set`.
+    /// Finds the configuration that `file`, the socket or the variables name. `settings` are the
+    /// last layer, as with `--set`.
     pub(crate) fn find(args: &Args, file: Option<PathBuf>, settings: Vec<String>) -> Self {
         let variable = || std::env::var_os("PIPED_CONFIG").map(PathBuf::from);
         let file = match file {
@@ -72,7 +73,7 @@ impl Node {
         Self { sources, is_running: false, what, note: None }
     }
 
-    /// Says on stderr what is looked at, unless the user has said it.
+    /// Tells on stderr which configuration is used, unless the user has named it.
     pub(crate) fn say(&self) {
         use std::io::Write as _;
         if let Some(note) = &self.note {
@@ -81,18 +82,19 @@ impl Node {
     }
 }
 
-/// What the daemon at `socket` says of its configuration. Its files and variables are read again by what it says, and
-/// written to: so its texts are as they are.
+/// Asks the daemon at `socket` for its configuration. Its files are read and written by these
+/// paths, so the texts are not escaped.
 pub(crate) fn of_daemon(socket: &Path) -> Result<Configuration, Failure> {
     Admin::new(socket)?.get_exact(CONFIG)
 }
 
-/// Where a key is to be written so that it holds after the next start, too. To be asked when it was changed. All of it is
-/// only shown.
+/// Advice where to write a key so that it holds after the next start, asked for when the key has
+/// changed. The text is only shown.
 pub(crate) fn how_to_keep(admin: &Admin, key: &str) -> String {
     let Ok(configuration) = admin.get::<Configuration>(CONFIG) else {
         return format!(
-            "To keep it, set {key} in the daemon's configuration: `pipectl config show --origin` says where."
+            "To keep it, set {key} in the daemon's configuration: `pipectl config show --origin` \
+             says where."
         );
     };
     let row = configuration.keys.iter().find(|row| row.key == key);

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same every time: a measurement can be repeated.
+//! Numbers that look random and are the same every time, so that a measurement can be repeated.
 
 /// SplitMix64: every counter gives another word, and no two pages are alike.
 pub(crate) const fn mixed(counter: u64) -> u64 {
@@ -8,8 +8,8 @@ pub(crate) const fn mixed(counter: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The offset of piece `number` of `size` bytes in `length`: in no order, always a multiple of the size, so that
-/// it is aligned where the size is.
+/// Offset of piece `number` of `size` bytes in `length`: in no order, always a multiple of the
+/// size, so aligned if the size is.
 pub(crate) fn offset(number: u64, size: u64, length: u64) -> u64 {
     mixed(number) % (length / size).max(1) * size
 }

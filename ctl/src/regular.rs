@@ -1,7 +1,7 @@
-//! Regular files, opened by a name that others may have put something else under.
+//! Regular files, opened by a name that may lead to something else by now.
 //!
-//! To open a pipe is to wait for its other end, and to open a device may have an effect by itself. So a file is opened
-//! without waiting, and what was opened is looked at, not what the name led to before.
+//! Opening a pipe would wait for its other end, and opening a device may have an effect. So a file
+//! is opened without waiting, and then the opened file is checked, not the name.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -16,11 +16,11 @@ use crate::failure::{Exit, Failure};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     Followed,
-    /// The name is ours: whoever put a link there is somebody else.
+    /// Refuse links, because the name is ours and only others put a link there.
     Refused,
 }
 
-/// Opens `path`, which is to be a regular file. The error is what the kernel says of the name.
+/// Opens `path`, which has to be a regular file. The error is the kernel's about the name.
 pub(crate) fn open(
     path: &Path,
     options: &OpenOptions,
@@ -39,14 +39,14 @@ pub(crate) fn open(
     })?;
     let metadata = file.metadata().map_err(Fault::Io)?;
     check(&metadata)?;
-    // Of a regular file it would mean that reads do not wait for the disk.
+    // For a regular file the flag would mean that reads do not wait for the disk.
     let waits = rustix::fs::fcntl_getfl(&file)
         .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
     waits.map_err(|error| Fault::Io(error.into()))?;
     Ok((file, metadata))
 }
 
-/// Whether that is a regular file.
+/// Checks that the file is regular.
 pub(crate) fn check(metadata: &Metadata) -> Result<(), Fault> {
     let kind = metadata.file_type();
     Err(Fault::Kind(match kind {
@@ -62,11 +62,11 @@ pub(crate) fn check(metadata: &Metadata) -> Result<(), Fault> {
 
 const OTHER: &str = "no regular file, which is all that is taken";
 
-/// Why there is no such file.
+/// Reason why there is no such file.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Io(io::Error),
-    /// It is something else.
+    /// The name leads to something else.
     Kind(&'static str),
 }
 
@@ -75,7 +75,7 @@ impl Fault {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// For the user that named it.
+    /// Failure for the user that named it.
     pub(crate) fn of(self, what: impl std::fmt::Display) -> Failure {
         match self {
             Self::Io(error) => Failure::io(what, &error),

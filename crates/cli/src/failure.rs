@@ -1,21 +1,21 @@
-//! Failures by what a script can do about them.
+//! Failures, by what a script can do about them.
 
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// The exit codes. They are part of the interface.
+/// The exit codes, which are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// The command did not work.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
-    /// No daemon at the socket.
+    /// No daemon answers at the socket.
     Unreachable = 3,
     /// The daemon, or the kernel, does not allow it.
     Refused = 4,
-    /// No answer in time.
+    /// No answer came in time.
     Timeout = 5,
     /// There is no such thing.
     NotFound = 6,
@@ -48,7 +48,7 @@ impl Failure {
         Self::new(Exit::Usage, message)
     }
 
-    /// A file or a system call: not found and not allowed have their own codes.
+    /// Failure of a file or a system call: not found and not allowed have their own codes.
     pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,
@@ -59,13 +59,13 @@ impl Failure {
         Self::new(exit, format!("{what}: {error}"))
     }
 
-    /// With something more to know, or to do about it.
+    /// Adds another fact or advice.
     #[must_use]
     pub fn and(self, more: impl fmt::Display) -> Self {
         Self { message: format!("{}; {more}", self.message), ..self }
     }
 
-    /// What was done so far is of no use: it is to be begun anew, not gone on with.
+    /// Adds that the work so far is of no use: it has to begin anew.
     #[must_use]
     pub fn spoilt(self) -> Self {
         Self { spoilt: true, ..self }
@@ -77,7 +77,7 @@ impl Failure {
         self.spoilt
     }
 
-    /// Writing to stdout: a reader that has seen enough (`| head`) is no failure.
+    /// Failure of writing to stdout; a reader that has seen enough (`| head`) is none.
     pub fn stdout(error: &io::Error) -> Self {
         let reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
         Self { reader_gone, ..Self::failed(format!("cannot write to stdout: {error}")) }
@@ -102,7 +102,7 @@ impl Failure {
     }
 }
 
-/// The failure's message for stderr: whatever it repeats of others, a terminal obeys nothing of it.
+/// Text for stderr; escapes in quoted text cannot reach the terminal.
 #[must_use]
 pub fn shown(failure: &Failure) -> String {
     piped_text::shown_lines(&failure.message).into_owned()

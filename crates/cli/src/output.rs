@@ -1,5 +1,5 @@
-//! stdout: one writer, so that a closed pipe is seen once, a table knows its width, and a terminal
-//! has nothing to obey.
+//! Standard output with one writer, so that a closed pipe is noticed once, tables know their width,
+//! and escapes cannot reach a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -14,15 +14,15 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::table::{self, Column};
 
-/// Standard output, where data goes.
+/// Writer of a command's results.
 #[derive(Debug)]
 pub struct Output {
     width: Option<u16>,
 }
 
 impl Output {
-    /// Tables as wide as the terminal; unlimited into a pipe, where folded rows would be in the way
-    /// of `grep`. `COLUMNS` decides for both.
+    /// Writer with tables as wide as the terminal, and unlimited into a pipe, where folded rows
+    /// would hinder `grep`. `COLUMNS` decides for both.
     #[must_use]
     pub fn stdout() -> Self {
         let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
@@ -33,13 +33,13 @@ impl Output {
         Self { width: columns.filter(|&columns| columns > 0).or_else(terminal) }
     }
 
-    /// Output that is at most this wide, also into a pipe.
+    /// Limits the width, also into a pipe.
     #[must_use]
     pub fn at_most(self, width: u16) -> Self {
         Self { width: Some(self.width.map_or(width, |own| own.min(width))) }
     }
 
-    /// The number of columns, if there is a bound.
+    /// Number of columns, if there is a bound.
     #[must_use]
     pub const fn width(&self) -> Option<u16> {
         self.width
@@ -80,30 +80,21 @@ impl Output {
         write(&table::render(columns, rows, self.width))
     }
 
-    /// Writes a name and its value, which stand below those of other lines.
-    ///
-    /// # Errors
-    /// If stdout cannot be written to.
+    /// Writes a name and its value, aligned with those of other lines.
     pub fn field(&self, name: &str, value: &str) -> Result<(), Failure> {
         self.labelled(name, value, 10)
     }
 
-    /// Writes a mark, and a sentence beside it that is folded at the width and stays to the right
+    /// Writes a mark, and beside it a sentence that is folded at the width and stays to the right
     /// of the mark.
-    ///
-    /// # Errors
-    /// If stdout cannot be written to.
     pub fn labelled(&self, mark: &str, text: &str, indent: usize) -> Result<(), Failure> {
         let width = self.width.map(|width| usize::from(width).saturating_sub(indent).max(10));
         let text = fold(text, width, 0).replace('\n', &format!("\n{:indent$}", ""));
         write(&format!("{mark:indent$}{}\n", text.trim_end()))
     }
 
-    /// Writes a sentence, folded at the width. The first line begins with the blanks that `text`
-    /// begins with, the others with `indent` blanks.
-    ///
-    /// # Errors
-    /// If stdout cannot be written to.
+    /// Writes a sentence, folded at the width. The first line begins with the blanks of `text`, the
+    /// others with `indent` blanks.
     pub fn prose(&self, text: &str, indent: usize) -> Result<(), Failure> {
         write(&fold(text, self.width.map(usize::from), indent))
     }
@@ -119,18 +110,15 @@ pub fn json(body: impl Serialize) -> Result<(), Failure> {
     write(&format!("{}\n", shown_json(&text)))
 }
 
-/// Writes `body` with its `schema_version` on one line, for what comes line by line.
-///
-/// # Errors
-/// If `body` is no JSON, or stdout cannot be written to.
+/// Writes `body` as JSON on one line.
 pub fn json_line(body: impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(&Envelope::new(body))
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     write(&format!("{}\n", shown_json(&text)))
 }
 
-/// What others chose (names, their words) cannot move the cursor or reorder a line. It cannot make
-/// a line either: what a daemon says is escaped when it comes in (`piped_admin`).
+/// Writes text. Names and messages of others cannot move the cursor or reorder a line. They cannot
+/// make a line either, because the daemon's text is escaped when it comes in ([`crate::admin`]).
 fn write(text: &str) -> Result<(), Failure> {
     let text = shown_lines(text);
     let mut stdout = io::stdout().lock();
@@ -140,7 +128,7 @@ fn write(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::stdout(&error))
 }
 
-/// A path for people, on one line: what is no text or cannot be shown is escaped.
+/// A path for people, on one line, with escapes for bytes that cannot be shown.
 #[must_use]
 pub fn path(path: &Path) -> Cow<'_, str> {
     shown_bytes(path.as_os_str().as_bytes())
@@ -167,29 +155,29 @@ fn fold(text: &str, width: Option<usize>, indent: usize) -> String {
     folded
 }
 
-/// A line that says what is going on, on a terminal only, and leaves no trace.
+/// A line about the work in progress, on a terminal only, which leaves no trace.
 #[derive(Debug)]
 pub struct Progress {
     shown: bool,
 }
 
 impl Progress {
-    /// Silent unless stderr is a terminal and `wanted`.
+    /// Progress that is silent unless stderr is a terminal and it is `wanted`.
     #[must_use]
     pub fn new(wanted: bool) -> Self {
         Self { shown: wanted && io::stderr().is_terminal() }
     }
 
-    /// Replaces the line by this text.
+    /// Replaces the line by another.
     pub fn say(&self, text: impl Display) {
         if self.shown {
-            // A terminal that cannot be written to is no reason to stop the work.
+            // A terminal that cannot be written is no reason to stop the work.
             let text = text.to_string();
             let _ = write!(io::stderr(), "\r\u{1b}[K{}", shown(&text));
         }
     }
 
-    /// Removes the line, if one is shown.
+    /// Removes the line from the terminal.
     pub fn clear(&self) {
         self.say("");
     }

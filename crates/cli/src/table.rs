@@ -1,15 +1,15 @@
 //! Tables without lines: columns aligned, as narrow as their content, folded where the terminal is
-//! narrower. Where not even folding makes them legible, each row is a record: a line for each
+//! narrower. If folding does not make them legible, each row becomes a record: a line for each
 //! column.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
-/// A column: its heading, and whether numbers stand in it.
+/// A column: its heading, and whether it has numbers.
 #[derive(Debug, Clone, Copy)]
 pub enum Column {
-    /// Words, which are aligned left.
+    /// Column of words, aligned left.
     Text(&'static str),
-    /// Numbers, which are aligned right.
+    /// Column of numbers, aligned right.
     Number(&'static str),
 }
 
@@ -51,7 +51,7 @@ pub fn render(columns: &[Column], rows: Vec<Vec<String>>, width: Option<u16>) ->
     text
 }
 
-/// True if the numbers can stand in one line each beside words of a readable width: then only the
+/// Whether the numbers can stand in one line each beside words of a readable width: then only the
 /// words fold.
 fn fits_unfolded(table: &Table, columns: &[Column], width: Option<u16>) -> bool {
     const WORDS_MIN: u16 = 10;
@@ -67,7 +67,7 @@ fn fits_unfolded(table: &Table, columns: &[Column], width: Option<u16>) -> bool 
     width.is_some_and(|width| needed <= width)
 }
 
-/// Every row as lines of heading and value, rows apart by an empty line.
+/// Renders every row as lines of heading and value, with empty lines between rows.
 fn records(columns: &[Column], table: &Table, width: usize) -> String {
     let headings = columns.iter().map(|column| match column {
         Column::Text(heading) | Column::Number(heading) => *heading,
@@ -93,7 +93,7 @@ fn records(columns: &[Column], table: &Table, width: usize) -> String {
     text
 }
 
-/// A value in lines of at most so many characters, between words where there are any.
+/// Splits a value into lines of at most this many characters, between words if there are any.
 fn pieces(value: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in value.split_inclusive(' ') {

@@ -1,11 +1,11 @@
-//! What all pictures share: colours, and text without fonts.
+//! Colours and text without fonts, for all pictures.
 
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color as _, FontFamily, IntoFont as _, RGBColor, TextStyle};
 
-/// plotters writes a font size divided by this.
+/// Divisor that plotters applies to a font size.
 const FONT_UNIT: f64 = 1.24;
-/// The width of a character for its size, generously.
+/// Width of a character relative to its size, generously.
 pub const CHARACTER: f64 = 0.56;
 
 /// The colour of axes and secondary text.
@@ -14,7 +14,7 @@ pub const GREY: RGBColor = RGBColor(96, 96, 96);
 pub const MESH: RGBColor = RGBColor(222, 222, 222);
 
 /// Okabe and Ito's colours, which people with any colour vision can tell apart; yellow is left out
-/// for its contrast.
+/// because of its contrast.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -25,13 +25,13 @@ const COLOURS: [RGBColor; 7] = [
     BLACK,
 ];
 
-/// A colour of its own for each of a few things, in order.
+/// Colour for each of a few things, in order.
 #[must_use]
 pub fn colour(index: usize) -> RGBColor {
     COLOURS[index % COLOURS.len()]
 }
 
-/// Text in the viewer's sans serif, `pixels` high, at a place on its left, middle or right.
+/// Style of text in the viewer's sans serif, `pixels` high, anchored at its left, middle or right.
 #[must_use]
 pub fn style(pixels: f64, colour: RGBColor, across: HPos) -> TextStyle<'static> {
     let font = (FontFamily::SansSerif, pixels * FONT_UNIT).into_font();

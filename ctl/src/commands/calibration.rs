@@ -1,4 +1,4 @@
-//! `pipectl calibration`: whether costs follow what is measured.
+//! `pipectl calibration`: sets whether costs follow measurements.
 
 use piped_config::admin::{CALIBRATION, CalibrationBody};
 use piped_core::modes::CalibrationMode;

@@ -1,4 +1,4 @@
-//! `pipectl clients`: the sessions, what they have under way, what they have used.
+//! `pipectl clients`: the sessions, with present requests and totals.
 
 use piped_config::admin::{CLIENTS, ClientReport, Clients};
 

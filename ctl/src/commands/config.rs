@@ -1,4 +1,4 @@
-//! `pipectl config`: what the configuration is, whether it is good, and loading it again.
+//! `pipectl config`: checks, shows and reloads the configuration.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::admin::Admin;
 use crate::args::Args;
-use crate::commands::doctor::facts::Who;
+use crate::commands::doctor::facts::DaemonUser;
 use crate::commands::doctor::gather;
 use crate::commands::words;
 use crate::failure::{Exit, Failure};
@@ -22,24 +22,26 @@ use crate::output::{self, Output};
 use crate::table::Column::Text;
 use crate::units;
 
-/// `pipectl config`
+/// Arguments of `pipectl config`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ConfigArgs {
-    /// What to do
+    /// Action on the configuration
     #[command(subcommand)]
     pub(crate) action: Action,
 }
 
-/// What can be done with a configuration.
+/// Actions on a configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Check a configuration: files, variables, and what they name on this machine
     ///
-    /// All that a start would refuse is said with its place: users and groups, directories, sockets, addresses, CPUs, the
-    /// key. It is looked at as the user that the daemon runs as, if you are root. Without a file, and where a daemon
-    /// answers at the socket, that daemon's configuration is checked, as it is in its files now.
+    /// Reports everything that a start would refuse, with its place: users and groups, directories,
+    /// sockets, addresses, CPUs, the key. If you are root, the check runs as the daemon's user.
+    /// Without a file, and if a daemon answers at the socket, it checks the files of that daemon as
+    /// they are now.
     Check {
-        /// The main file [default: that of the daemon that answers, else $PIPED_CONFIG or /etc/piped/piped.toml]
+        /// The main file [default: that of the daemon that answers, else $PIPED_CONFIG or
+        /// /etc/piped/piped.toml]
         file: Option<PathBuf>,
         /// A setting that wins over all files, as in --set shards.count=2
         #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -47,17 +49,19 @@ pub(crate) enum Action {
         /// Check the text alone, and nothing that depends on this machine
         #[arg(long)]
         no_filesystem: bool,
-        /// The user that the daemon runs as [default: that of the daemon that answers, else piped if there is one]
+        /// The user that the daemon runs as [default: that of the daemon that answers, else piped
+        /// if there is one]
         #[arg(long, value_name = "NAME", conflicts_with = "no_filesystem")]
         user: Option<String>,
     },
     /// Show the configuration of the running daemon: every key with its value
     Show {
-        /// Also where each value comes from: default, FILE:LINE, a variable, --set, or runtime (by pipectl)
+        /// Show also where each value comes from: default, FILE:LINE, a variable, --set, or runtime
+        /// (by pipectl)
         #[arg(long)]
         origin: bool,
     },
-    /// Have the daemon load its configuration again: all of it, or nothing and why
+    /// Make the daemon load its configuration again: all of it, or nothing with the reason
     Reload,
 }
 
@@ -68,7 +72,7 @@ pub(crate) fn run(args: &Args, action: &Action, output: &Output) -> Result<(), F
             let node = Node::find(args, file.clone(), settings.clone());
             let checked = check(&node.sources, || match no_filesystem {
                 true => Ok(None),
-                false => who(args, &node, user.as_deref()).map(Some),
+                false => user_to_check(args, &node, user.as_deref()).map(Some),
             })?;
             tell(checked, &node, output, args.json)
         }
@@ -77,12 +81,12 @@ pub(crate) fn run(args: &Args, action: &Action, output: &Output) -> Result<(), F
     }
 }
 
-/// What `config check --json` prints.
+/// JSON printed by `config check --json`.
 #[derive(Debug, Serialize)]
 struct Checked {
     good: bool,
     files: Vec<String>,
-    /// The user as whom the machine was looked at; none: it was not.
+    /// User that the checks ran as; none if the machine was not looked at.
     user: Option<String>,
     findings: Vec<Finding>,
     #[serde(skip)]
@@ -92,39 +96,39 @@ struct Checked {
 #[derive(Debug, Serialize)]
 struct Finding {
     level: Level,
-    /// The file, the variable or the option.
+    /// File, variable or option.
     layer: Option<String>,
     line: Option<usize>,
     key: Option<String>,
     message: String,
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Level {
-    /// A daemon does not start with it.
+    /// The daemon refuses to start.
     Error,
-    /// It starts, and something will not work.
+    /// The daemon starts, and something will not work.
     Warning,
-    /// This program may not look at it.
+    /// Not visible to this program.
     Unknown,
 }
 
 /// The user that the daemon runs as.
-fn who(args: &Args, node: &Node, named: Option<&str>) -> Result<Who, Failure> {
+fn user_to_check(args: &Args, node: &Node, named: Option<&str>) -> Result<DaemonUser, Failure> {
     if let Some(name) = named {
         return gather::user_named(name)
             .ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no user `{name}`")));
     }
     let status = || Admin::new(&args.socket).and_then(|admin| admin.get::<Status>(STATUS)).ok();
     let pid = if node.is_running { status().map(|status| status.pid) } else { None };
-    gather::daemons_user(pid).ok_or_else(|| Failure::failed("/proc does not say who you are"))
+    gather::user_of_daemon(pid).ok_or_else(|| Failure::failed("/proc does not name your user"))
 }
 
 fn check(
     sources: &Sources,
-    who: impl FnOnce() -> Result<Option<Who>, Failure>,
+    find_user: impl FnOnce() -> Result<Option<DaemonUser>, Failure>,
 ) -> Result<Checked, Failure> {
     let mut checked = Checked {
         good: false,
@@ -136,8 +140,8 @@ fn check(
     match load(sources) {
         Ok(loaded) => {
             checked.files.extend(loaded.files.iter().map(|file| file.display().to_string()));
-            if let Some(who) = who()? {
-                let found = gather::preflight(&loaded, sources, &who);
+            if let Some(runs_as) = find_user()? {
+                let found = gather::preflight(&loaded, sources, &runs_as);
                 let all = [
                     (Level::Error, &found.refused),
                     (Level::Warning, &found.warned),
@@ -147,12 +151,12 @@ fn check(
                     .into_iter()
                     .flat_map(|(level, list)| list.iter().map(move |it| (level, it)));
                 checked.findings.extend(all.map(|(level, error)| finding(level, error)));
-                checked.user = Some(who.name);
+                checked.user = Some(runs_as.name);
             }
         }
         Err(found) => {
             checked.findings.extend(found.all().iter().map(|error| finding(Level::Error, error)));
-            // A file that is not there is another thing than one that is wrong.
+            // A missing file is reported differently from a wrong one.
             if let [ConfigError::Read { source, .. }] = found.all() {
                 checked.exit = Failure::io("", source).exit();
             }
@@ -244,7 +248,7 @@ fn reload(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
     state(output, &reloaded.state)
 }
 
-/// What an operator has to know beside the keys; also for `pipectl status`.
+/// Shows facts that an operator needs beside the keys; also for `pipectl status`.
 pub(crate) fn state(output: &Output, state: &ConfigState) -> Result<(), Failure> {
     for change in &state.restart_needed {
         let text = format!("restart needed: {} (`systemctl restart piped`)", difference(change));
@@ -262,7 +266,7 @@ fn difference(change: &Change) -> String {
     format!("{}: {} -> {}", change.key, word(&change.from), word(&change.to))
 }
 
-/// A value as it is written in a file; null is a key that is not there.
+/// Value as written in a file; null is a key that does not exist.
 fn word(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),

@@ -1,4 +1,4 @@
-//! `pipectl dial`: stages that are made slower on purpose.
+//! `pipectl dial`: delay injection, stages that are made slower on purpose.
 
 use clap::{Args, Subcommand};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear, Dials};
@@ -11,7 +11,7 @@ use crate::quantity::{self, KbArgs, PerByte};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
-/// `pipectl dial`
+/// Arguments of `pipectl dial`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DialArgs {
     #[command(subcommand)]
@@ -20,22 +20,23 @@ pub(crate) struct DialArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
-    /// Show the dials that are set (the same as no word)
+    /// Show the dials that are set (the default)
     Show,
     /// Make a stage slower, until the dial is cleared or the daemon ends
     Set(SetArgs),
-    /// Clear the dial of a stage, or all of them; what they hold goes on at once
+    /// Clear the dial of a stage, or all of them; fragments held by them go on at once
     Clear {
-        /// As in `dial set`
+        /// The stage, as in `dial set`
         #[arg(value_parser = stage)]
         stage: Option<String>,
     },
 }
 
-/// What is not given is zero.
+/// Arguments of `dial set`; missing costs are zero.
 #[derive(Debug, Clone, Args)]
 struct SetArgs {
-    /// disk:MAJOR:MINOR (or with :read or :write behind it), send:PEER, net:PEER, receive:PEER, check or copy
+    /// disk:MAJOR:MINOR (or with :read or :write behind it), send:PEER, net:PEER, receive:PEER,
+    /// check or copy
     #[arg(value_parser = stage)]
     stage: String,
 
@@ -48,7 +49,8 @@ struct SetArgs {
     overhead: f64,
 
     /// Time of each byte, which the next fragment waits for, as in 100us/KB, 10ns/B or 100MB/s
-    #[arg(long = "G", value_name = "TIME/SIZE", value_parser = quantity::per_byte, default_value = "0")]
+    #[arg(long = "G", value_name = "TIME/SIZE", value_parser = quantity::per_byte,
+          default_value = "0")]
     per_byte: PerByte,
 
     /// Time of the shard's thread for each fragment, as in 5us (10ms at most)
@@ -78,7 +80,7 @@ impl SetArgs {
     }
 }
 
-/// A float too large saturates, and is too large as a number as well.
+/// Whole number of units. A float that is too large saturates, and is refused as a number as well.
 fn whole(seconds: f64, unit: f64) -> u64 {
     (seconds / unit).round() as u64
 }
@@ -132,8 +134,8 @@ fn show(output: &Output, dials: &Dials<DialReport>) -> Result<(), Failure> {
     ];
     output.table(&columns, dials.dials.iter().map(row).collect())?;
     output.prose(
-        "L, g, 1/G, o: as set; `pipectl stages` shows what is measured. LATE: half and 99 of 100 releases were late by \
-         no more than this.",
+        "L, g, 1/G, o: as set; `pipectl stages` shows what is measured. LATE: half and 99 of 100 \
+         releases were late by no more than this.",
         0,
     )?;
     let unknown: Vec<&str> =
@@ -146,8 +148,8 @@ fn show(output: &Output, dials: &Dials<DialReport>) -> Result<(), Failure> {
 
 fn unknown_in_words(stages: &[&str]) -> String {
     format!(
-        "Nothing passes {} yet: no such peer is configured or has been here, or nothing has used that device. Is it \
-         spelt as in `pipectl stages` and `pipectl peers`?",
+        "Nothing passes {} yet: no such peer is configured or has been here, or nothing has used \
+         that device. Is it spelt as in `pipectl stages` and `pipectl peers`?",
         stages.join(", ")
     )
 }

@@ -1,4 +1,4 @@
-//! `pipectl explain`: one transfer, what was known, what was chosen, what came out.
+//! `pipectl explain`: one transfer with its known costs, chosen plan and measured times.
 
 use piped_config::admin::{EXPLAIN, Explained};
 use piped_report::shard::{Candidate, Explanation, Passing, StagePassed, Waiting};
@@ -41,7 +41,7 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     output.prose(&format!("transfer {}: {what}", it.id), 2)?;
     output.field("status", &words::status(it.status))?;
     output.field("plan", &plan(&chosen(it)))?;
-    // Of what needs none nobody has candidates.
+    // A transfer without a plan has no candidates.
     if !it.planned_here && it.fragment_bytes > 0 {
         let why = "the peer: it holds the data (ask its daemon for the candidates)";
         output.field("planner", why)?;
@@ -49,7 +49,7 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     if it.predicted_seconds > 0.0 {
         let (predicted, margin) = (it.predicted_seconds, it.margin_seconds);
         let mut text = units::seconds(predicted);
-        // Of a peer's plan no margin is told.
+        // A peer's plan comes without a margin.
         if margin > 0.0 {
             text.push_str(&format!(" +- {}", units::seconds(margin)));
         }
@@ -78,7 +78,7 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
     candidates(output, &it.candidates)
 }
 
-/// A plan as it is told.
+/// A plan as it was reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chosen<'a> {
     pub(crate) algorithm: &'a str,
@@ -100,7 +100,7 @@ fn chosen(it: &Explanation) -> Chosen<'_> {
     }
 }
 
-/// The plan in words.
+/// Describes the plan in words.
 pub(crate) fn plan(it: &Chosen<'_>) -> String {
     if it.fragment_bytes == 0 {
         return it.algorithm.to_owned();
@@ -118,13 +118,13 @@ pub(crate) fn plan(it: &Chosen<'_>) -> String {
         _ => format!("{} fragments, the first {sizes}", it.fragments),
     };
     match it.depth {
-        // Of a peer's plan.
+        // The plan of a peer.
         0 => format!("{}: {sizes}", it.algorithm),
         depth => format!("{}: {sizes}, {depth} at once", it.algorithm),
     }
 }
 
-/// Sizes in words: of the first one, and by how much the others are shorter.
+/// Describes sizes in words: the first one, and by how much the others are shorter.
 fn fragments(first: u64, shrink: u64) -> String {
     match shrink {
         0 => units::bytes(first),
@@ -132,7 +132,7 @@ fn fragments(first: u64, shrink: u64) -> String {
     }
 }
 
-/// How far off the prediction was.
+/// Deviation of the time from the prediction.
 fn deviation(it: &Explanation) -> String {
     match it.deviation {
         Some(deviation) => format!(" ({:+.0} %)", deviation * 100.0),
@@ -140,7 +140,7 @@ fn deviation(it: &Explanation) -> String {
     }
 }
 
-/// What of its time was waiting, and why it is not held against its prediction: fields and their texts.
+/// Waiting that is not held against the prediction, with the reasons: fields and their texts.
 fn waiting(it: &Explanation) -> Vec<(&'static str, String)> {
     let mut fields = Vec::new();
     if let Some(waiting) = it.waiting.as_ref().filter(|waiting| !waiting.alone) {
@@ -159,9 +159,9 @@ fn shared(it: &Explanation, waiting: &Waiting, fields: &mut Vec<(&'static str, S
         fields
             .push(("waited", format!("{before} before it began; held back by {}", by.join(", "))));
     }
-    let of = |count: u32, whose: &str| {
+    let of = |count: u32, owner: &str| {
         let requests = if count == 1 { "request" } else { "requests" };
-        (count > 0).then(|| format!("{count} {requests} {whose}"))
+        (count > 0).then(|| format!("{count} {requests} {owner}"))
     };
     let party = if it.operation.starts_with("serve ") { "peer" } else { "client" };
     let there = [
@@ -191,7 +191,7 @@ fn held_by(by: HeldBy) -> &'static str {
     }
 }
 
-/// Stage by stage: what was predicted, what was measured.
+/// Prints the stages, predicted and measured.
 fn passed(output: &Output, it: &Explanation) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = it.passed.iter().map(passing).collect();
     if rows.is_empty() {
@@ -211,8 +211,8 @@ fn passed(output: &Output, it: &Explanation) -> Result<(), Failure> {
     output.prose(PASSED_LEGEND, 2)
 }
 
-const PASSED_LEGEND: &str = "BUSY: how long the stage had a fragment of it, or one waited for it. LAST LEFT: from the \
-                             start. -: not to be seen from here, or not planned with.";
+const PASSED_LEGEND: &str = "BUSY: how long the stage had a fragment of it, or one waited for it. \
+    LAST LEFT: from the start. -: not to be seen from here, or not planned with.";
 
 fn passing(stage: &StagePassed) -> Vec<String> {
     let any = stage.measured.or(stage.predicted);
@@ -230,7 +230,7 @@ fn passing(stage: &StagePassed) -> Vec<String> {
     ]
 }
 
-/// Why a candidate was chosen, or was not.
+/// Reason why a candidate was chosen, or was not.
 fn reason(all: &[Candidate], candidate: &Candidate) -> String {
     let least =
         |time: fn(&Candidate) -> Option<f64>| all.iter().filter_map(time).min_by(f64::total_cmp);
@@ -257,7 +257,7 @@ fn reason(all: &[Candidate], candidate: &Candidate) -> String {
     }
 }
 
-/// The first size of each level, if they are not all alike.
+/// First size of each level, if they are not all alike.
 fn levels_of(candidate: &Candidate) -> String {
     let source = candidate.fragment_bytes;
     let others = [candidate.lane_bytes, candidate.sink_bytes];
@@ -269,7 +269,7 @@ fn levels_of(candidate: &Candidate) -> String {
     told.join(" / ")
 }
 
-/// The table of candidates.
+/// Prints the table of candidates.
 pub(crate) fn candidates(output: &Output, all: &[Candidate]) -> Result<(), Failure> {
     if all.is_empty() {
         return Ok(());
@@ -447,14 +447,16 @@ mod tests {
         assert_eq!(
             waiting_fields(&it),
             [
-                "waited: 1.00 ms before it began; held back by a limit on requests (`pipectl limits`)",
-                "shared: about 10.9 ms went to others at disk 254:0: behind 15 requests of the same client and 2 requests of others; 1 request came while it ran",
+                "waited: 1.00 ms before it began; held back by a limit on requests (`pipectl \
+                 limits`)",
+                "shared: about 10.9 ms went to others at disk 254:0: behind 15 requests of the \
+                 same client and 2 requests of others; 1 request came while it ran",
                 "own: about 1.10 ms",
                 "compared: no: others were there",
             ]
         );
         assert_eq!(deviation(&it), "", "no percentage");
-        // Alone there is nothing to split off, and the figure is its own time's.
+        // Alone there is nothing to split off, and the time is its own.
         let waiting = Waiting { alone: true, held_by: Vec::new(), ..waiting };
         let it = Explanation { waiting: Some(waiting), ..explanation() };
         assert!(waiting_fields(&it).is_empty());

@@ -1,4 +1,4 @@
-//! `pipectl exports`: what this node offers.
+//! `pipectl exports`: directories, regions and channels that this node offers.
 
 use piped_config::admin::watch::{EXPORTS, Exports};
 
@@ -15,8 +15,8 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     }
     let Exports { exports, regions, channels } = admin.get(EXPORTS)?;
     if exports.is_empty() && regions.is_empty() && channels.is_empty() {
-        let text = "Nothing is offered: directories are configured in [exports.NAME], regions and channels come from \
-                    clients.";
+        let text = "Nothing is offered: directories are configured in [exports.NAME], regions and \
+            channels come from clients.";
         return output.prose(text, 0);
     }
     let rows = exports.iter().map(|export| {
@@ -55,7 +55,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     Ok(())
 }
 
-/// `web, group staff`.
+/// Users and groups as `web, group staff`.
 fn locals(users: &[String], groups: &[String]) -> String {
     let groups = groups.iter().map(|group| format!("group {group}"));
     let all: Vec<String> = users.iter().cloned().chain(groups).collect();

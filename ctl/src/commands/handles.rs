@@ -1,4 +1,5 @@
-//! `pipectl handles`, and the end of what an operator says: `handle end`, `client end`, `peer end`.
+//! `pipectl handles` lists open handles; `handle end`, `client end` and `peer end` end what the
+//! operator names.
 
 use clap::{Args as ClapArgs, Subcommand};
 use piped_config::admin::ending::{
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 
-/// `pipectl handle`
+/// Arguments of `pipectl handle`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HandleArgs {
     #[command(subcommand)]
@@ -21,16 +22,16 @@ pub(crate) struct HandleArgs {
 
 #[derive(Debug, Subcommand)]
 enum HandleAction {
-    /// End a handle: what is under way by it, and what comes later, ends with `Gone`
+    /// End a handle: its present and later requests end with `Gone`
     ///
-    /// Whoever had it may open the same again, if the configuration still allows that.
+    /// Its client may open the same again, if the configuration still allows that.
     End {
-        /// Its number, which `pipectl handles` shows
+        /// Number of the handle, which `pipectl handles` shows
         handle: u64,
     },
 }
 
-/// `pipectl client`
+/// Arguments of `pipectl client`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ClientArgs {
     #[command(subcommand)]
@@ -39,16 +40,16 @@ pub(crate) struct ClientArgs {
 
 #[derive(Debug, Subcommand)]
 enum ClientAction {
-    /// End the session of a client: everything it has open closes
+    /// End the session of a client: everything that it has open closes
     ///
-    /// It may connect again, if `[access]` still names its user.
+    /// The client may connect again, if `[access]` still names its user.
     End {
         /// The session, which `pipectl clients` shows
         session: u32,
     },
 }
 
-/// `pipectl peer`
+/// Arguments of `pipectl peer`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PeerArgs {
     #[command(subcommand)]
@@ -59,9 +60,9 @@ pub(crate) struct PeerArgs {
 enum PeerAction {
     /// Close the lanes from and to a node
     ///
-    /// It may connect again, and is connected again, unless a reload has taken its access back.
+    /// The node may connect again, and is dialled again, unless a reload has taken its access away.
     End {
-        /// The node, which `pipectl peers` shows
+        /// The name of the node, which `pipectl peers` shows
         name: String,
     },
 }
@@ -110,7 +111,7 @@ fn end(
     output.line(format_args!("ended: {ended}"))
 }
 
-/// `pipectl handles`
+/// Runs `pipectl handles`, which lists handles.
 pub(crate) fn list(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(admin.get_raw(HANDLES)?);

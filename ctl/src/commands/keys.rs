@@ -1,7 +1,7 @@
 //! `pipectl keys`: this node's key, and those of the nodes that it trusts.
 //!
-//! All of it is files: a key in `node.key`, one drop-in for each trusted node. So it works before a daemon has ever
-//! run, and what it did can be looked at, copied and undone with an editor.
+//! Everything is kept in files: the key in `node.key`, and a drop-in for each trusted node. So it
+//! works before a daemon has ever run, and an editor can show, copy and undo the results.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,27 +22,28 @@ use crate::node::Node;
 use crate::output::{self, Output};
 use crate::table::Column::Text;
 
-/// The group whose members' daemon reads the key: see systemd/piped.sysusers.
+/// Group of the daemon that reads the key: see systemd/piped.sysusers.
 const GROUP: &str = "piped";
 
-/// `pipectl keys`
+/// Arguments of `pipectl keys`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct KeysArgs {
-    /// The daemon's main file [default: that of the daemon that answers, else $PIPED_CONFIG or /etc/piped/piped.toml]
+    /// The daemon's main file [default: that of the daemon that answers, else $PIPED_CONFIG or
+    /// /etc/piped/piped.toml]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// What to do
+    /// Action on the keys
     #[command(subcommand)]
     action: Action,
 }
 
-/// What can be done with keys.
+/// The actions on keys.
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Make this node's key, and print its public half for the other nodes
     ///
-    /// The private half goes into a file that only its owner and the daemon's group can read. A key that is there is
-    /// never replaced.
+    /// Only the owner of the file and the daemon's group can read the private half. A key that
+    /// exists is never replaced.
     Generate {
         /// The file [default: what security.key_file says, or node.key beside the main file]
         #[arg(long, value_name = "FILE")]
@@ -54,25 +55,26 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Trust a node: only who has this key can use its name, and lanes to and from it are sealed
+    /// Trust a node: only the owner of this key can use its name, and lanes to and from it are
+    /// sealed
     ///
     /// Writes a drop-in beside the main file. The daemon takes it with `pipectl config reload`.
     Trust {
         /// The name that the node gives itself (its node.name)
         name: String,
-        /// What `pipectl keys show` prints on that node
+        /// The key that `pipectl keys show` prints on that node
         key: String,
-        /// Where it listens; without it, it only connects to this node
+        /// Where the node listens; without it, the node only connects to this one
         #[arg(long, value_name = "HOST:PORT")]
         address: Option<HostPort>,
-        /// It is the key that the node will have next: the one it has now is trusted as well, until this one is trusted
-        /// without --next
+        /// Make it the node's next key: its present key is trusted as well, until this one is
+        /// trusted without --next
         #[arg(long)]
         next: bool,
     },
     /// Trust a node no longer: its lanes close with the next `pipectl config reload`
     Distrust {
-        /// Its name
+        /// The name of the node
         name: String,
     },
     /// List the nodes that are trusted, with their keys
@@ -97,7 +99,7 @@ pub(crate) fn run(args: &Args, asked: &KeysArgs, output: &Output) -> Result<(), 
     }
 }
 
-/// What `--json` prints of a key.
+/// JSON that `--json` prints of a key.
 #[derive(Debug, Serialize)]
 struct Shown {
     public_key: PublicKey,
@@ -112,7 +114,7 @@ fn generate(
     let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
     let path = match file {
         Some(file) => file.to_owned(),
-        // Also where the rest of the configuration is not good yet: it may want the key.
+        // The key may be needed before the rest of the configuration is good.
         None => configured(sources).ok().flatten().unwrap_or_else(usual),
     };
     let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
@@ -129,7 +131,7 @@ fn generate(
     ));
     let in_use = configured(sources).ok().flatten().filter(|it| *it != path && it.exists());
     match in_use {
-        // Until it is moved there.
+        // The old key is in use until the file is moved there.
         Some(_) => say(format_args!("  pipectl keys trust NAME {} --next", key.public())),
         None => say(format_args!("  pipectl keys trust NAME {} --address HOST:PORT", key.public())),
     }
@@ -190,16 +192,17 @@ fn trust(
     let present = load(sources).ok();
     let was_good = present.is_some();
     let known = present.and_then(|it| it.config.peers.get(name).cloned()).unwrap_or_default();
-    // A change that was not finished: the node may have that key by now, and would be locked out.
+    // An earlier change is not finished: the node may have that key by now, and would be locked
+    // out.
     if is_next && let Some(other) = known.next_key.filter(|other| *other != key) {
         return Err(Failure::failed(format!(
-            "{other} is to be {name}'s next key already: if the node has it now (`pipectl keys show` there), first \
-             `pipectl keys trust {name} {other}`; if it never got it, `pipectl keys trust {name} KEY` with the one it \
-             has, and without `next_key` in {}",
+            "{other} is to be {name}'s next key already: if the node has it now (`pipectl keys \
+             show` there), first `pipectl keys trust {name} {other}`; if it never got it, `pipectl \
+             keys trust {name} KEY` with the one it has, and without `next_key` in {}",
             output::path(&path)
         )));
     }
-    // Its own key said once more leaves the one to come.
+    // Trusting its present key again keeps the next one.
     let keeps_next = known.key == Some(key);
     let text = before.as_deref().unwrap_or("");
     write(&path, &text_of(text, name, (place, key), keeps_next, address)?)?;
@@ -207,7 +210,7 @@ fn trust(
         Some(text) => write(&path, text),
         None => remove(&path),
     };
-    // What the daemon would refuse is not left for it to find; what it would refuse all the same may get better.
+    // Refuse now what the daemon would refuse later; but faults that existed before are no reason.
     match load(sources) {
         Err(findings) if was_good => {
             restore()?;
@@ -221,7 +224,8 @@ fn trust(
                 restore()?;
                 let origin = origin_of(&loaded, name, place);
                 return Err(Failure::failed(format!(
-                    "nothing was changed, for {origin} has another `{place}` of {name}, and counts: change it there"
+                    "nothing was changed, for {origin} has another `{place}` of {name}, and \
+                     counts: change it there"
                 )));
             }
         }
@@ -244,12 +248,12 @@ fn distrust(sources: &Sources, name: &str, output: &Output) -> Result<(), Failur
     }
     let loaded = match (load(sources), before) {
         (Ok(loaded), _) => loaded,
-        // A daemon that takes no configuration any more would go on trusting it.
+        // A daemon that refuses its configuration would go on trusting the node.
         (Err(findings), Some(text)) => {
             write(&path, &text)?;
             return Err(Failure::failed(format!(
-                "{name} IS TRUSTED STILL: without its key the configuration is refused; remove [peers.{name}] where \
-                 it has its address, then try again\n{findings}"
+                "{name} IS TRUSTED STILL: without its key the configuration is refused; remove \
+                 [peers.{name}] where it has its address, then try again\n{findings}"
             )));
         }
         (Err(findings), None) => return Err(Failure::failed(findings.to_string())),
@@ -271,7 +275,7 @@ fn distrust(sources: &Sources, name: &str, output: &Output) -> Result<(), Failur
     Ok(())
 }
 
-/// What `list --json` prints.
+/// JSON printed by `list --json`.
 #[derive(Debug, Serialize)]
 struct List {
     trusted: Vec<Trusted>,
@@ -284,7 +288,7 @@ struct Trusted {
     next_key: Option<PublicKey>,
     address: Option<String>,
     origin: String,
-    /// Of the key to come.
+    /// Origin of the next key.
     next_origin: Option<String>,
 }
 
@@ -320,26 +324,27 @@ fn list(sources: &Sources, output: &Output, json: bool) -> Result<(), Failure> {
     output.table(&columns, rows.collect())
 }
 
-/// What has set a key of a peer.
+/// Layer that has set a key of a peer.
 fn origin_of(loaded: &Loaded, name: &str, field: &str) -> String {
     let origin = loaded.origins.get(&format!("peers.{name}.{field}"));
     origin.map_or_else(|| "elsewhere".to_owned(), ToString::to_string)
 }
 
-/// Where the configuration has the key, if there is one there.
+/// Path of the key in the configuration, if there is one.
 fn configured(sources: &Sources) -> Result<Option<PathBuf>, Failure> {
     let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
     Ok(loaded.config.security.key_path(Some(sources.main_file())))
 }
 
-/// The name becomes part of a path: what could not be a node's is refused before.
+/// Path of a node's drop-in. The name becomes part of it, so names that no node can have are
+/// refused first.
 fn drop_in_of(sources: &Sources, name: &str) -> Result<PathBuf, Failure> {
     piped_config::check_node_name(name).map_err(Failure::usage)?;
     Ok(sources.drop_ins().join(format!("50-peer-{name}.toml")))
 }
 
-/// The drop-in with this key in its place. An address that `before` has stays, unless there is another; so does a key to
-/// come, if that is wanted.
+/// Text of the drop-in with this key in its place. An address in `before` stays, unless there is a
+/// new one; so does the next key, if that is wanted.
 fn text_of(
     before: &str,
     name: &str,
@@ -403,7 +408,7 @@ fn refused(error: KeyFileError) -> Failure {
     Failure::new(exit, error.to_string())
 }
 
-/// For people, beside what programs read.
+/// Prints for people, beside the output for programs.
 fn say(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{}", piped_text::shown_lines(&text.to_string()));
 }

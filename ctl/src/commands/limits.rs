@@ -1,4 +1,4 @@
-//! `pipectl limits`: what may be used at once, what is used of it, and changes while running.
+//! `pipectl limits`: limits and their use, and changes while the daemon runs.
 
 mod advise;
 
@@ -17,7 +17,7 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
-/// `pipectl limits`
+/// Arguments of `pipectl limits`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitsArgs {
     #[command(subcommand)]
@@ -26,27 +26,28 @@ pub(crate) struct LimitsArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
-    /// Show the limits in force, and what is used of them (the same as no word)
+    /// Show the limits in force, and how much of them is used (the default)
     Show,
     /// Change limits of the running daemon: all of those named, or none
     Set {
-        /// As in global.staging=128MiB or client.requests=64; `pipectl limits` shows the names
+        /// Settings as in global.staging=128MiB or client.requests=64; `pipectl limits` shows the
+        /// names
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = setting)]
         settings: Vec<(String, String)>,
-        /// Keep them for the next start, too, in a drop-in of the configuration
+        /// Keep them for the next start too, in a drop-in of the configuration
         #[arg(long)]
         persist: bool,
     },
-    /// Show what memory early messages need, by those that were seen, and what each factor contributes
+    /// Show how large the unexpected-message buffer should be, from the messages seen, and why
     Advise(advise::AdviseArgs),
 }
 
-/// A mistake in the name or the amount is found before the daemon is asked.
+/// Checks name and amount before the daemon is asked.
 fn setting(text: &str) -> Result<(String, String), String> {
     let (key, value) =
         text.split_once('=').ok_or("write KEY=VALUE, as in global.staging=128MiB")?;
     let (key, value) = (key.trim(), value.trim());
-    // With and without `limits.` it is the same one.
+    // The prefix `limits.` is optional.
     let key = key.strip_prefix("limits.").unwrap_or(key);
     Limits::default().set(key, value)?;
     Ok((key.to_owned(), value.to_owned()))
@@ -94,19 +95,21 @@ fn set(
     match changed.persisted {
         Some(file) => output.prose(
             &format!(
-                "Written to {}: it holds after a restart, unless a later drop-in, PIPED_* or --set says otherwise.",
+                "Written to {}: it holds after a restart, unless a later drop-in, PIPED_* or --set \
+                 says otherwise.",
                 file.display()
             ),
             0,
         ),
         None => output.prose(
-            "This holds until the daemon ends or its configuration is loaded again; --persist keeps it.",
+            "This holds until the daemon ends or its configuration is loaded again; --persist \
+             keeps it.",
             0,
         ),
     }
 }
 
-/// As in `global.staging: 7 MiB asked; 4 MiB given: in whole 4MiB a shard`.
+/// Text as in `global.staging: 7 MiB asked; 4 MiB given: in whole 4MiB a shard`.
 fn less(key: &str, asked: &str, given: &LimitGiven, is_bytes: bool) -> String {
     let amount = allowed(key, given.amount, is_bytes);
     format!("{key}: {asked} asked; {amount} given: {}", given.because)
@@ -117,7 +120,7 @@ fn is_bytes(key: &str) -> bool {
     entries.iter().any(|(name, amount)| *name == key && amount.is_bytes())
 }
 
-/// A rate of 0 is no bound.
+/// Formats a limit; a rate of 0 is no bound.
 fn allowed(key: &str, number: u64, is_bytes: bool) -> String {
     match number {
         0 if key.ends_with(".rate") => "unlimited".to_owned(),
@@ -173,7 +176,8 @@ fn show(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
     if report.stalled > 0 {
         output.prose(
             &format!(
-                "{} messages found no early-arrival memory and waited with their senders, since start",
+                "{} messages found no unexpected-message buffer and waited with their senders, \
+                 since start",
                 units::count(report.stalled)
             ),
             2,

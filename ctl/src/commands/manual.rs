@@ -1,5 +1,5 @@
-//! `pipectl completions` and `pipectl man`: what packages install beside the programs, made from the
-//! definition of the command line itself, so that it cannot fall behind.
+//! `pipectl completions` and `pipectl man`: files that packages install beside the programs, made
+//! from the definition of the command line itself.
 
 use std::fs;
 use std::io;
@@ -13,18 +13,18 @@ use crate::args::Args;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// `pipectl completions`
+/// Arguments of `pipectl completions`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// The shell to complete for
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// `pipectl man`
+/// Arguments of `pipectl man`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ManArgs {
-    /// Where to write them; it must exist
+    /// Directory to write into; it must exist
     directory: PathBuf,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn completions(args: &CompletionsArgs, output: &Output) -> Result<(),
     output.text(&String::from_utf8_lossy(&script))
 }
 
-/// `pipectl.1`, `pipectl-status.1` and so on, `piped.8` and `piped.toml.5`.
+/// Writes `pipectl.1`, `pipectl-status.1` and so on, `piped.8` and `piped.toml.5`.
 pub(crate) fn man(args: &ManArgs, output: &Output) -> Result<(), Failure> {
     let directory = &args.directory;
     let failed = |error: io::Error| {
@@ -51,11 +51,12 @@ pub(crate) fn man(args: &ManArgs, output: &Output) -> Result<(), Failure> {
     output.line(format_args!("manual pages are in {}", directory.display()))
 }
 
-/// The shipped file is the manual of its keys; here it is as it is.
+/// Manual of the configuration: the shipped file as it is.
 fn configuration() -> String {
     let mut page = CONFIGURATION.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     for line in include_str!("../../../config/piped.toml").lines() {
-        // What groff would take for a request, a letter of its own or a typographer's hyphen.
+        // Escape what groff would take for a request, a letter of its own or a typographer's
+        // hyphen.
         let line = line
             .replace('\\', "\\e")
             .replace('-', "\\-")
@@ -75,19 +76,19 @@ piped.toml \- configuration of the data mover piped
 .SH SYNOPSIS
 .I /etc/piped/piped.toml
 .SH DESCRIPTION
-The file as it comes with the program: every key with its default, and what it trades.
+The file as it comes with the program: every key with its default, and the reason for it.
 .nf
 "#;
 
 const DAEMON: &str = r#".SH CONFIGURATION
-Every key is explained, with its default, in the piped.toml that comes with the program. Later layers win:
-the defaults, the file, conf.d/*.toml beside it in lexical order, variables (PIPED_SHARDS__COUNT=2),
-and \-\-set. Unknown keys and bad values are refused with file and line.
+The piped.toml that comes with the program explains every key, with its default. Later layers
+win: the defaults, the file, conf.d/*.toml beside it in lexical order, variables
+(PIPED_SHARDS__COUNT=2), and \-\-set. Unknown keys and bad values are refused with file and line.
 .SH SIGNALS
 .TP
 .B SIGHUP
-Loads the configuration again: all of it, or nothing and why. Keys that need a restart are listed by
-pipectl status. pipectl config reload does the same and waits for the outcome.
+Loads the configuration again: all of it, or nothing with the reason. pipectl status lists keys
+that need a restart. pipectl config reload does the same and waits for the outcome.
 .TP
 .B SIGTERM, SIGINT
 Ends the sessions, for some seconds at most, and then the daemon; a second one ends it at once.

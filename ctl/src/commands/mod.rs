@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one file each.
 
 use crate::admin::Admin;
 use crate::args::{Args, Command};
@@ -32,7 +32,7 @@ pub(crate) mod trace;
 pub(crate) mod transfers;
 mod words;
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let output = Output::stdout();
     let admin = || Admin::new(&args.socket);

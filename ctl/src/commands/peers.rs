@@ -1,4 +1,4 @@
-//! `pipectl peers`: the peers and the lanes to and from them.
+//! `pipectl peers`: the peers with the lanes to and from them.
 
 use piped_config::admin::watch::{PEERS, PeerEntry, Peers};
 use piped_core::link::Protection;
@@ -77,7 +77,7 @@ fn lanes_table(output: &Output, rows: Vec<Vec<String>>) -> Result<(), Failure> {
     )
 }
 
-/// Peer, role and lane.
+/// Names of peer, role and lane.
 fn name(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> [String; 3] {
     let name = if shards { format!("{} ({})", peer.name, peer.shard) } else { peer.name.clone() };
     [name, words::role(peer.inbound).to_owned(), words::lane(lane.class).to_owned()]
@@ -100,7 +100,7 @@ fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<Str
     ]
 }
 
-/// Lanes that tried to send without a copy: what came of it, and what was measured.
+/// Prints lanes that tried to send without a copy, with the results and the measurements.
 fn zero_copy(output: &Output, lanes: &[([String; 3], &ZeroCopyReport)]) -> Result<(), Failure> {
     if lanes.is_empty() {
         return Ok(());

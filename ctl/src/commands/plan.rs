@@ -1,5 +1,5 @@
-//! `pipectl plan`: what would be done for a transfer, and what would it take? A dry run: nothing is moved, opened for
-//! reading, or changed.
+//! `pipectl plan`: the plan of a transfer and the time it would take. A dry run: nothing is moved,
+//! opened for reading, or changed.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -15,24 +15,26 @@ use piped_planner::draft::Forecast;
 use super::explain::{Chosen, candidates, plan};
 use super::stages;
 use crate::admin::Admin;
-use crate::args::Place;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
+use crate::place::Place;
 use crate::units;
 
 const AFTER_HELP: &str = "\
-The one who holds the data plans. Of what a peer would send only the stages seen from here are shown, and the
-command that shows the rest there. Whether a peer has an export or a file is not asked.";
+The node that holds the data plans. For data from a peer, only the stages seen
+from here are shown, with the command that shows the rest there. The command does
+not ask peers whether they have an export or a file.";
 
-/// `pipectl plan`
+/// Arguments of `pipectl plan`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct PlanArgs {
-    /// From: PATH, PEER:EXPORT/PATH, :EXPORT/PATH for an export of this node, PEER:memory for a region, or memory (-)
+    /// From: PATH, PEER:EXPORT/PATH, :EXPORT/PATH for an export of this node, PEER:memory for a
+    /// region, or memory (-)
     #[arg(long, value_name = "SRC")]
     from: End,
 
-    /// To: likewise
+    /// To: the same forms as --from
     #[arg(long, value_name = "DST", default_value = "memory")]
     to: End,
 
@@ -40,11 +42,11 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SIZE")]
     bytes: Bytes,
 
-    /// How urgent it is (default: bulk for copies between files, latency for all else)
+    /// Urgency (default: bulk for copies between files, latency for all else)
     #[arg(long, value_enum)]
     class: Option<Class>,
 
-    /// What this peer would get that asks this node for it
+    /// Plan the transfer that this peer would get when it asks this node
     #[arg(long = "for", value_name = "PEER", conflicts_with = "to")]
     peer_asks: Option<String>,
 }
@@ -54,7 +56,7 @@ pub(crate) struct PlanArgs {
 enum Class {
     /// Somebody is blocked on it
     Latency,
-    /// Throughput matters
+    /// Nobody waits; throughput matters
     Bulk,
 }
 
@@ -67,7 +69,7 @@ impl From<Class> for PlanClass {
     }
 }
 
-/// What `cp` takes, and memory.
+/// An end as in `cp`, or memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     Memory,
@@ -89,7 +91,7 @@ impl End {
     }
 }
 
-/// As a [`Place`] is read: a path may be no text.
+/// Reads like [`Place`], because a path may not be text.
 impl ValueParserFactory for End {
     type Parser = ValueParser;
 
@@ -127,8 +129,8 @@ fn end(end: &End, write: bool) -> Result<PlanEnd, Failure> {
             export: export.clone(),
             path: path.to_str().map(str::to_owned).ok_or_else(|| {
                 Failure::usage(format!(
-                    "{place}: the name is no text (UTF-8), and a daemon is asked for plans in text: name a file beside it, \
-                     which has the same plan"
+                    "{place}: the name is no text (UTF-8), and a daemon is asked for plans in \
+                     text: name a file beside it, which has the same plan"
                 ))
             })?,
         },
@@ -136,11 +138,12 @@ fn end(end: &End, write: bool) -> Result<PlanEnd, Failure> {
     })
 }
 
-/// A file is named by its device, which the caller finds: with the caller's rights, and without opening it.
+/// A file is named by its device. The caller finds it with its own rights, and without opening the
+/// file.
 fn device(path: &Path, write: bool) -> Result<PlanEnd, Failure> {
     let fail = |error| Failure::io(output::path(path), &error);
     let facts = match fs::metadata(path) {
-        // One that is to be made lies where its directory does.
+        // A new file will lie where its directory does.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && write => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             fs::metadata(folder.unwrap_or(Path::new("."))).map_err(fail)?

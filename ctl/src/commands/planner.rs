@@ -1,4 +1,4 @@
-//! `pipectl planner`: how fragment sizes are chosen.
+//! `pipectl planner`: sets how fragment sizes are chosen.
 
 use piped_config::admin::{PLANNER, PlannerBody};
 use piped_config::check_planner_mode;

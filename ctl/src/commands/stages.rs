@@ -1,4 +1,4 @@
-//! `pipectl stages`: what every pipeline stage costs, as measured.
+//! `pipectl stages`: the measured costs of every pipeline stage.
 
 use piped_config::admin::{STAGES, Stages};
 use piped_report::shard::StageReport;
@@ -24,9 +24,9 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     output.prose(LEGEND, 0)
 }
 
-const LEGEND: &str = "L: latency that overlaps with other fragments. g: overhead of each fragment. 1/G: bandwidth. \
-                      WIN: most fragments at once. SAMPLES: of an empty and of a busy stage. \
-                      CONF: confidence, 0 is a guess. *: reported by a peer.";
+const LEGEND: &str = "L: latency that overlaps with other fragments. g: overhead of each fragment. \
+    1/G: bandwidth. WIN: most fragments at once. SAMPLES: of an empty and of a busy stage. CONF: \
+    confidence, 0 is a guess. *: reported by a peer.";
 
 const COLUMNS: [Column; 7] = [
     Text("STAGE"),
@@ -38,12 +38,12 @@ const COLUMNS: [Column; 7] = [
     Number("CONF"),
 ];
 
-/// The table of stages.
+/// Prints the table of stages.
 pub(crate) fn table(output: &Output, stages: &[StageReport]) -> Result<(), Failure> {
     output.table(&COLUMNS, stages.iter().map(row).collect())
 }
 
-/// The sentences that some stages need; one for all that need the same.
+/// Prints the notes that some stages need; one for all that need the same.
 pub(crate) fn notes(output: &Output, stages: &[StageReport]) -> Result<(), Failure> {
     let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
     for stage in stages.iter().filter(|stage| !stage.note.is_empty()) {
@@ -59,7 +59,7 @@ pub(crate) fn notes(output: &Output, stages: &[StageReport]) -> Result<(), Failu
     served(stages).iter().try_for_each(|line| output.prose(line, 2))
 }
 
-/// Which of them have one server: what is so by construction in one line, what was measured one by one.
+/// Stages with one server: those by construction in one line, measured ones in a line each.
 fn served(stages: &[StageReport]) -> Vec<String> {
     let constructed = |stage: &&StageReport| stage.with.iter().any(|it| it.measured.is_none());
     let mut names: Vec<&str> =
@@ -73,12 +73,13 @@ fn served(stages: &[StageReport]) -> Vec<String> {
     for stage in stages {
         for with in &stage.with {
             let Some([slope, error, groups]) = with.measured else { continue };
-            let whose = match with.one_server {
+            let verdict = match with.one_server {
                 true => "served by the shard's thread",
                 false => "not served by the shard's thread",
             };
             lines.push(format!(
-                "{}: {whose}: {:.0} % ±{:.0} of that work shows between its departures ({groups:.0} groups)",
+                "{}: {verdict}: {:.0} % ±{:.0} of that work shows between its departures \
+                 ({groups:.0} groups)",
                 stage.name,
                 slope * 100.0,
                 error * 196.0,

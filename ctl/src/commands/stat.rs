@@ -1,7 +1,8 @@
-//! `pipectl stat [INTERVAL [COUNT]]`: what is done, interval by interval, as `zpool iostat` shows it.
+//! `pipectl stat [INTERVAL [COUNT]]`: the work done, interval by interval, as `zpool iostat` shows
+//! it.
 //!
-//! The daemon tells what it did since its start; a line is the difference of two answers. The first line is
-//! the mean since the start, which `-y` leaves out.
+//! The daemon reports sums since its start; a line is the difference of two reports. The first line
+//! is the mean since the start, which `-y` leaves out.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -20,11 +21,13 @@ mod sums;
 
 use self::sums::{Sums, difference, quantile};
 
-/// `pipectl stat`
+/// Arguments of `pipectl stat`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = "\
-Reads are reads and gets, writes are writes and puts; a copy counts as one of each. Bytes count as they land, requests
-as they end. Remote is what has an end at a peer. Latencies are of reads and writes that ended well, without copies, to a quarter; a dash is no request.")]
+Reads are reads and gets, writes are writes and puts; a copy counts as one of
+each. Bytes count as they land, requests as they end. Remote transfers have an
+end at a peer. Latencies are those of reads and writes that ended well, without
+copies, to a quarter; a dash means no request.")]
 pub(crate) struct StatArgs {
     /// Leave out the first line, which is the mean since the daemon started
     #[arg(short = 'y', long = "no-since-start", requires = "interval")]
@@ -62,11 +65,11 @@ pub(crate) fn run(
     }
     let Some(interval) = args.interval else { return Ok(()) };
     while left > 0 {
-        // Not by the time that asking and printing take later each time.
+        // Lines are due at fixed times, however long asking and printing take.
         due += interval;
         wait(admin, due)?;
         let now: Stat = admin.get(STAT)?;
-        // A daemon that was started anew has counted less: its line is the one since its start.
+        // A daemon that was started anew has smaller sums: its line is the one since its start.
         let since = Some(&before).filter(|before| before.uptime_seconds <= now.uptime_seconds);
         printer.print(&Line::new(since, &now))?;
         before = now;
@@ -82,18 +85,18 @@ fn wait(admin: &Admin, due: std::time::Instant) -> Result<(), Failure> {
     }
 }
 
-/// What a line says.
+/// Values of one line.
 #[derive(Debug, Serialize)]
 struct Line {
-    /// True for the mean since the daemon's start.
+    /// Whether it is the mean since the daemon's start.
     since_start: bool,
-    /// Over so many seconds.
+    /// Length of the interval in seconds.
     seconds: f64,
     local: Side,
     remote: Side,
-    /// Transfers of any kind that failed, a second.
+    /// Transfers of any kind that failed, in a second.
     failed_per_second: f64,
-    /// Of reads and writes; none if there were none.
+    /// Latency of reads and writes; none if there were none.
     latency_p50_seconds: Option<f64>,
     latency_p99_seconds: Option<f64>,
     staging_used_bytes: u64,
@@ -134,10 +137,11 @@ impl Line {
     }
 }
 
-/// The layouts: all there is, and what fits into 40 columns.
+/// The layouts: all columns, and those that fit into 40 characters.
 const WIDE: [&str; 2] = [
     "     local ops    local bytes/s     remote ops   remote bytes/s       latency",
-    "    read  write    read   write    read  write    read   write     p50     p99  fail/s  staging",
+    "    read  write    read   write    read  write    read   write     p50     p99  fail/s  \
+     staging",
 ];
 const WIDE_COLUMNS: u16 = 96;
 const NARROW: [&str; 2] =
@@ -147,7 +151,7 @@ struct Printer<'a> {
     output: &'a Output,
     json: bool,
     wide: bool,
-    /// Lines until the heading is due again; none: once is enough.
+    /// Lines until the heading is due again; none if once is enough.
     screen: Option<u64>,
     printed: u64,
 }
@@ -156,7 +160,7 @@ impl<'a> Printer<'a> {
     fn new(output: &'a Output, json: bool) -> Self {
         let rows = std::io::stdout().is_terminal().then(rows_of_terminal).flatten();
         let wide = output.width().is_none_or(|width| width >= WIDE_COLUMNS);
-        // The heading takes two.
+        // The heading takes two lines.
         let screen = rows.map(|rows| u64::from(rows).saturating_sub(3).max(1));
         Self { output, json, wide, screen, printed: 0 }
     }

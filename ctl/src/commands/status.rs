@@ -33,7 +33,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     };
     let syscalls = match status.sandbox.syscalls.as_str() {
         "own" => "; system calls filtered by itself",
-        "given" => "; system calls filtered by whoever started it",
+        "given" => "; system calls filtered by the service manager or container",
         "none" => "; system calls not filtered",
         _ => "",
     };
@@ -110,7 +110,7 @@ fn totals(output: &Output, status: &Status<ShardReport>) -> Result<(), Failure> 
     let mut rows: Vec<Vec<String>> =
         always.map(|(what, number)| vec![what.to_owned(), units::count(number)]).to_vec();
     rows.push(vec!["moved".to_owned(), units::bytes(sum(|c| c.bytes))]);
-    // What should not happen is shown when it has.
+    // Events that should not occur are shown if they have.
     for (what, number) in [
         ("sent again after a lost lane or a bad checksum", sum(|c| c.retries)),
         ("fragments copied, edge unaligned", sum(|c| c.bounced_unaligned)),

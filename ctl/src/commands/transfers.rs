@@ -1,4 +1,4 @@
-//! `pipectl transfers`: what runs now, or what ended last.
+//! `pipectl transfers`: transfers that run now, or that ended last.
 
 use clap::Args as ClapArgs;
 use piped_config::admin::watch::{TRANSFERS, TRANSFERS_ENDED, TransferEntry, Transfers};
@@ -11,7 +11,7 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
-/// `pipectl transfers`
+/// Arguments of `pipectl transfers`.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct TransfersArgs {
     /// Show the last that ended instead, the latest first; `explain ID` tells more of one
@@ -65,7 +65,7 @@ pub(crate) fn run(
 fn row(TransferEntry { transfer: it, .. }: &TransferEntry<TransferReport>) -> Vec<String> {
     let serve = if it.served { "serve " } else { "" };
     let end = match (it.left_seconds, it.status) {
-        // The client was told, and its buffer is held.
+        // The client has its answer, and its buffer is held.
         (Some(_), Some(status)) => format!("held: {}", words::status(status)),
         (Some(left), None) if left < 0.0 => "overdue".to_owned(),
         (Some(left), None) => units::seconds(left),

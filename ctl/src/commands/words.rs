@@ -23,7 +23,7 @@ pub(crate) fn status(status: Status) -> String {
     status.name().replace('_', " ")
 }
 
-/// Who of the two asks over a peer's lanes.
+/// Role of this node on a peer's lanes.
 pub(crate) const fn role(inbound: bool) -> &'static str {
     if inbound { "asks us" } else { "we ask" }
 }

@@ -10,7 +10,7 @@ pub(super) fn seconds(process: &str) -> Option<f64> {
 }
 
 /// Fields 14 and 15 of `/proc/PID/stat`. The name in field 2 may hold anything, blanks and brackets
-/// included, so the count begins after its last bracket.
+/// included, so counting begins after its last bracket.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

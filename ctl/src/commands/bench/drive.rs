@@ -1,4 +1,4 @@
-//! Keeps `depth` requests outstanding and looks at the clock once for each that ends.
+//! Keeps `depth` requests outstanding and reads the clock once for each that ends.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::random;
 
-/// Of the measured time, before it: connections, caches and plans settle.
+/// Part of the measured time that runs before it, until connections, caches and plans settle.
 const WARM_UP: f64 = 0.1;
 
 /// A queue with its load.
@@ -23,13 +23,13 @@ pub(super) struct Driver {
     target: Target,
     size: u64,
     pattern: Pattern,
-    /// By tag: when the request was submitted.
+    /// Times of submission, by tag.
     submitted: Vec<Instant>,
-    /// Requests made, for the next offset.
+    /// Number of requests made, for the next offset.
     made: u64,
 }
 
-/// What came out.
+/// Result of a measurement.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) counts: Counts,
@@ -38,7 +38,7 @@ pub(super) struct Measured {
 }
 
 impl Driver {
-    /// With every request submitted: from here on one goes out for each that comes back.
+    /// Submits all requests; from here on one goes out for each that comes back.
     pub(super) fn new(client: &Client, target: Target, load: &Load) -> Result<Self, Failure> {
         let queue = client.queue().map_err(|error| client::queue(&error))?;
         let mut driver = Self {
@@ -85,7 +85,7 @@ impl Driver {
         Ok(Measured { counts, time: end.saturating_duration_since(begin), cpu })
     }
 
-    /// Until the first completion after `end`; returns its time.
+    /// Runs until the first completion after `end`, and returns its time.
     fn until(&mut self, end: Instant, counts: &mut Counts) -> Result<Instant, Failure> {
         loop {
             let completed = self.queue.wait(None).ok_or_else(|| self.lost())?;
@@ -100,7 +100,7 @@ impl Driver {
         }
     }
 
-    /// Takes what is still outstanding, so that buffers and files are free when this ends.
+    /// Awaits outstanding requests, so that buffers and files are free afterwards.
     fn drain(&mut self) -> Result<(), Failure> {
         while let Some(completed) = self.queue.wait(None) {
             self.ended(completed)?;

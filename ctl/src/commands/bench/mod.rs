@@ -1,6 +1,7 @@
 //! `pipectl bench`: requests of one kind, at one depth, for a time.
 //!
-//! One thread and one queue: what one application thread sees. The daemon is not told that it is measured.
+//! One thread and one queue, like one thread of an application. The daemon does not know that it is
+//! measured.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ mod drive;
 mod report;
 mod target;
 
-/// The arena has room for what is outstanding, and some for what the allocator's order wastes.
+/// The arena has room for outstanding requests, and for what the allocator's order wastes.
 const ARENA_BYTES_MIN: u64 = 16 << 20;
 
 pub(crate) fn run(args: &Args, operation: &Operation, output: &Output) -> Result<(), Failure> {
@@ -65,7 +66,8 @@ fn connect(load: &Load) -> Result<Client, Failure> {
     client::connect(builder, &load.door.socket)
 }
 
-/// For its CPU time. A daemon whose admin API is closed to us can be measured all the same.
+/// Process of the daemon, to read its CPU time. A daemon with an admin socket closed to this user
+/// can be measured without it.
 fn daemon_pid(args: &Args) -> Option<String> {
     let status = Admin::new(&args.socket).and_then(|admin| admin.get::<Status>(STATUS));
     status.ok().map(|status| status.pid.to_string())

@@ -1,4 +1,4 @@
-//! What a measurement says.
+//! The report of a measurement.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::units;
 /// Three significant digits from 1 ns to an hour, in 200 KiB; a later value counts as an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
-/// What is counted while it runs. Counting allocates nothing.
+/// Counts during a run. Counting allocates nothing.
 #[derive(Debug)]
 pub(super) struct Counts {
     latencies_ns: Histogram<u64>,
@@ -28,28 +28,28 @@ impl Counts {
         Self { latencies_ns, bytes: 0 }
     }
 
-    /// One request that ended well.
+    /// Counts a request that ended well.
     pub(super) fn add(&mut self, latency: Duration, bytes: u64) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS);
         self.latencies_ns.saturating_record(nanos.max(1));
         self.bytes += bytes;
     }
 
-    /// Forgets the warm-up.
+    /// Forgets all counts, after the warm-up.
     pub(super) fn reset(&mut self) {
         self.latencies_ns.reset();
         self.bytes = 0;
     }
 }
 
-/// CPU time spent while it ran.
+/// CPU time spent during the run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cpu {
     pub(super) client: Option<f64>,
     pub(super) daemon: Option<f64>,
 }
 
-/// The result. Times in the unit of the name.
+/// Result, with times in the units of the field names.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     operation: &'static str,
@@ -69,7 +69,7 @@ pub(super) struct Report {
     daemon_cpu_seconds: Option<f64>,
 }
 
-/// From submission to completion.
+/// Time from submission to completion.
 #[derive(Debug, Serialize)]
 struct Latency {
     p50: f64,
@@ -81,11 +81,10 @@ struct Latency {
     max: f64,
 }
 
-/// What was measured.
+/// Description of the measured requests.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) operation: &'static str,
-    /// In words.
     pub(super) target: String,
 }
 

@@ -1,20 +1,21 @@
-//! What the requests go to, opened.
+//! The opened target of the requests.
 
 use std::path::Path;
 
 use piped_client::{Access, Client, ClientBuilder, Handle, OpenOptions, RegionExport};
 
-use crate::args::{FileTarget, Operation, Place, RegionTarget};
+use crate::args::{FileTarget, Operation, RegionTarget};
 use crate::client;
 use crate::failure::{Exit, Failure};
+use crate::place::Place;
 use crate::units;
 
-/// How far a measurement writes into a file that was empty.
+/// Length to which a measurement fills an empty file.
 const NEW_FILE_BYTES: u64 = 1 << 30;
 /// Size of a region that is offered for the measurement.
 const SERVED_BYTES: u64 = 64 << 20;
 
-/// What one request does.
+/// Action of one request.
 #[derive(Debug)]
 pub(super) enum Work {
     Nop,
@@ -23,16 +24,15 @@ pub(super) enum Work {
     Copy { from: Handle, to: Handle },
 }
 
-/// Opened.
+/// A target that is open.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) operation: &'static str,
-    /// In words.
     pub(super) name: String,
     pub(super) work: Work,
-    /// Bytes that offsets are taken from.
+    /// Range in bytes that offsets are taken from.
     pub(super) span: u64,
-    /// Offered as long as this lives. The export goes before its client.
+    /// Offered as long as this lives. The export is dropped before its client.
     _served: Option<(RegionExport, Client)>,
 }
 
@@ -113,7 +113,7 @@ fn open_place(client: &Client, place: &Place, options: OpenOptions) -> Result<Ha
     .map_err(|error| client::open(place, &error))
 }
 
-/// For writing; a file with something in it only if that is said.
+/// Opens a file for writing; one with content only if overwriting is allowed.
 fn open_new(client: &Client, place: &Place, overwrite: bool) -> Result<Handle, Failure> {
     let exists = || {
         Failure::new(
@@ -131,7 +131,7 @@ fn open_new(client: &Client, place: &Place, overwrite: bool) -> Result<Handle, F
     if handle.is_empty() || overwrite { Ok(handle) } else { Err(exists()) }
 }
 
-/// Also for what is no regular file: a disk has no length here, and more to lose.
+/// Whether the path leads to content. A device counts too: it has no length here, and more to lose.
 fn has_something(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0 || !metadata.is_file())
 }

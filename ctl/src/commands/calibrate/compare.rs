@@ -1,8 +1,9 @@
-//! The daemon's own figures against what was found from outside. Pure.
+//! Compares the daemon's own figures with those measured from outside. Pure.
 //!
-//! What is compared first is what plans are made of: how long a fragment of a size takes alone through the whole path,
-//! and how often one leaves its slowest stage. `L`, `g` and `G` are the same told apart; two lines that agree at every
-//! size in use may divide differently into them, so they are shown and judged by what they come to.
+//! First come the figures that plans are made of: the time of a lone fragment of a size through the
+//! whole path, and the rate at which fragments leave its slowest stage. `L`, `g` and `G` are these
+//! figures split up. Two lines that agree at every size in use may split differently, so the
+//! parameters are shown, but judged by those figures.
 
 use piped_core::modes::CalibrationMode;
 use piped_model::estimate::Figure;
@@ -15,31 +16,31 @@ use super::target::Target;
 
 /// Confidence of the intervals.
 const SURE: f64 = 0.95;
-/// What two figures may differ by and still agree: a part of the larger, and seconds. Plans are not made anew for
-/// less, and clocks and wake-ups scatter as much.
+/// Difference at which two figures still agree: a part of the larger, and seconds. Plans are not
+/// made anew for less, and clocks and wake-ups scatter as much.
 const PART: f64 = 0.10;
 const SECONDS: f64 = 2e-6;
-/// A path of which others used more is not the one that the daemon knows.
+/// The daemon's figures do not fit a path of which others used more than this.
 const OTHERS: f64 = 0.05;
 /// Sizes at which times are compared.
 const SIZES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
-/// `G` is shown as the time of so many bytes.
+/// `G` is shown as the time of this many bytes.
 const SHOWN: f64 = 65_536.0;
 
-/// What was known and done beside the measurement.
+/// Facts known beside the measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     pub(super) mode: CalibrationMode,
-    /// The part of requests or bytes that were others'.
+    /// Part of the requests or bytes that were others'.
     pub(super) others: f64,
-    /// The daemon's stages of the path, in order, before and after.
+    /// Stages of the path as the daemon has them, in order, before and after.
     pub(super) before: Vec<StageReport>,
     pub(super) after: Vec<StageReport>,
-    /// Why it ended before it was over, unless somebody wanted that.
+    /// Reason why the run ended early, unless somebody wanted that.
     pub(super) broke_off: Option<String>,
 }
 
-/// A path compared.
+/// A path with its compared figures.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Compared {
     pub(super) path: String,
@@ -53,46 +54,47 @@ pub(super) struct Compared {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) broke_off: Option<String>,
     pub(super) rows: Vec<Row>,
-    /// The same in plain words, and what to do.
+    /// Verdict in plain words, with advice.
     pub(super) verdict: String,
 }
 
-/// A cost: as the daemon has it, and as it was found.
+/// One cost, as the daemon has it and as it was measured.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
-    /// The stage, or stages, it is of.
+    /// Name of the stage, or stages.
     pub(super) stage: String,
     pub(super) cost: String,
     pub(super) live_seconds: Option<f64>,
-    /// Half of its interval (95 %).
+    /// Half of its 95 % interval.
     pub(super) live_error_seconds: Option<f64>,
     pub(super) active_seconds: f64,
     pub(super) active_error_seconds: Option<f64>,
     pub(super) difference_seconds: Option<f64>,
     pub(super) difference_percent: Option<f64>,
-    /// The daemon's after it has seen this traffic.
+    /// The daemon's figure after it has seen this traffic.
     pub(super) after_seconds: Option<f64>,
     pub(super) verdict: Verdict,
-    /// Plans are made of it: it is what they are judged by.
+    /// Whether plans are made of the figure, so that it is judged.
     #[serde(skip)]
     pub(super) is_planned_with: bool,
 }
 
 impl Row {
-    /// Where nothing but an impossible or a useless figure came out.
+    /// Whether at least one of the figures is possible and useful.
     fn is_told(&self) -> bool {
         is_told(self.active_seconds, self.active_error_seconds)
             && self.live_seconds.is_none_or(|live| is_told(live, self.live_error_seconds))
     }
 
-    /// Not judged by itself; that it was not told apart is said all the same.
+    /// Marks the row as shown only, unless its cost was not told apart.
     fn shown(self) -> Self {
         let verdict = if self.is_told() { Verdict::Shown } else { Verdict::NotTold };
         Self { verdict, ..self }
     }
 }
 
-/// Whether a cost is a finding: none is below zero, and one that may as well be zero or twice as much says nothing.
+/// Whether a cost is a finding: a negative one is impossible, and one that may as well be zero or
+/// twice as much says nothing.
 pub(super) fn is_told(seconds: f64, error: Option<f64>) -> bool {
     seconds >= 0.0 && error.is_none_or(|half| half <= seconds)
 }
@@ -104,14 +106,14 @@ pub(super) enum Verdict {
     Differs,
     /// The daemon has measured nothing of the kind.
     NoLive,
-    /// One of the two is below zero, or its interval is as wide as itself.
+    /// One of the two is negative, or its interval is as wide as itself.
     #[serde(rename = "not-told-apart")]
     NotTold,
-    /// The procedure's own depth, and not a stage, may have been the limit.
+    /// The depth of this procedure, and not a stage, may have been the limit.
     Held,
-    /// Others used the path.
+    /// Others used the path meanwhile.
     Busy,
-    /// Shown beside the others; not judged by itself.
+    /// The figure is shown beside the others, and not judged.
     Shown,
 }
 
@@ -129,7 +131,7 @@ impl Verdict {
     }
 }
 
-/// A value and half the width of its interval.
+/// A value with half the width of its interval.
 type Known = (f64, Option<f64>);
 
 pub(super) fn compare(target: &Target, found: &Found, context: &Context) -> Compared {
@@ -169,7 +171,7 @@ pub(super) fn compare(target: &Target, found: &Found, context: &Context) -> Comp
     }
 }
 
-/// What the daemon has: a value, its error, whose it is, and whether it is measured at all.
+/// The daemon's figure: a value, its error, its stage, and whether it is measured at all.
 struct Live {
     seconds: f64,
     error: f64,
@@ -185,7 +187,7 @@ fn is_measured(stage: &StageReport) -> bool {
     stage.samples_alone + stage.samples_backlogged > 0 || stage.reported
 }
 
-/// Through the whole path, empty.
+/// Time through the whole path when it is empty.
 fn alone(path: &[StageReport], bytes: u64) -> Option<Live> {
     let mut all = Live { seconds: 0.0, error: 0.0, stage: String::new(), is_measured: true };
     for stage in path {
@@ -205,7 +207,7 @@ fn whole(path: &[StageReport]) -> String {
     }
 }
 
-/// Of the slowest stage.
+/// Time between two fragments of the slowest stage.
 fn busy(path: &[StageReport], bytes: u64) -> Option<Live> {
     let time = |stage: &StageReport| {
         stage.times.iter().find(|time| time.bytes == bytes).map(|time| time.busy_seconds)
@@ -264,13 +266,13 @@ fn judged(
     }
 }
 
-/// Whether two figures are the same, as far as is known and as far as it matters.
+/// Whether two figures agree, within what is known and what matters.
 fn agree(live: f64, live_error: f64, (active, active_error): Known) -> bool {
     let doubt = live_error.hypot(active_error.unwrap_or(0.0));
     (live - active).abs() <= doubt.max(PART * live.max(active)).max(SECONDS)
 }
 
-/// `L`, `g` and `G`, told apart.
+/// Rows of `L`, `g` and `G`, told apart.
 fn parameters(found: &Found, context: &Context) -> Vec<Row> {
     let Ok(black_box) = &found.black_box else { return Vec::new() };
     let middle = black_box.bottleneck_at(SHOWN);
@@ -305,7 +307,7 @@ fn parameters(found: &Found, context: &Context) -> Vec<Row> {
     let ring = found.ring.unwrap_or(Figure::exact(0.0));
     match context.after.len() {
         1 => {
-            // With one stage, what is not occupied is latency.
+            // With one stage, the time that is not occupied is latency.
             let latency = middle.others_overhead.minus(ring);
             rows.insert(0, shown("L", both(|stage| stage.latency_seconds), interval(latency)));
         }
@@ -320,7 +322,8 @@ fn parameters(found: &Found, context: &Context) -> Vec<Row> {
     rows
 }
 
-/// The LogGP parameters: an application's processor, and the daemon with all behind it as its network.
+/// Rows of the LogGP parameters: an application's processor, with the daemon and all behind it as
+/// its network.
 fn network(found: &Found, context: &Context) -> Vec<Row> {
     let Some(network) = &found.network else { return Vec::new() };
     let short = found.short_bytes;
@@ -337,7 +340,7 @@ fn network(found: &Found, context: &Context) -> Vec<Row> {
         |of: &dyn Fn(&[StageReport]) -> Option<Live>| [of(&context.before), of(&context.after)];
     let overhead = network.overhead.map_or(0.0, |it| it.value);
     let ring = found.ring.map_or(0.0, |it| it.value);
-    // Half of the way there and back, less the processor's part.
+    // Half of the round trip, less the processor's part.
     let latency = both(&|path| {
         let all = alone(path, short)?;
         Some(Live { seconds: (all.seconds + ring) / 2.0 - overhead, error: all.error / 2.0, ..all })
@@ -371,14 +374,19 @@ fn verdict(rows: &[Row], found: &Found, context: &Context) -> String {
     let mut words: Vec<String> = Vec::new();
     if context.others > OTHERS {
         words.push(format!(
-            "Others made {:.0} % of the traffic meanwhile, so the figures are not comparable: run it again when the path is quiet.",
+            "Others made {:.0} % of the traffic meanwhile, so the figures are not comparable: run \
+             it again when the path is quiet.",
             context.others * 100.0
         ));
     } else {
         words.push(judgement(rows, context));
     }
     if rows.iter().any(|row| row.verdict == Verdict::Held) {
-        words.push("Held: the way is so long that the requests of this procedure, and not a stage, may have been the limit.".to_owned());
+        words.push(
+            "Held: the way is so long that the depth of this procedure, and not a stage, may have \
+             been the limit."
+                .to_owned(),
+        );
     }
     if let Some(cause) = &context.broke_off {
         words.push(format!("It broke off, so this is what was known by then: {cause}."));
@@ -391,10 +399,10 @@ fn verdict(rows: &[Row], found: &Found, context: &Context) -> String {
     words.join(" ")
 }
 
-/// Of a quiet path.
+/// Verdict on a path that was quiet.
 fn judgement(rows: &[Row], context: &Context) -> String {
     let is = |row: &Row, wanted| row.verdict == wanted;
-    // The signature beside it says nothing of the sizes that plans choose among.
+    // The signature beside it says nothing about the sizes that plans choose among.
     let agrees = rows.iter().any(|row| row.is_planned_with && is(row, Verdict::Agrees));
     if rows.iter().any(|row| is(row, Verdict::Differs)) {
         differing(rows, context)
@@ -403,8 +411,8 @@ fn judgement(rows: &[Row], context: &Context) -> String {
     } else if rows.iter().any(|row| is(row, Verdict::NoLive)) {
         "The daemon had measured nothing of this path yet; it has now.".to_owned()
     } else if rows.iter().any(|row| row.is_planned_with && is(row, Verdict::NotTold)) {
-        "What the path costs was not told apart from what scatters, so nothing is judged: give it more --seconds, when \
-         this machine is quiet."
+        "The costs of the path were not told apart from scatter, so nothing is judged: give it \
+         more --seconds, when this machine is quiet."
             .to_owned()
     } else {
         "Nothing was measured that could be compared: give it more --seconds.".to_owned()
@@ -421,14 +429,17 @@ fn differing(rows: &[Row], context: &Context) -> String {
     });
     match context.mode {
         CalibrationMode::Frozen | CalibrationMode::Off => format!(
-            "They differ ({list}), and the daemon does not follow: `pipectl calibration live` lets it."
+            "They differ ({list}), and the daemon does not follow: `pipectl calibration live` lets \
+             it."
         ),
         CalibrationMode::Live if follows => format!(
-            "They differed ({list}): the daemon had not seen such traffic of late. It has now, and agrees."
+            "They differed ({list}): the daemon had not seen such traffic of late. It has now, and \
+             agrees."
         ),
         CalibrationMode::Live => format!(
-            "They differ ({list}). If they do again, look for what else uses the path or for a cost that changes, in `pipectl \
-             stages`; plans are compared with what transfers take in any case (`pipectl explain last`)."
+            "They differ ({list}). If they do again, look for what else uses the path or for a \
+             cost that changes, in `pipectl stages`; plans are compared with what transfers take \
+             in any case (`pipectl explain last`)."
         ),
     }
 }

@@ -1,4 +1,5 @@
-//! The daemon's leave: short, and renewed while this program lives, so that one that was killed keeps nobody out.
+//! The daemon's permit to calibrate: short, and renewed while this program lives, so that a killed
+//! program blocks nobody.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,17 +11,17 @@ use crate::clock;
 use crate::commands::cp::stop::Stop;
 use crate::failure::{Exit, Failure};
 
-/// A leave lasts so long.
+/// Seconds that a permit lasts.
 const SECONDS: u32 = 15;
-/// It is renewed so often: two may be late before it is over.
+/// Time between renewals: two may be late before the permit ends.
 const RENEWED: Duration = Duration::from_secs(5);
 
-/// Given back at the end.
+/// A permit, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Leave<'a> {
     admin: &'a Admin,
     number: Cell<u64>,
-    /// When it was asked for last.
+    /// Time of the last request for it.
     asked: Cell<Instant>,
 }
 
@@ -37,7 +38,8 @@ impl<'a> Leave<'a> {
             return Ok(());
         }
         let renewed = match ask(self.admin, Some(self.number.get())) {
-            // It is over: this program was stopped for a while. Another one does as well, if nobody has it.
+            // The permit ended because this program was stopped for a while. A new one will do, if
+            // nobody else has it.
             Err(refused) if refused.exit() == Exit::Refused => ask(self.admin, None),
             renewed => renewed,
         };
@@ -50,7 +52,7 @@ impl<'a> Leave<'a> {
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         let body = CalibrateBody { leave: Some(self.number.get()), seconds: 0 };
-        // One that is not given back ends by itself.
+        // A permit that is not given back ends by itself.
         let _ = self.admin.put(CALIBRATE, body);
     }
 }
@@ -65,7 +67,7 @@ fn is_due(asked: Instant, now: Instant) -> bool {
     now.saturating_duration_since(asked) >= RENEWED
 }
 
-/// What is looked at wherever something is waited for, at least every [`super::LOOK`].
+/// Checks made while waiting for anything, at least every [`super::LOOK`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch<'a> {
     pub(super) stop: &'a Stop,
@@ -73,7 +75,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Keeps the leave; an error once a signal came.
+    /// Renews the permit when due; an error once a signal came.
     pub(super) fn look(&self) -> Result<(), Failure> {
         self.stop.check()?;
         self.leave.renew()

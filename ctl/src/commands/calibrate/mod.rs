@@ -1,16 +1,17 @@
-//! `pipectl calibrate`: what stages cost, measured on purpose, beside what the daemon has measured by itself.
+//! `pipectl calibrate`: costs of stages, measured on purpose, beside the daemon's own figures.
 //!
 //! ```text
-//! target   which paths: a peer's memory, a file there, a device; what is read of them
-//! runner   a client of the daemon like any other: sends what the procedure wants
-//!          (piped_model::estimate::active decides what, and keeps to the bounds)
-//! compare  the daemon's stages of that path against what was found, and a verdict in words
-//! leave    the daemon's leave, renewed while this lives
+//! target   the paths: a peer's memory, a file there, a device; and how they are read
+//! runner   a client of the daemon like any other: sends the requests of the procedure
+//!          (piped_model::estimate::active chooses them, within bounds)
+//! compare  the daemon's stages of that path against the measurement, and a verdict in words
+//! leave    the daemon's permit, renewed while this lives
 //! show     tables
 //! ```
 //!
-//! It asks the daemon for leave first, which only one operator at a time has. Everything else is a client's: limits
-//! hold for it, others' urgent requests go first, and when it is gone the daemon cleans up behind it.
+//! The command first asks the daemon for a permit, which only one operator at a time has. In all
+//! else it is a client: limits hold for it, others' urgent requests go first, and when it is gone
+//! the daemon cleans up behind it.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -46,30 +47,35 @@ mod target;
 mod tests;
 
 const AFTER_HELP: &str = "\
-Only root and the daemon's user may. It sends bulk requests beside what others do, for no more than --share of the
-time, at most 32 requests and 8 MiB at once; runs of about 20 ms, with rests between. Nothing of anybody's is written:
-a peer is asked for memory of zeros that every node keeps for this; a device is read through a file of random bytes
-that is made in --dir and has no name while it is there, or through --file. Ctrl-C ends it and shows what there is.
-See docs/calibrate.md (/usr/share/doc/piped/calibrate.md) for what the rows mean.";
+Only root and the daemon's user may do this. It sends bulk requests beside those
+of others: for no more than --share of the time, at most 32 requests and 8 MiB
+at once, in runs of about 20 ms with rests between. No data of anybody's is
+written. A peer is asked for memory of zeros that every node keeps for this. A
+device is read through a file of random bytes, made in --dir without a name, or
+through --file. Ctrl-C ends it and shows the results so far.
+See docs/calibrate.md (/usr/share/doc/piped/calibrate.md) for the meaning of the
+rows.";
 
-/// `pipectl calibrate`
+/// Arguments of `pipectl calibrate`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CalibrateArgs {
-    /// Gets from a peer's memory: the way there, without its disk (default, without --device too: all peers)
+    /// Gets from a peer's memory: the way there, without its disk (default, without --device too:
+    /// all peers)
     #[arg(long = "peer", value_name = "P")]
     peers: Vec<String>,
 
-    /// Direct reads of a device, as MAJOR:MINOR (default, without --peer too: that of --file or --dir)
+    /// Direct reads of a device, as MAJOR:MINOR (default, without --peer too: that of --file or
+    /// --dir)
     #[arg(long = "device", value_name = "D", value_parser = target::device)]
     devices: Vec<(u32, u32)>,
 
-    /// Read this file instead of a scratch file: on the device (without --device: on its own), or, as EXPORT/PATH,
-    /// at each peer beside its memory
+    /// Read this file instead of a scratch file: on the device (without --device: on its own), or,
+    /// as EXPORT/PATH, at each peer beside its memory
     #[arg(long, value_name = "FILE")]
     file: Option<String>,
 
-    /// Where a scratch file is made
+    /// Directory for the scratch file
     #[arg(long, value_name = "DIR", default_value = "/var/lib/piped")]
     dir: PathBuf,
 
@@ -81,7 +87,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = sent)]
     bytes: Bytes,
 
-    /// Percent of the time that a path may be used
+    /// Percent of the time that a path may be in use
     #[arg(long, value_name = "PERCENT", default_value_t = 25,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     share: u32,
@@ -103,15 +109,15 @@ fn sent(text: &str) -> Result<Bytes, String> {
     if (from..=to).contains(&size) { Ok(size) } else { Err(format!("choose {from} to {to}")) }
 }
 
-/// The arena has room for what is outstanding, and some for what the allocator's order wastes.
+/// The arena has room for outstanding requests, and for what the allocator's order wastes.
 const ARENA_BYTES: u64 = 24 << 20;
-/// For this program and a shard, and for a peer's daemon on the same machine.
+/// CPUs for this program and a shard, and for a peer's daemon on the same machine.
 const CPUS_TO_SPIN: usize = 4;
-/// What a request is given, in seconds: no more than its path, and what answers at all answers in it.
+/// Deadlines of requests in seconds: not above the time for a path, and long enough for any answer.
 const DEADLINE_SECONDS: [f64; 2] = [2.0, 30.0];
-/// Opens have longer than the requests of a short run: a daemon with much to do makes memory for a client.
+/// Opens may take longer than the requests of a short run: a busy daemon makes memory for a client.
 const OPEN: Duration = Duration::from_secs(10);
-/// Nothing waits longer than this to see a signal, or to renew the leave: runs, rests, opens.
+/// Longest wait before a signal is seen or the permit renewed: in runs, rests, opens.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &Args, asked: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
@@ -151,7 +157,8 @@ fn measure_all(
     Ok(())
 }
 
-/// What was found, and, where that is not all, why. An error alone: nothing was measured.
+/// Measures a path. Returns the figures and, if the run ended early, the reason. An error alone
+/// means that nothing was measured.
 fn measure(
     admin: &Admin,
     asked: &CalibrateArgs,
@@ -183,7 +190,7 @@ fn measure(
     let found = procedure.found(runner.now());
     let after = match (Seen::now(admin), &ended) {
         (Ok(after), _) => after,
-        // A daemon that is gone says nothing more; what was measured until then is not lost.
+        // A daemon that is gone reports nothing more; what was measured until then is kept.
         (Err(_), Err(_)) => before.clone(),
         (Err(failure), Ok(())) => return Err(failure),
     };
@@ -202,7 +209,8 @@ fn measure(
     Ok((compare::compare(target, &found, &context), ended))
 }
 
-/// Opens on a thread of its own: a scratch file is written, a peer is asked, and a signal is heard meanwhile.
+/// Opens on a thread of its own, because it writes a scratch file or asks a peer, and a signal must
+/// be heard meanwhile.
 fn open(
     client: &Client,
     asked: &CalibrateArgs,
@@ -211,7 +219,7 @@ fn open(
 ) -> Result<Opened, Failure> {
     let (sender, opened) = mpsc::channel();
     let (client, asked, target) = (client.clone(), asked.clone(), target.clone());
-    // Nobody listens any more after a signal.
+    // Nobody receives it any more after a signal.
     let open = move || drop(sender.send(target.open(&client, &asked)));
     let spawned = thread::Builder::new().name("open".to_owned()).spawn(open);
     spawned.map_err(|error| Failure::io("cannot start a thread", &error))?;
@@ -233,8 +241,8 @@ fn deadline(seconds: f64) -> Duration {
 }
 
 fn connect(asked: &CalibrateArgs) -> Result<Client, Failure> {
-    // It waits awake where there are CPUs for it and for the daemons: being woken is no part of what it measures, but
-    // a daemon that finds no CPU is worse.
+    // The client spins where there are CPUs for it and the daemons, so that wake-ups are not
+    // measured. Without enough CPUs it sleeps: a daemon without a CPU would be worse.
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let wait = if cpus >= CPUS_TO_SPIN { WaitPolicy::Latency } else { WaitPolicy::Balanced };
     let builder = ClientBuilder::new().arena_bytes(ARENA_BYTES).class(Class::Bulk);
@@ -242,7 +250,7 @@ fn connect(asked: &CalibrateArgs) -> Result<Client, Failure> {
     client::connect(builder, &asked.door.socket)
 }
 
-/// What the daemon says of itself at a time.
+/// State of the daemon at one time.
 #[derive(Debug, Clone)]
 struct Seen {
     stages: Vec<StageReport>,
@@ -258,7 +266,8 @@ impl Seen {
         Ok(Self { stages, stat: admin.get(STAT)?, mode })
     }
 
-    /// The part of requests or of bytes that were others' since `before`: the larger of the two.
+    /// Part of the requests or of the bytes since `before` that were others': the larger of the
+    /// two.
     fn others(&self, before: &Self, requests: u64, bytes: u64) -> f64 {
         let sums = |stat: &Stat| {
             let all = stat.operations.iter();

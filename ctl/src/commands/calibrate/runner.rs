@@ -1,4 +1,5 @@
-//! Sends what the procedure wants and looks at the clock: one thread, one queue, as an application has them.
+//! Sends the requests of the procedure and reads the clock: one thread, one queue, like an
+//! application.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +13,22 @@ use super::target::Opened;
 use crate::failure::{Exit, Failure};
 use crate::{client, clock, random};
 
-/// The daemon ends a request at its deadline; one that does not by then is not waited for.
+/// The daemon ends requests at their deadlines; a later end is not waited for.
 const LATE: Duration = Duration::from_secs(1);
-/// Where to look for what does not answer.
+/// Advice for a path that does not answer.
 const WHERE: &str =
     "see `pipectl transfers` and `pipectl peers`, and calibrate again when it answers";
 
-/// See the module.
+/// Client that runs the procedure.
 #[derive(Debug)]
 pub(super) struct Runner<'a> {
     client: &'a Client,
     queue: Queue,
     opened: Opened,
     watch: Watch<'a>,
-    /// What each request has.
+    /// Deadline of each request.
     deadline: Duration,
     began: Instant,
-    /// Requests made.
     made: u64,
 }
 
@@ -48,12 +48,12 @@ impl<'a> Runner<'a> {
         Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Requests of the path made.
+    /// Number of requests made on the path.
     pub(super) fn requests(&self) -> u64 {
         self.made
     }
 
-    /// The whole procedure, or until a signal comes or a request fails.
+    /// Runs the whole procedure, or until a signal comes or a request fails.
     pub(super) fn drive(
         &mut self,
         procedure: &mut Procedure,
@@ -138,7 +138,8 @@ impl<'a> Runner<'a> {
         Ok(ends)
     }
 
-    /// What has ended is looked for once before each message, and waited for where there is no buffer left: the window.
+    /// Sends a burst. Looks for ended requests once before each message, and waits where no buffer
+    /// is left: the window.
     fn burst(
         &mut self,
         bytes: u64,
@@ -167,7 +168,7 @@ impl<'a> Runner<'a> {
                 }
             };
             self.submit(buffer)?;
-            // It goes out now, not with the next look.
+            // Send it now, not with the next poll.
             self.queue.flush();
             under_way += 1;
         }
@@ -198,18 +199,18 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// The next one that ends.
+    /// Takes the next request that ends.
     fn take(&mut self) -> Result<Option<Buffer>, Failure> {
         let completed = match self.queue.wait(Some(LOOK)) {
             Some(completed) => completed,
             None => self.take_late()?,
         };
-        // A run of many that are slow, but none very slow, is long too.
+        // A run of many slow requests is long too, even if none is very slow.
         self.watch.stop.check()?;
         self.buffer_of(completed)
     }
 
-    /// The same, of a path that is slow or does not answer: signals are heard meanwhile.
+    /// Takes the next end on a slow or silent path, while signals are heard.
     #[cold]
     fn take_late(&mut self) -> Result<Completed, Failure> {
         let began = clock::now();
@@ -241,7 +242,7 @@ fn since(began: Instant) -> f64 {
     clock::now().saturating_duration_since(began).as_secs_f64()
 }
 
-/// Keeps the processor busy: who sleeps takes no messages, but his processor could.
+/// Keeps the processor busy: a sleeping client takes no messages, although its processor could.
 fn compute(time: Duration) {
     let began = clock::now();
     while clock::now().saturating_duration_since(began) < time {

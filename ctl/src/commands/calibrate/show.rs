@@ -1,4 +1,4 @@
-//! Tables.
+//! Tables of the comparison.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::table::Column::{self, Number, Text};
 use crate::units;
 
-/// The whole, for programs.
+/// The whole report, for programs.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     pub(super) paths: &'a [Compared],
@@ -17,12 +17,12 @@ pub(super) struct Report<'a> {
 const COLUMNS: [Column; 6] =
     [Text("COST"), Number("LIVE"), Number("ACTIVE"), Number("DIFF"), Number("us"), Text("VERDICT")];
 
-const LEGEND: &str = "LIVE: as the daemon had it before; ACTIVE: as measured now; each within its 95 %; -: none, or below zero, or \
-                      not known to 100 %. alone: through the empty \
-                      path; busy: between two fragments of its slowest stage. LogGP: an application's processor, with the daemon \
-                      as its network. Figures agree within their errors, 10 % or 2 us.";
+const LEGEND: &str = "LIVE: as the daemon had it before; ACTIVE: as measured now; each within its \
+    95 %; -: none, or below zero, or not known to 100 %. alone: through the empty path; busy: \
+    between two fragments of its slowest stage. LogGP: an application's processor, with the daemon \
+    as its network. Figures agree within their errors, 10 % or 2 us.";
 
-/// A size in a narrow column.
+/// A size for a narrow column.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         it if it >= 1 << 20 => format!("{} MiB", it >> 20),
@@ -63,7 +63,7 @@ fn row(row: &Row) -> Vec<String> {
     let cost = |seconds, error| is_told(seconds, error).then(|| within(seconds, error));
     let live = row.live_seconds.and_then(|live| cost(live, row.live_error_seconds));
     let active = cost(row.active_seconds, row.active_error_seconds);
-    // Of what is not told there is no difference either.
+    // Figures that were not told apart have no difference either.
     let both = live.is_some() && active.is_some();
     let part = row.difference_percent.filter(|_| both);
     let off = row.difference_seconds.filter(|_| both);
@@ -77,7 +77,7 @@ fn row(row: &Row) -> Vec<String> {
     ]
 }
 
-/// A cost and half its interval.
+/// A cost with half its interval.
 fn within(seconds: f64, error: Option<f64>) -> String {
     let part = error.filter(|_| seconds > 0.0).map(|error| error / seconds * 100.0);
     match part {

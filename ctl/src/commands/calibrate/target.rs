@@ -1,4 +1,4 @@
-//! What is measured: paths, and what is read of them.
+//! The measured paths, and how they are read.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use crate::admin::Admin;
 use crate::failure::{Exit, Failure};
 use crate::{client, random};
 
-/// A path.
+/// One path to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A peer's memory.
+    /// Memory of a peer.
     Memory { peer: String },
     /// A file of a peer: its disk and the way from there.
     Remote { peer: String, export: String, path: String },
@@ -52,10 +52,11 @@ impl Opened {
     }
 }
 
-/// Its pages are in nobody's cache, and a device that packs bytes finds nothing to pack.
+/// Size of the scratch file. Its pages are in no cache, and a device that compresses finds nothing
+/// to compress.
 const SCRATCH_BYTES: u64 = 64 << 20;
 
-/// A device as people write it.
+/// Reads a device as people write it.
 pub(super) fn device(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     numbers.ok_or_else(|| {
@@ -63,12 +64,12 @@ pub(super) fn device(text: &str) -> Result<(u32, u32), String> {
     })
 }
 
-/// The paths asked for; without a word, all there are.
+/// The paths asked for; without any argument, all that exist.
 pub(super) fn choose(admin: &Admin, args: &CalibrateArgs) -> Result<Vec<Target>, Failure> {
     paths(&admin.get(PEERS)?, args)
 }
 
-/// The same, of the peers that the daemon tells of.
+/// The paths asked for, among the peers that the daemon reports.
 fn paths(known: &Peers<LaneReport>, args: &CalibrateArgs) -> Result<Vec<Target>, Failure> {
     let mut targets = Vec::new();
     for peer in peers(known, args)? {
@@ -87,8 +88,8 @@ fn paths(known: &Peers<LaneReport>, args: &CalibrateArgs) -> Result<Vec<Target>,
         return Err(Failure::new(
             Exit::NotFound,
             format!(
-                "nothing to measure: no peer is connected, and {} is no directory; name one with --dir, or what \
-                 to measure with --peer or --device",
+                "nothing to measure: no peer is connected, and {} is no directory; name one with \
+                 --dir, or what to measure with --peer or --device",
                 args.dir.display()
             ),
         ));
@@ -96,7 +97,7 @@ fn paths(known: &Peers<LaneReport>, args: &CalibrateArgs) -> Result<Vec<Target>,
     Ok(targets)
 }
 
-/// Nothing is named, so all there is is meant.
+/// Whether nothing is named, so that all paths are meant.
 fn is_everything(args: &CalibrateArgs) -> bool {
     args.peers.is_empty() && args.devices.is_empty() && args.file.is_none()
 }
@@ -115,11 +116,12 @@ fn peers(known: &Peers<LaneReport>, args: &CalibrateArgs) -> Result<Vec<String>,
             let text = format!("there is no peer `{peer}` in the configuration: {there}");
             return Err(Failure::new(Exit::NotFound, text));
         }
-        // Its requests would wait for it as long as they may.
+        // Requests to it would wait until their deadlines.
         if !is_up(known, peer) {
             let text = format!(
-                "peer `{peer}` is not connected: none of its lanes is up; see that piped runs there and can be \
-                 reached (`pipectl peers` says why a lane was lost), then calibrate again"
+                "peer `{peer}` is not connected: none of its lanes is up; see that piped runs \
+                 there and can be reached (`pipectl peers` says why a lane was lost), then \
+                 calibrate again"
             );
             return Err(Failure::new(Exit::Unreachable, text));
         }
@@ -159,7 +161,8 @@ impl Target {
                     let failure = client::open(self, &error);
                     match failure.exit() {
                         Exit::NotFound => failure.and(
-                            "that node's piped has no memory for calibrations: install the release of this one there",
+                            "that node's piped has no memory for calibrations: install the release \
+                             of this one there",
                         ),
                         _ => failure,
                     }
@@ -212,15 +215,16 @@ impl Target {
             return Err(Failure::new(
                 Exit::Refused,
                 format!(
-                    "{self}: its file system has no direct reads (O_DIRECT), so what would be measured is the page \
-                     cache; name a place on another one"
+                    "{self}: its file system has no direct reads (O_DIRECT), so what would be \
+                     measured is the page cache; name a place on another one"
                 ),
             ));
         }
         Ok(handle)
     }
 
-    /// The daemon's stages of this path, in order. Of several shards' those that have measured most since.
+    /// The daemon's stages of this path, in order. With several shards those that have measured
+    /// most since.
     pub(super) fn path(&self, stages: &[StageReport], after: &[StageReport]) -> Vec<StageReport> {
         let samples = |name: &str| {
             let of = |all: &[StageReport]| {
@@ -240,7 +244,7 @@ impl Target {
     fn stage_names(&self) -> Vec<String> {
         match self {
             Self::Memory { peer } | Self::Remote { peer, .. } => vec![
-                // The peer's checksum costs there what it costs here, as far as is known here.
+                // The peer's checksum is taken to cost as much as the one here.
                 "check".to_owned(),
                 format!("net {peer} bulk asked in"),
                 format!("dial net:{peer}"),
@@ -265,7 +269,8 @@ fn plain(name: &str) -> &str {
     }
 }
 
-/// A file of random bytes on stable storage, without a name: it is gone with this program, however that ends.
+/// Makes a file of random bytes on stable storage, without a name, so that it is gone with this
+/// program.
 fn scratch(directory: &Path) -> Result<File, Failure> {
     let fail = |error| {
         let what = format!("cannot make a scratch file of 64 MiB in {}", directory.display());
@@ -346,7 +351,7 @@ mod tests {
         assert_eq!(alone, [Target::Device { major, minor }]);
         let error = paths(&known, &arguments(&["--file", "/none"])).expect_err("none");
         assert_eq!(error.exit(), Exit::NotFound);
-        // Beside a peer it is a file there, and beside a device it is on that.
+        // With a peer the file is one there; with a device it is on that device.
         let both = paths(&known, &arguments(&["--peer", "up", "--file", "data/x"])).expect("up");
         assert_eq!(both.len(), 2);
         let named = paths(&known, &arguments(&["--device", "9:9", "--file", path])).expect("two");

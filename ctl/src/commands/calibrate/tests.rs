@@ -1,5 +1,5 @@
-//! The whole procedure on the daemon's own engine in virtual time: what is found from outside is what stages
-//! were given, and what the engine has measured by itself.
+//! The whole procedure on the daemon's own engine in virtual time: the result is compared with the
+//! costs of the stages and with the engine's own measurements.
 
 use piped_core::ids::HandleId;
 use piped_core::modes::CalibrationMode;
@@ -12,11 +12,11 @@ use super::target::Target;
 use crate::commands::simulate::scenario;
 use crate::commands::simulate::world::World;
 
-/// What the processor takes to send, and to take.
+/// Time of the processor to send, and to take.
 const SEND: Nanos = Nanos(1_500);
 const RECEIVE: Nanos = Nanos(2_500);
 
-/// A world, and what is read in it.
+/// A world, and the target to read in it.
 struct Rig {
     world: World,
     from: (usize, HandleId),
@@ -37,7 +37,7 @@ impl Rig {
         place.expect("it ends")
     }
 
-    /// The processor is busy until then, whatever the world does.
+    /// Keeps the processor busy for `time`, whatever the world does.
     fn compute(&mut self, time: Nanos) {
         let until = self.world.now() + time;
         assert_eq!(self.world.await_one(self.from.0, &[], until), None);
@@ -65,7 +65,7 @@ impl Rig {
                 while ends.len() < count as usize {
                     let place = self.wait(&under_way);
                     ends.push(since(self, began));
-                    // A number that is never made waits for nothing.
+                    // A number that is never reached waits for nothing.
                     under_way[place] = match ends.len() + depth as usize <= count as usize {
                         true => self.world.begin(self.from, bytes, place as u64),
                         false => u64::MAX,
@@ -132,7 +132,7 @@ impl Rig {
         self.world.stages(self.from.0)
     }
 
-    /// Measured twice: the first time teaches the engine, too.
+    /// Measures twice, because the first time also teaches the engine.
     fn compared(&mut self, target: &Target) -> (Found, [Compared; 2]) {
         let once = |rig: &mut Self| {
             let before = rig.stages();
@@ -209,11 +209,11 @@ fn a_disk_is_found_as_it_was_made_and_as_the_engine_has_it() {
     assert!(second.verdict.starts_with("They agree"), "{}", second.verdict);
 }
 
-/// A wire that is faster than what is dialled, and a dial of the receiving node.
+/// A rig with a wire faster than the dial, and a dial of the receiving node.
 fn dialled(dial: &str) -> Rig {
     let text = format!(
-        "[nodes.a]\n[nodes.b]\n[[links]]\nnodes = [\"a\", \"b\"]\nL = \"20us\"\ng = \"2us\"\nG = \"0.2us/KB\"\n\
-         [[dials]]\nnode = \"a\"\nstage = \"net:b\"\n{dial}\n"
+        "[nodes.a]\n[nodes.b]\n[[links]]\nnodes = [\"a\", \"b\"]\nL = \"20us\"\ng = \"2us\"\nG = \
+         \"0.2us/KB\"\n[[dials]]\nnode = \"a\"\nstage = \"net:b\"\n{dial}\n"
     );
     Rig::new(&text, "a", "b")
 }
@@ -231,7 +231,7 @@ fn a_dial_of_the_wire_is_found_as_it_was_set_and_as_the_engine_has_it() {
         let (found, [_, second]) = rig.compared(&target);
         for bytes in [4096.0, 65_536.0, 262_144.0] {
             let truth = overhead + bytes * per_byte;
-            // Where it is slower than the wire.
+            // Compare only where the dial is slower than the wire.
             if truth > 2.0 * (2e-6 + bytes * 0.2e-9) {
                 near(dial, found.busy(bytes).expect("known").value, truth, 0.02, 2.0);
             }
@@ -300,7 +300,7 @@ fn what_is_not_told_apart_is_no_finding_and_nothing_agrees_with_it() {
     let target = device(&rig);
     let (found, [_, second]) = rig.compared(&target);
     assert!(second.verdict.starts_with("They agree"), "{}", second.verdict);
-    // The same costs, known to 150 %, and a processor that takes less than nothing.
+    // The same costs, known to 150 %, and a processor with negative time.
     let mut blurred = rig.stages();
     blurred.iter_mut().for_each(|stage| stage.relative_error = 1.5);
     let mut wrong = found.clone();

@@ -1,4 +1,4 @@
-//! What is copied, and where to: found, checked, and opened for a session.
+//! The two ends of a copy: found, checked, and opened for a session.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
@@ -10,40 +10,40 @@ use piped_client::{Access, Client, Handle, OpenOptions};
 
 use super::CpArgs;
 use super::journal::{Record, absolute, exactly};
-use crate::args::Place;
 use crate::client;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::place::Place;
 use crate::regular::{self, Fault, Links};
 
-/// Permission bits of a new file, of which the umask takes its part.
+/// Permission bits of a new file, reduced by the umask.
 const MODE: u32 = 0o666;
 
-/// What was there before.
+/// State of the destination before the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    /// A file without a byte: nothing to lose.
+    /// A file without a byte, so nothing can be lost.
     Empty,
     Filled,
 }
 
-/// See the module.
+/// Source and destination of a copy.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) source: Place,
     pub(super) destination: Place,
-    /// Bytes of the source.
+    /// Length of the source.
     pub(super) length: u64,
     pub(super) found: Found,
-    /// Permission bits of a local destination that is made.
+    /// Permission bits for a new local destination.
     mode: u32,
-    /// Opened here and passed to the daemon.
+    /// Local source, opened here and passed to the daemon.
     local_source: Option<(File, Facts)>,
     local_destination: Option<File>,
 }
 
-/// What tells that a file is the one it was.
+/// Facts by which a file is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Facts {
     length: u64,
@@ -58,7 +58,7 @@ impl Facts {
 }
 
 impl Ends {
-    /// Looks at both, and changes nothing: see [`Self::make`].
+    /// Looks at both ends, and changes nothing: see [`Self::make`].
     pub(super) fn find(args: &CpArgs, client: &Client) -> Result<Self, Failure> {
         let source = args.source.clone();
         let destination = destination(&args.destination, &source)?;
@@ -86,8 +86,8 @@ impl Ends {
         Ok(Self { source, destination, length, found, mode, local_source, local_destination })
     }
 
-    /// Makes the destination if there is none: the last thing that can be refused, once all else is known to be good.
-    /// What is refused all the same leaves no new file here.
+    /// Makes the destination if there is none. This is the last step that can be refused, and it
+    /// leaves no new file if it is.
     pub(super) fn make(&mut self, client: &Client) -> Result<(), Failure> {
         drop(self.open_source(client)?);
         match &self.destination {
@@ -103,14 +103,14 @@ impl Ends {
             }
             Place::Remote { .. } if self.found == Found::Nothing => {
                 let made = self.open_destination(client, true)?;
-                // Somebody else may have been first.
+                // Another program may have been first.
                 if made.is_empty() { Ok(()) } else { Err(exists(&self.destination)) }
             }
             Place::Remote { .. } => Ok(()),
         }
     }
 
-    /// Opens both for a session.
+    /// Opens both ends for a session.
     pub(super) fn open(&self, client: &Client) -> Result<(Handle, Handle), Failure> {
         Ok((self.open_source(client)?, self.open_destination(client, true)?))
     }
@@ -122,7 +122,7 @@ impl Ends {
         }
     }
 
-    /// Opens both for reading.
+    /// Opens both ends for reading.
     pub(super) fn open_to_read(&self, client: &Client) -> Result<(Handle, Handle), Failure> {
         let from = self.open_source(client)?;
         let to = match &self.local_destination {
@@ -139,7 +139,7 @@ impl Ends {
         }
     }
 
-    /// An error if the source is not what it was when the copy began.
+    /// An error if the source has changed since the copy began.
     pub(super) fn check_source(&self, client: &Client) -> Result<(), Failure> {
         let changed = match &self.local_source {
             Some((file, facts)) => {
@@ -151,22 +151,23 @@ impl Ends {
         if changed { Err(self.changed()) } else { Ok(()) }
     }
 
-    /// The source is not what it was.
+    /// Failure for a source that has changed.
     pub(super) fn changed(&self) -> Failure {
         Failure::failed(format!(
-            "{} was changed while it was copied: copy it again with --overwrite when nobody writes it",
+            "{} was changed while it was copied: copy it again with --overwrite when nobody writes \
+             it",
             self.source
         ))
         .spoilt()
     }
 
-    /// Whether what the destination took without a sync is still there whatever became of the daemon.
+    /// Whether bytes that the destination took without a sync survive the end of the daemon.
     pub(super) fn is_kept_here(&self) -> bool {
         self.local_destination.is_some()
     }
 
-    /// Gives a local destination its blocks, so that a full disk is found before the work and writes beside
-    /// each other need not each move the end of the file.
+    /// Gives a local destination its blocks, so that a full disk is found before the work, and
+    /// parallel writes need not move the end of the file.
     pub(super) fn allocate(&self) -> Result<(), Failure> {
         let Some(file) = &self.local_destination else { return Ok(()) };
         let (mode, length) = (rustix::fs::FallocateFlags::empty(), self.length);
@@ -175,7 +176,7 @@ impl Ends {
         }
         match rustix::fs::fallocate(file, mode, 0, length) {
             Ok(()) => Ok(()),
-            // The file system has no such thing; its blocks come with the bytes.
+            // The file system cannot do it; blocks come with the bytes.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
             Err(error) => Err(Failure::io(
                 format_args!(
@@ -188,7 +189,7 @@ impl Ends {
         }
     }
 
-    /// Cuts off what an older, longer file had behind the end. A peer's file was refused for that.
+    /// Cuts off the rest of an older, longer file. A longer file at a peer was refused.
     pub(super) fn cut(&self) -> Result<(), Failure> {
         let Some(file) = &self.local_destination else { return Ok(()) };
         let fail = |error| Failure::io(&self.destination, &error);
@@ -208,7 +209,7 @@ impl Ends {
             .map_err(|error| Failure::io(output::path(folder), &error))
     }
 
-    /// What the journal says of them.
+    /// Record of the two ends for the journal.
     pub(super) fn record(&self) -> Record {
         let name = |place: &Place| match place {
             Place::Local(path) => exactly(absolute(path).as_os_str()),
@@ -228,25 +229,26 @@ impl Ends {
         }
     }
 
-    /// Removes the destination if this run made it: nothing is in it. Whether there is none, or it was there before.
+    /// Removes the destination if this run made it, while it is empty. Returns whether the file is
+    /// gone or was there before.
     pub(super) fn remove_new(&self) -> bool {
         match (&self.destination, self.found) {
             (Place::Local(path), Found::Nothing) => {
                 let ours = self.local_destination.as_ref().and_then(|file| file.metadata().ok());
                 let there = std::fs::symlink_metadata(path).ok();
                 let place = |facts: Metadata| (facts.dev(), facts.ino());
-                // Somebody may have put another one in its place.
+                // Another file may have been put in its place.
                 let is_ours = ours.map(place) == there.map(place);
                 is_ours && std::fs::remove_file(path).is_ok()
             }
-            // Nothing at a peer is removed from here.
+            // Files at a peer are not removed from here.
             (Place::Remote { .. }, Found::Nothing) => false,
             _ => true,
         }
     }
 }
 
-/// A directory takes the source's name.
+/// Destination path; a directory takes the source's name.
 fn destination(text: &OsStr, source: &Place) -> Result<Place, Failure> {
     let name = match source {
         Place::Local(path) | Place::Remote { path, .. } => path.file_name(),
@@ -258,7 +260,7 @@ fn destination(text: &OsStr, source: &Place) -> Result<Place, Failure> {
     match parse(text) {
         Ok(Place::Local(path)) if path.is_dir() => Ok(Place::Local(path.join(name))),
         Ok(Place::Local(path)) => Ok(Place::Local(path)),
-        // EXPORT/ alone is no place yet.
+        // EXPORT/ alone is no file yet.
         _ if text.as_bytes().ends_with(b"/") => parse(OsStr::from_bytes(&named())),
         place => place,
     }
@@ -266,20 +268,20 @@ fn destination(text: &OsStr, source: &Place) -> Result<Place, Failure> {
 
 fn open_source(path: &Path) -> Result<(File, Metadata), Failure> {
     let fail = |fault: Fault| fault.of(output::path(path));
-    // Looked at first: opening a device may do something.
+    // Check first: opening a device may have an effect.
     let facts = std::fs::metadata(path).map_err(|error| fail(Fault::Io(error)))?;
     regular::check(&facts).map_err(fail)?;
     regular::open(path, File::options().read(true), Links::Followed).map_err(fail)
 }
 
-/// For reading too: it is read back.
+/// Options for writing and for reading back.
 fn read_and_write() -> FileOptions {
     let mut options = FileOptions::new();
     options.read(true).write(true);
     options
 }
 
-/// What is at a local destination, opened if it is a file.
+/// Opens what is at a local destination, if it is a file.
 fn open_destination(
     path: &Path,
     source: Option<(u64, u64)>,
@@ -304,7 +306,7 @@ fn create(path: &Path, mode: u32) -> Result<File, Failure> {
     made.map_err(|error| Failure::io(format_args!("cannot create {}", output::path(path)), &error))
 }
 
-/// Of two files of one export; local ones are compared by what they are.
+/// Whether two files of one export have one name; local files are compared by their facts.
 fn is_same_name(one: &Place, other: &Place) -> bool {
     let name = |place: &Place| match place {
         Place::Local(_) => None,
@@ -318,7 +320,7 @@ fn is_same_name(one: &Place, other: &Place) -> bool {
     name(one).is_some_and(|name_of_one| name(other) == Some(name_of_one))
 }
 
-/// What is at a peer's place.
+/// Looks for a file at a peer.
 fn look_for(client: &Client, place: &Place, length: u64) -> Result<Found, Failure> {
     let handle = match open_remote(client, place, OpenOptions::write()) {
         Ok(handle) => handle,
@@ -329,7 +331,8 @@ fn look_for(client: &Client, place: &Place, length: u64) -> Result<Found, Failur
         return Err(Failure::new(
             Exit::Refused,
             format!(
-                "{place} is longer than the source, and is not shortened from here: remove it there first"
+                "{place} is longer than the source, and is not shortened from here: remove it \
+                 there first"
             ),
         ));
     }
@@ -348,7 +351,7 @@ fn pass(client: &Client, place: &Place, file: &File, access: Access) -> Result<H
     client.open_fd(file, access).map_err(|error| client::open(place, &error))
 }
 
-/// What would be lost.
+/// Failure for a destination that would be lost.
 pub(super) fn exists(place: &Place) -> Failure {
     let why = format!("{place} exists and would be written over: say --overwrite if that is meant");
     Failure::new(Exit::Refused, why)

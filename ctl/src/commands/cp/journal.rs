@@ -1,4 +1,5 @@
-//! How far a copy is for certain, and of what: a small file, written before what it speaks of and removed after it.
+//! The journal of a copy: the part that is certainly durable, and of which files. A small file,
+//! written before the work and removed after it.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -13,60 +14,62 @@ use serde::{Deserialize, Serialize};
 
 use super::CpArgs;
 use super::ends::Ends;
-use crate::args::Place;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::place::Place;
 use crate::regular::{self, Links};
 
-/// A longer one is not ours.
+/// A longer file is not a journal.
 const JOURNAL_BYTES_MAX: u64 = 64 * 1024;
 
-/// The longest name that a journal is given beside its destination: eCryptfs takes no longer one, most file systems take 255.
+/// Longest name of a journal beside its destination: eCryptfs takes no longer one, most file
+/// systems take 255.
 const NAME_BYTES_MAX: usize = 143;
 
-/// What it says.
+/// Content of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) source: String,
     pub(super) source_bytes: u64,
-    /// Nanoseconds since 1970; of a local source.
+    /// Nanoseconds since 1970, for a local source.
     pub(super) source_modified_ns: Option<i128>,
     pub(super) destination: String,
     /// Device and inode of a local destination.
     pub(super) destination_inode: Option<(u64, u64)>,
-    /// When that inode was made, in nanoseconds since 1970, where the file system tells: a device may have another number
-    /// after a reboot, an inode of another file has another birth. Journals of before have none.
+    /// Birth of that inode, in nanoseconds since 1970, where the file system has one. A device may
+    /// have another number after a reboot, but the inode of another file has another birth. Older
+    /// journals have none.
     #[serde(default)]
     pub(super) destination_born_ns: Option<i128>,
-    /// So much of the destination, from its start, is the source's and on stable storage.
+    /// Length of the destination, from its start, that equals the source and is on stable storage.
     pub(super) durable_bytes: u64,
 }
 
 impl Record {
-    /// Whether the destination's name leads to the file that it led to then.
+    /// Whether the destination's name leads to the same file as then.
     fn is_at_the_file_of(&self, earlier: &Self) -> bool {
         let born = (earlier.destination_born_ns, self.destination_born_ns);
         match (earlier.destination_inode, self.destination_inode, born) {
             (Some((_, then)), Some((_, now)), (Some(born_then), Some(born_now))) => {
                 (then, born_then) == (now, born_now)
             }
-            // All that was noted, or all that the file system tells.
+            // Compare all that was noted, or all that the file system reports.
             (then, now, _) => then == now,
         }
     }
 }
 
-/// See the module.
+/// The journal of one copy.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
     record: Record,
-    /// It could not be written; said once.
+    /// Whether writing failed; the user is told once.
     broken: bool,
 }
 
 impl Journal {
-    /// Of that copy; it need not be there.
+    /// Journal of a copy; the file need not exist.
     pub(super) fn at(args: &CpArgs, ends: &Ends) -> Result<Self, Failure> {
         let record = ends.record();
         let path = match (&args.journal, &ends.destination) {
@@ -80,15 +83,15 @@ impl Journal {
         Ok(Self { path, record, broken: false })
     }
 
-    /// Its path, for people.
+    /// Path of the journal, for people.
     pub(super) fn shown(&self) -> Cow<'_, str> {
         output::path(&self.path)
     }
 
-    /// What an earlier run wrote, if there was one.
+    /// Reads the record of an earlier run, if there is one.
     pub(super) fn read(&self) -> Result<Option<Record>, Failure> {
         let what = format_args!("the journal {}", self.shown());
-        // What lies there may be anybody's.
+        // The file may be anybody's.
         let file = match regular::open(&self.path, File::options().read(true), Links::Refused) {
             Ok((file, _)) => file,
             Err(fault) if fault.is_missing() => return Ok(None),
@@ -99,18 +102,19 @@ impl Journal {
             .read_to_end(&mut text)
             .map_err(|error| Failure::io(format_args!("cannot read {what}"), &error))?;
         if text.is_empty() {
-            // A power cut, before there was anything to say.
+            // A power cut before the first record.
             return Ok(None);
         }
         Envelope::parse(&text).map(Some).map_err(|error| {
             Failure::failed(format!(
-                "{} is not a journal of this version ({error}): remove it, and begin anew with --overwrite",
+                "{} is not a journal of this version ({error}): remove it, and begin anew with \
+                 --overwrite",
                 self.shown()
             ))
         })
     }
 
-    /// What has changed since `earlier` was written.
+    /// Describes what has changed since `earlier` was written.
     pub(super) fn differs_from(&self, earlier: &Record) -> Option<String> {
         let now = &self.record;
         let source = &now.source;
@@ -133,14 +137,14 @@ impl Journal {
         None
     }
 
-    /// Of a copy that begins, once its destination is there.
+    /// Begins the journal of a copy, once its destination exists.
     pub(super) fn begin(&mut self, ends: &Ends) {
         self.record = ends.record();
         self.save(0);
     }
 
-    /// Says that so much is durable, which must be so already. Without a journal the copy goes on; it only
-    /// cannot be resumed.
+    /// Records that this many bytes are durable, which must be true already. Without a journal the
+    /// copy goes on; it only cannot be resumed.
     pub(super) fn save(&mut self, durable_bytes: u64) {
         self.record.durable_bytes = durable_bytes;
         if let (Err(error), false) = (self.write(), self.broken) {
@@ -148,12 +152,13 @@ impl Journal {
             let path = self.shown();
             let _ = writeln!(
                 io::stderr(),
-                "pipectl: cannot write {path}: {error}; if interrupted, this copy cannot be resumed (see --journal)"
+                "pipectl: cannot write {path}: {error}; if interrupted, this copy cannot be \
+                 resumed (see --journal)"
             );
         }
     }
 
-    /// Whole or not at all.
+    /// Writes the file as a whole, or not at all.
     fn write(&self) -> io::Result<()> {
         let folder = folder_of(&self.path);
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -163,19 +168,20 @@ impl Journal {
         }
         file.persist(&self.path)?;
         match self.record.durable_bytes {
-            // There is nothing yet that would be lost with it.
+            // Nothing would be lost with it yet.
             0 => Ok(()),
             _ => File::open(folder)?.sync_all(),
         }
     }
 
-    /// The copy is whole, or nothing is left of it.
+    /// Removes the journal: the copy is complete, or nothing is left of it.
     pub(super) fn remove(&self) {
-        // One that was never written is not there; one that stays is refused by the next copy, with the fix.
+        // A journal that was never written does not exist; one that stays is refused by the next
+        // copy, with the fix.
         let _ = fs::remove_file(&self.path);
     }
 
-    /// What to do with an unfinished copy.
+    /// Advice about an unfinished copy.
     pub(super) fn advice(&self, args: &CpArgs) -> String {
         if self.broken {
             return "it cannot be resumed".to_owned();
@@ -200,7 +206,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(of(OsStr::new(&hash[..32])))
 }
 
-/// Where this user's programs keep what shall outlive them.
+/// Path in the directory where this user's programs keep their state.
 fn in_state(identity: &str) -> Result<PathBuf, Failure> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = folder("XDG_STATE_HOME")
@@ -210,7 +216,7 @@ fn in_state(identity: &str) -> Result<PathBuf, Failure> {
             Failure::new(Exit::Usage, why)
         })?
         .join("piped");
-    // If it cannot be made, the journal cannot be written, which is told then.
+    // If it cannot be made, writing the journal fails, and that is reported.
     let _ = fs::create_dir_all(&state);
     let hash = blake3::hash(identity.as_bytes()).to_hex();
     Ok(state.join(format!("cp-{}.json", &hash[..32])))
@@ -223,16 +229,16 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A name as text that no other name has. One that is text is itself.
+/// Unique text for a name. A name that is text stays as it is.
 pub(super) fn exactly(name: &OsStr) -> String {
     match name.to_str() {
         Some(text) => text.to_owned(),
-        // No name has a zero byte.
+        // No name contains a zero byte.
         None => format!("\0{}", name.as_bytes().escape_ascii()),
     }
 }
 
-/// A word of a shell's command line that stands for that, whatever is in it.
+/// Word for a shell's command line that stands for the name, whatever is in it.
 fn word(text: &OsStr) -> String {
     let bytes = text.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-:,+=@%".contains(byte);
@@ -250,7 +256,7 @@ fn word(text: &OsStr) -> String {
     }
 }
 
-/// A path that means the same from everywhere.
+/// Absolute form of a path.
 pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -269,7 +275,7 @@ mod tests {
         }
     }
 
-    /// What a shell makes of it.
+    /// Checks that a shell reads the word as the name.
     fn check(name: &[u8]) {
         let line = format!("printf %s {}", word(OsStr::from_bytes(name)));
         let output = std::process::Command::new("bash").args(["-c", &line]).output();

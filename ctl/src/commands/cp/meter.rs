@@ -1,5 +1,5 @@
-//! How far it is: a bar on a terminal, now and then a line elsewhere, or nothing. On stderr, so that stdout has the
-//! result alone.
+//! Progress of a copy: a bar on a terminal, now and then a line elsewhere, or nothing. Written to
+//! stderr, so that stdout has only the result.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -10,13 +10,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::clock;
 use crate::units;
 
-/// Between two lines.
+/// Time between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Narrower terminals have no room for a bar beside the figures.
 const BAR_COLUMNS: u16 = 70;
 
-/// See the module.
+/// Shows the progress of a copy.
 #[derive(Debug)]
 pub(super) struct Meter {
     sink: Sink,
@@ -29,18 +29,18 @@ pub(super) struct Meter {
 enum Sink {
     Bar {
         bar: ProgressBar,
-        /// Its columns.
+        /// Whether it has columns for a bar.
         wide: bool,
-        /// It has made room for words.
+        /// Whether it has made room for words.
         waits: bool,
     },
-    /// When the next one is due.
+    /// Lines, with the time of the next one.
     Lines(Instant),
     Silent,
 }
 
 impl Meter {
-    /// For `total` bytes, of which the first `from` are there.
+    /// Meter for `total` bytes, of which the first `from` are there.
     pub(super) fn new(quiet: bool, total: u64, from: u64) -> Self {
         let now = clock::now();
         let sink = if quiet {
@@ -60,7 +60,7 @@ impl Meter {
         meter
     }
 
-    /// Something is counted from `from` on, at a rate of its own.
+    /// Begins to count something from `from` on, at a rate of its own.
     pub(super) fn begin(&mut self, what: &'static str, from: u64) {
         let now = clock::now();
         (self.what, self.rate) = (what, Rate::default());
@@ -70,12 +70,12 @@ impl Meter {
         self.show(from, now, None);
     }
 
-    /// It is so far.
+    /// Shows that `done` bytes are reached.
     pub(super) fn set(&mut self, done: u64) {
         self.show(done, clock::now(), None);
     }
 
-    /// It is so far, and waits.
+    /// Shows that `done` bytes are reached, and why the copy waits.
     pub(super) fn wait(&mut self, done: u64, why: &str) {
         self.show(done, clock::now(), Some(why));
     }
@@ -102,14 +102,14 @@ impl Meter {
             }
             Sink::Lines(next) if now >= *next => {
                 *next = now + LINE_EVERY;
-                // A reader that is gone is no reason to stop the work.
+                // A closed stderr is no reason to stop the work.
                 let _ = writeln!(std::io::stderr(), "{} {}, {}", self.what, far(), figures());
             }
             Sink::Lines(_) | Sink::Silent => {}
         }
     }
 
-    /// Something that is no failure yet.
+    /// Shows a note about something that is no failure yet.
     pub(super) fn note(&self, text: &str) {
         let write = || {
             let _ = writeln!(std::io::stderr(), "pipectl: {}", piped_text::shown_lines(text));
@@ -121,7 +121,7 @@ impl Meter {
         }
     }
 
-    /// Leaves no trace.
+    /// Removes the bar or line.
     pub(super) fn finish(&self) {
         if let Sink::Bar { bar, .. } = &self.sink {
             bar.finish_and_clear();
@@ -135,29 +135,29 @@ impl Drop for Meter {
     }
 }
 
-/// How fast it was lately.
+/// Recent rate of a copy.
 #[derive(Debug, Default)]
 struct Rate {
-    /// When it was how far: the oldest first.
+    /// Progress at recent times, the oldest first.
     marks: VecDeque<(Instant, u64)>,
 }
 
-/// What was longer ago than that says nothing of now.
+/// Older marks say nothing about the present rate.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// Less than that is no time to tell a rate by.
+/// A shorter time is not enough to tell a rate.
 const ENOUGH: Duration = Duration::from_millis(500);
 
-/// Between two marks.
+/// Time between two marks.
 const MARK_EVERY: Duration = Duration::from_millis(250);
 
-/// A copy that would take longer is one of which nobody knows when it ends.
+/// Longest remaining time that is shown; a longer one is unknown.
 const FORESEEN: f64 = 30.0 * 86_400.0;
 
 impl Rate {
     fn handle(&mut self, done: u64, now: Instant) {
         if self.marks.back().is_some_and(|&(_, last)| done < last) {
-            // Some of it is copied again: what it was before is another count.
+            // Some bytes are copied again: the old count does not apply.
             self.marks.clear();
         }
         while self.marks.get(1).is_some_and(|&(at, _)| now.saturating_duration_since(at) >= LATELY)
@@ -172,14 +172,14 @@ impl Rate {
         self.marks.push_back((now, done));
     }
 
-    /// Bytes in a second; nothing as long as that is not known, or nothing moves.
+    /// Bytes in a second; nothing if that is not known yet, or nothing moves.
     fn per_second(&self) -> Option<f64> {
         let (&(begin, from), &(end, to)) = (self.marks.front()?, self.marks.back()?);
         let time = end.saturating_duration_since(begin);
         (time >= ENOUGH && to > from).then(|| (to - from) as f64 / time.as_secs_f64())
     }
 
-    /// For so many bytes more.
+    /// Remaining time in words for this many bytes.
     fn words(&self, left: u64) -> String {
         let Some(rate) = self.per_second() else { return "time left unknown".to_owned() };
         let seconds = left as f64 / rate;
@@ -234,7 +234,7 @@ mod tests {
         }
         assert_eq!(rate.per_second(), None);
         assert!(rate.marks.len() < 50);
-        // What is copied again is counted anew.
+        // Bytes that are copied again are counted anew.
         rate.handle(30 << 20, at(80));
         rate.handle(31 << 20, at(81));
         assert_eq!(rate.per_second(), Some(1_048_576.0));

@@ -1,20 +1,21 @@
-//! `pipectl cp`: one file, between this node and its peers, without its bytes passing through here.
+//! `pipectl cp`: one file, between this node and its peers, the bytes do not pass through this
+//! program.
 //!
 //! ```text
-//! ends     what is copied and where to: opened, checked, told apart
-//! journal  how far it is for certain, and of what: makes an interrupted copy resumable
+//! ends     source and destination: opened, checked, told apart
+//! journal  the part that is certainly durable: makes an interrupted copy resumable
 //! moving   pieces under way, checkpoints, lost peers and daemons
-//! pace     how long a piece is, by what pieces took
+//! pace     length of a piece, by the time that pieces took
 //! ranges   which bytes are copied
-//! waiting  how long nothing has moved, and who is waited for
+//! waiting  how long nothing has moved, and which party is waited for
 //! verify   BLAKE3 of both ends; samples of both before a copy goes on
 //! meter    a bar, lines, or nothing
 //! stop     Ctrl-C
 //! ```
 //!
-//! The destination is written in place. So what makes an interrupted copy good for anything is the journal, and
-//! the journal says only what a sync of the destination has covered: it is right after kill -9 and after a
-//! power cut, here or at the peer.
+//! The destination is written in place, so an interrupted copy is useless without the journal. The
+//! journal records only bytes that a sync of the destination has covered: it is right after kill -9
+//! and after a power cut, here or at the peer.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,10 +30,11 @@ use self::meter::Meter;
 use self::moving::{Mover, connect};
 use self::stop::Stop;
 use self::waiting::Waiting;
-use crate::args::{ClientDoor, Place};
+use crate::args::ClientDoor;
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
+use crate::place::Place;
 use crate::units;
 
 mod ends;
@@ -46,15 +48,17 @@ mod verify;
 mod waiting;
 
 const AFTER_HELP: &str = "\
-Copied means on stable storage (see --no-sync). The destination is written in place; while a copy is not
-finished, a journal says how much of it is certainly there: .NAME.piped-cp beside a local destination
-(.HASH.piped-cp for a long NAME), in $XDG_STATE_HOME/piped (~/.local/state/piped) for one at a peer, or
+Copied means on stable storage (see --no-sync). The destination is written in
+place. While a copy is not finished, a journal says how much of it is certainly
+there: .NAME.piped-cp beside a local destination (.HASH.piped-cp for a long
+NAME), in $XDG_STATE_HOME/piped (~/.local/state/piped) for one at a peer, or
 --journal. A copy that is refused leaves no new file.
-A new local file has the source's permission bits less the umask (of a peer's file 0666 less the umask),
-one below an export those that its daemon gives (0640). A file at a peer is not shortened: remove one
-that is longer than the source.";
+A new local file has the source's permission bits less the umask (0666 less the
+umask for a peer's file); a file below an export has the bits that its daemon
+gives (0640). A file at a peer is not shortened: remove one that is longer than
+the source.";
 
-/// `pipectl cp`
+/// Arguments of `pipectl cp`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CpArgs {
@@ -70,7 +74,7 @@ pub(crate) struct CpArgs {
     #[arg(short = 'f', long, conflicts_with = "resume")]
     overwrite: bool,
 
-    /// Go on with an interrupted copy where it is certainly right; begin if there is nothing yet
+    /// Go on with an interrupted copy where that is certainly right; begin if there is none
     #[arg(long)]
     resume: bool,
 
@@ -82,19 +86,20 @@ pub(crate) struct CpArgs {
     #[arg(long)]
     no_sync: bool,
 
-    /// Show no progress
+    /// Do not show any progress
     #[arg(short, long)]
     quiet: bool,
 
-    /// Seconds to go on without any progress, when a peer or the daemon is lost or stands still
+    /// Seconds to go on without progress, when a peer or the daemon is lost or stands still
     #[arg(long, value_name = "T", default_value_t = 60.0, value_parser = seconds)]
     timeout: f64,
 
-    /// Seconds between checkpoints: what is copied by then is made durable and noted in the journal
+    /// Seconds between checkpoints, at which the copied bytes are made durable and noted in the
+    /// journal
     #[arg(long, value_name = "T", default_value_t = 2.0, value_parser = seconds)]
     checkpoint: f64,
 
-    /// Where to keep the journal
+    /// Path of the journal
     #[arg(long, value_name = "PATH")]
     journal: Option<PathBuf>,
 
@@ -108,21 +113,21 @@ impl CpArgs {
     }
 }
 
-/// What it came to. Plain bytes and seconds.
+/// Result in plain bytes and seconds.
 #[derive(Debug, Serialize)]
 struct Report {
     source: String,
     destination: String,
-    /// Of the whole file.
+    /// Length of the whole file.
     bytes: u64,
-    /// Copied by an earlier run.
+    /// Bytes copied by an earlier run.
     resumed_from: u64,
-    /// Of the copying and the sync, without the verification.
+    /// Time of the copying and the sync, without the verification.
     seconds: f64,
-    /// Of what this run copied.
+    /// Rate of the bytes that this run copied.
     bytes_per_second: f64,
     durable: bool,
-    /// Times that a lost peer or daemon was come back to.
+    /// Times that a lost peer or daemon was reached again.
     reconnects: u32,
     verified: Option<Verified>,
 }
@@ -133,7 +138,7 @@ struct Verified {
     seconds: f64,
 }
 
-/// `admin`: the daemon's admin socket, which may tell who is waited for.
+/// Runs the copy. `admin` is the daemon's admin socket, which may tell which party is waited for.
 pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> Result<(), Failure> {
     let stop = Stop::listen()?;
     let begin = clock::now();
@@ -150,7 +155,7 @@ pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> R
     };
     let unfinished = |failure: Failure, done, journal: &Journal| {
         if failure.is_spoilt() {
-            // A later --resume would take for certain what is not.
+            // A later --resume would trust bytes that are not certain.
             journal.remove();
             return failure;
         }
@@ -165,7 +170,7 @@ pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> R
     let mut mover = Mover::new(args, admin, &ends, &mut journal, from, &stop);
     let moved = mover.run(client, &mut meter);
     let (done, reconnects, client) = (mover.certain(), mover.reconnects, mover.take_client());
-    // Nobody has to clean up after a copy that never began.
+    // A copy that never began leaves nothing to clean up.
     let moved = moved.map_err(|failure| (failure, mover.has_copied()));
     let seconds = begin.elapsed().as_secs_f64();
     let unfinished = |failure| unfinished(failure, done, &journal);
@@ -198,7 +203,7 @@ pub(crate) fn run(args: &CpArgs, admin: &Path, output: &Output, json: bool) -> R
     if json { output::json(&report) } else { report.print(output) }
 }
 
-/// The journal to keep, and where the copy begins.
+/// Returns the journal to keep, and where the copy begins.
 fn begin_or_resume(
     args: &CpArgs,
     ends: &mut Ends,
@@ -212,7 +217,8 @@ fn begin_or_resume(
         (Some(earlier), Found::Empty | Found::Filled) if args.resume => {
             if let Some(other) = journal.differs_from(&earlier) {
                 return refuse(format!(
-                    "{other} since the copy to {destination} was interrupted: begin anew with --overwrite"
+                    "{other} since the copy to {destination} was interrupted: begin anew with \
+                     --overwrite"
                 ));
             }
             let from = earlier.durable_bytes.min(ends.length);
@@ -220,17 +226,20 @@ fn begin_or_resume(
             Ok((journal, from))
         }
         (Some(_), Found::Filled) if !args.overwrite => refuse(format!(
-            "{destination} is an interrupted copy: go on with --resume, or begin anew with --overwrite"
+            "{destination} is an interrupted copy: go on with --resume, or begin anew with \
+             --overwrite"
         )),
         (None, Found::Filled) if args.resume => refuse(format!(
-            "{destination} exists, and {} says nothing of an interrupted copy: begin anew with --overwrite",
+            "{destination} exists, and {} says nothing of an interrupted copy: begin anew with \
+             --overwrite",
             journal.shown()
         )),
         (None, Found::Filled) if !args.overwrite => Err(ends::exists(&destination)),
         _ => {
-            // All that can be refused without a destination has been looked at.
+            // Everything that can be refused without a destination has been checked.
             ends.make(client)?;
-            // Before anything is copied: whatever ends this program from here on, what it leaves can be gone on with.
+            // Write the journal before copying: the copy can then be resumed whatever ends this
+            // program.
             journal.begin(ends);
             Ok((journal, 0))
         }

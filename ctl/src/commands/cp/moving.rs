@@ -1,9 +1,9 @@
-//! The copy itself: some pieces under way, each a request that the daemons carry out; what is contiguous is made
-//! durable now and then; a lost peer or daemon is come back to.
+//! The copy itself. Some pieces are under way, each a request that the daemons carry out. The
+//! contiguous part is made durable now and then. A lost peer or daemon is connected again.
 //!
-//! What ends a wait is that nothing moves: bytes that land, of whatever piece, begin it anew. How long a piece may
-//! take is nobody's business, so requests have the longest deadline there is. A piece that ends early all the same
-//! keeps what landed of it.
+//! The copy gives up when nothing moves for a time: bytes that land, of whatever piece, start the
+//! time anew. A single piece may take as long as it needs, so requests have the longest deadline
+//! there is. A piece that ends early keeps the bytes that have landed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,27 +27,28 @@ use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::units;
 
-/// Requests under way: the daemon's share of staging for copies holds as much as that.
+/// Requests under way: as many as the daemon's share of staging for copies holds.
 const DEPTH: usize = 4;
-/// Bytes that may be copied behind one that is not.
+/// Most bytes copied beyond a gap.
 const AHEAD: u64 = 4 * DEPTH as u64 * pace::MOST;
 /// Requests that were given up and have not ended yet, beside those under way and a sync.
 const LEFTOVERS: usize = 3 * DEPTH;
 
-/// Of a request: the longest that a daemon allows. It goes on as long as something moves, and here that is looked at.
+/// Deadline of a request: the longest that a daemon allows. A request goes on as long as something
+/// moves, and this program watches that.
 pub(super) const DEADLINE: Duration = Duration::from_secs(3600);
 
-/// Between two looks at signals and at the progress of what is under way.
+/// Time between two looks at signals and at progress.
 const STEP: Duration = Duration::from_millis(50);
-/// For cancelled requests to end, and for the last checkpoint of an interrupted copy.
+/// Time for cancelled requests to end, and for the last checkpoint of an interrupted copy.
 const GRACE: Duration = Duration::from_secs(2);
-/// Before a lost peer or daemon is asked again.
+/// Time before a lost peer or daemon is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Marks the sync among the pieces, which are marked with their offsets.
+/// Tag of the sync; pieces have their offsets as tags.
 const SYNC: u64 = u64::MAX;
 
-/// A session for copies. They need no memory of ours; what reads grows the arena.
+/// Session for copies. They need no memory of this client; reading back grows the arena.
 pub(super) fn connect(args: &CpArgs) -> Result<Client, Failure> {
     let builder = ClientBuilder::new()
         .arena_bytes(1)
@@ -57,41 +58,41 @@ pub(super) fn connect(args: &CpArgs) -> Result<Client, Failure> {
     client::connect(builder, &args.door.socket)
 }
 
-/// How an attempt ended.
+/// Outcome of an attempt that failed.
 enum Trouble {
-    /// Not to be mended by trying again.
+    /// A failure that another attempt cannot mend.
     Final(Failure),
-    /// A peer or daemon that may come back.
+    /// A failure of a peer or daemon that may come back.
     Passing(Failure),
 }
 
-/// See the module.
+/// Moves all bytes of a copy.
 pub(super) struct Mover<'a> {
     args: &'a CpArgs,
     ends: &'a Ends,
     journal: &'a mut Journal,
     stop: &'a Stop,
     client: Option<Client>,
-    /// What is acknowledged.
+    /// Bytes that are acknowledged.
     copied: Copied,
-    /// So many contiguous bytes of it a sync covered.
+    /// Contiguous bytes that a sync has covered.
     durable: u64,
     pace: Pace,
     waiting: Waiting,
-    /// Something has landed, whatever became of it.
+    /// Whether anything has landed so far.
     has_copied: bool,
     pub(super) reconnects: u32,
 }
 
-/// One session's requests.
+/// Requests of one session.
 struct Attempt {
     queue: Queue,
     session: u32,
     from: Handle,
     to: Handle,
-    /// Those under way, by offset.
+    /// Pieces under way, by offset.
     pieces: BTreeMap<u64, Piece>,
-    /// What the sync under way will cover.
+    /// The sync under way, with the bytes that it will cover.
     sync: Option<(RequestId, u64)>,
     checkpoint: Instant,
     patience: Patience,
@@ -101,7 +102,7 @@ struct Piece {
     id: RequestId,
     length: u64,
     begun: Instant,
-    /// It was too long for a path that has become slow.
+    /// Whether it was given up as too long for a path that has become slow.
     given_up: bool,
 }
 
@@ -130,22 +131,22 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// What is certainly there.
+    /// Bytes that are certainly there.
     pub(super) fn certain(&self) -> u64 {
         self.durable
     }
 
-    /// Whether anything has been.
+    /// Whether anything has been copied.
     pub(super) fn has_copied(&self) -> bool {
         self.has_copied
     }
 
-    /// The session that was used last.
+    /// Takes the session that was used last.
     pub(super) fn take_client(&mut self) -> Option<Client> {
         self.client.take()
     }
 
-    /// Copies what is missing, and makes it durable if that is wanted.
+    /// Copies the missing bytes, and makes them durable if that is wanted.
     pub(super) fn run(&mut self, client: Client, meter: &mut Meter) -> Result<(), Failure> {
         self.client = Some(client);
         let (mut furthest, mut since) = (self.copied.bytes(), clock::now());
@@ -161,7 +162,7 @@ impl<'a> Mover<'a> {
             if since.elapsed() > self.args.timeout() {
                 return Err(self.given_up(failure));
             }
-            // What a peer took and did not sync may be lost with it.
+            // Bytes that a peer took and did not sync may be lost with it.
             if !self.ends.is_kept_here() {
                 self.copied = Copied::up_to(self.durable);
             }
@@ -170,7 +171,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// A session with a daemon that may have to be started first.
+    /// Connects to a daemon that may have to be started first.
     fn come_back(&mut self) -> Result<(), Failure> {
         self.reconnects += 1;
         let begun = clock::now();
@@ -190,13 +191,13 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// The last of several, after which it is not tried again.
+    /// Failure of the last attempt.
     fn given_up(&self, failure: Failure) -> Failure {
         let timeout = units::seconds(self.args.timeout);
         failure.and(format_args!("nothing has moved for {timeout} (--timeout)"))
     }
 
-    /// With the present session, until all is copied or something is in the way.
+    /// Copies with the present session, until all is copied or something fails.
     fn attempt(&mut self, meter: &mut Meter) -> Result<(), Trouble> {
         let client = self.client.clone().expect("set before the first attempt");
         let (from, to) = self.ends.open(&client).map_err(opening)?;
@@ -244,7 +245,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Nothing lands while a sync runs: it has its own time.
+    /// Waits for the sync with a time of its own, since nothing lands meanwhile.
     fn finish_sync(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
         attempt.patience.renew(clock::now());
         while attempt.sync.is_some() {
@@ -255,8 +256,8 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Looks at what has landed, and shows it. If nothing has for long: says who is waited for, asks for less at a time,
-    /// and gives up in the end.
+    /// Shows the bytes that have landed. If nothing has landed for long: names the party that is
+    /// waited for, asks for less at a time, and gives up in the end.
     fn watch(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
         let now = clock::now();
         let landed = self.copied.bytes() + attempt.landed();
@@ -275,7 +276,7 @@ impl<'a> Mover<'a> {
         }
         meter.wait(landed, &self.waiting.text(attempt.session, patience, now));
         if patience.is_short(now) && !attempt.pieces.is_empty() && self.pace.handle_stall() {
-            // They share what is left of the path, and none of them may end in time.
+            // Several pieces share what is left of the path, and none of them may end in time.
             attempt.give_up_pieces();
         }
         Ok(())
@@ -303,7 +304,8 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// The first bytes that are neither copied nor asked for: from where, and up to where if there are others behind them.
+    /// The first gap that is neither copied nor asked for: its start, and its end if other bytes
+    /// follow.
     fn gap(&self, attempt: &Attempt) -> (u64, Option<u64>) {
         let mut at = 0;
         loop {
@@ -318,7 +320,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// What is copied becomes durable while the copy goes on.
+    /// Makes copied bytes durable while the copy goes on.
     fn submit_checkpoint(&self, attempt: &mut Attempt) -> Result<(), Trouble> {
         let due = attempt.checkpoint.elapsed().as_secs_f64() >= self.args.checkpoint;
         if due && attempt.sync.is_none() && self.copied.contiguous() > self.durable {
@@ -334,7 +336,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// For the next end, a moment at most.
+    /// Waits for the next end, for a moment at most.
     fn wait(&mut self, attempt: &mut Attempt) -> Result<(), Trouble> {
         let Some(completed) = attempt.queue.wait(Some(STEP)) else { return Ok(()) };
         self.take(attempt, completed)?;
@@ -379,7 +381,7 @@ impl<'a> Mover<'a> {
             Some(Status::NoSpace) => format!("the file system of {destination} is full"),
             _ => format!("{source} to {destination}"),
         };
-        // Its count of bytes is of one piece, which tells nobody anything.
+        // Its count of bytes is that of one piece, which helps nobody.
         let cause = error.cause;
         let failure = Failure::new(client::request("", error).exit(), format!("{what}: {cause}"));
         let passes = match cause {
@@ -397,7 +399,8 @@ impl<'a> Mover<'a> {
         if passes { Trouble::Passing(failure) } else { Trouble::Final(failure) }
     }
 
-    /// Ends what is under way. What is contiguous then is made durable, if that can be, and noted.
+    /// Cancels requests under way, then makes the contiguous part durable and notes it, if
+    /// possible.
     fn end(&mut self, attempt: &mut Attempt) {
         attempt.give_up_pieces();
         let until = clock::now() + GRACE;
@@ -407,7 +410,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// What ends until then; errors are those of what was cancelled or is known to have failed.
+    /// Collects ends until then; errors of cancelled or failed requests are ignored.
     fn collect(&mut self, attempt: &mut Attempt, until: Instant) {
         while !attempt.pieces.is_empty() || attempt.sync.is_some() {
             let left = until.saturating_duration_since(clock::now());
@@ -418,12 +421,12 @@ impl<'a> Mover<'a> {
 }
 
 impl Attempt {
-    /// Bytes in place of the pieces under way.
+    /// Bytes landed by the pieces under way.
     fn landed(&self) -> u64 {
         self.pieces.values().map(|piece| self.queue.progress(piece.id)).sum()
     }
 
-    /// Has them end as what they are by now.
+    /// Ends all pieces with what they have by now.
     fn give_up_pieces(&mut self) {
         for piece in self.pieces.values_mut() {
             piece.given_up = true;
@@ -432,7 +435,7 @@ impl Attempt {
     }
 }
 
-/// A peer or daemon that does not answer may come back; what it refuses stays refused.
+/// A peer or daemon without an answer may come back; a refusal stays.
 fn opening(failure: Failure) -> Trouble {
     match failure.exit() {
         Exit::Unreachable | Exit::Timeout => Trouble::Passing(failure),

@@ -1,20 +1,21 @@
-//! How long the next piece is: as long as it takes to move is what is kept the same, whatever the path.
+//! The length of the next piece: pieces take about the same time on every path.
 //!
-//! A piece is what is asked for anew when something breaks, and what the other pieces share the path with. So it
-//! takes about as long on a slow link as on a fast one, and its length is what follows: from a short one, as much
-//! longer as pieces end early, but sixteen times at most; half as long when one ends late. Only what pieces took is
-//! looked at. What the daemon knows of the path is of requests that are alone there; a copy has others beside it, its
-//! own among them.
+//! A piece is asked for anew when something breaks, and shares the path with the other pieces. So
+//! it should last about as long on a slow link as on a fast one, and its length follows: it starts
+//! short, doubles while pieces end early, and halves when one ends late. Only the times of pieces
+//! count. The daemon's costs are those of lone requests; a copy has others beside it, its own among
+//! them.
 
 use std::time::Duration;
 
-/// The shortest piece: on 1 Mbit/s, with others beside it, some two seconds.
+/// The shortest piece: some two seconds on 1 Mbit/s, with others beside it.
 pub(super) const LEAST: u64 = 64 << 10;
 
-/// The longest piece of a copy. Long against the daemon's fragments, so that what a request costs does not show.
+/// The longest piece of a copy. It is long against the daemon's fragments, so that the cost of a
+/// request does not show.
 pub(super) const MOST: u64 = 8 << 20;
 
-/// What a piece takes at most, about; at least a quarter of it, if pieces can be that long.
+/// Longest time of a piece, about; at least a quarter of it, if pieces can be that long.
 const LASTS: Duration = Duration::from_secs(2);
 
 /// A piece is at most so many times as long as the one before. A fast path has its longest pieces after two, and one
@@ -24,7 +25,7 @@ const GROWTH: u128 = 16;
 /// Of what the user waits for any progress, what a piece may take: some of them end before that.
 const OF_PATIENCE: u32 = 4;
 
-/// See the module.
+/// Chooses the length of pieces.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     piece: u64,
@@ -33,34 +34,36 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// For pieces of at most so many bytes, a power of two, where any progress is waited for so long.
+    /// Pace with pieces of at most `most` bytes, a power of two, for a user with this patience.
     pub(super) fn new(most: u64, patience: Duration) -> Self {
         Self { piece: LEAST, most, lasts: LASTS.min(patience / OF_PATIENCE) }
     }
 
-    /// The bytes of a piece now: a power of two.
+    /// Length of a piece now, a power of two.
     #[cfg(test)]
     fn piece(&self) -> u64 {
         self.piece
     }
 
-    /// Where a piece that starts at `start` ends: at a multiple of its length, so that all but a few are aligned.
+    /// End of a piece that starts at `start`: a multiple of its length, so that nearly all are
+    /// aligned.
     pub(super) fn end(&self, start: u64, length: u64) -> u64 {
         ((start / self.piece + 1) * self.piece).min(length)
     }
 
-    /// A piece of so many bytes took so long, from its submission to its end.
+    /// Handles the end of a piece of this many bytes after so much time.
     pub(super) fn handle_end(&mut self, bytes: u64, took: Duration) {
         if bytes >= self.piece && took < self.lasts / 2 {
             let times = self.lasts.as_nanos() / 2 / took.as_nanos().max(1);
             self.piece = (self.piece << times.clamp(2, GROWTH).ilog2()).min(self.most);
         } else if bytes <= self.piece && took > self.lasts * 2 {
-            // What is longer was asked for before the length fell, and tells nothing new.
+            // A longer piece was asked for before the length fell, and tells nothing new.
             self.piece = (self.piece / 2).max(LEAST);
         }
     }
 
-    /// Nothing has moved for long: what is asked for from now on is as short as can be. Whether that is shorter.
+    /// Handles that nothing has moved for long: pieces become as short as can be. Returns whether
+    /// that is shorter.
     pub(super) fn handle_stall(&mut self) -> bool {
         std::mem::replace(&mut self.piece, LEAST) > LEAST
     }
@@ -72,7 +75,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// The length that pieces come to on a path of so many bytes a second with four of them on it.
+    /// Length that pieces settle at on a path of this many bytes a second with four of them on it.
     fn settled(pace: &mut Pace, rate: f64, delay: f64) -> u64 {
         for _ in 0..64 {
             let piece = pace.piece();
@@ -94,7 +97,7 @@ mod tests {
             let seconds = 4.0 * settled as f64 / rate;
             assert!(seconds <= 4.0, "{seconds} s at {rate} bytes/s");
         }
-        // A long way is no narrow one.
+        // A long way is not a narrow one.
         assert_eq!(settled(&mut pace, 1e9, 0.6), MOST);
     }
 
@@ -126,7 +129,7 @@ mod tests {
             pace.handle_end(MOST, Duration::from_secs(9));
         }
         assert_eq!(pace.piece(), MOST / 2, "four of one length are one sign");
-        // The file's last piece is short and fast, and says nothing.
+        // The file's last piece is short and fast, and tells nothing.
         pace.handle_end(1, Duration::ZERO);
         assert_eq!(pace.piece(), MOST / 2);
         assert!(pace.handle_stall() && !pace.handle_stall());

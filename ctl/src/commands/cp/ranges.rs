@@ -1,33 +1,33 @@
-//! Which bytes are copied: all up to a place, and some beyond it.
+//! The copied bytes: all up to an offset, and ranges beyond it.
 
 use std::collections::BTreeMap;
 
-/// See the module.
+/// Set of the bytes that are copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Copied {
-    /// All before it.
+    /// Offset before which all are copied.
     done: u64,
-    /// Beyond it, from where to where; none touch.
+    /// Ranges beyond it, by start; none touch.
     islands: BTreeMap<u64, u64>,
 }
 
 impl Copied {
-    /// The first `done` bytes.
+    /// Set of the first `done` bytes.
     pub(super) fn up_to(done: u64) -> Self {
         Self { done, islands: BTreeMap::new() }
     }
 
-    /// All before that are copied.
+    /// Offset before which all bytes are copied.
     pub(super) fn contiguous(&self) -> u64 {
         self.done
     }
 
-    /// All of them, wherever they are.
+    /// Number of copied bytes, wherever they are.
     pub(super) fn bytes(&self) -> u64 {
         self.done + self.islands.iter().map(|(start, end)| end - start).sum::<u64>()
     }
 
-    /// So many from `start` on are copied, too. They were not before.
+    /// Adds bytes from `start` on, which were not in the set.
     pub(super) fn insert(&mut self, start: u64, bytes: u64) {
         if bytes == 0 {
             return;
@@ -47,7 +47,7 @@ impl Copied {
         }
     }
 
-    /// The first bytes at or behind `at` that are not copied: from where, and up to where if there are some behind them.
+    /// The first gap at or behind `at`: its start, and its end if copied bytes follow.
     pub(super) fn gap(&self, at: u64) -> (u64, Option<u64>) {
         let at = at.max(self.done);
         let within = self.islands.range(..=at).next_back().map_or(at, |(_, &end)| end.max(at));
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(copied, Copied::up_to(40));
     }
 
-    /// Blocks in many orders: as a set of them would have it.
+    /// Compares with a set of blocks, inserted in many orders.
     #[test]
     fn it_is_the_set_of_what_was_inserted() {
         const BLOCKS: usize = 24;

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and the end of the terminal: heard by a thread, looked at between two waits.
+//! Ctrl-C, SIGTERM and the end of the terminal: received by a thread, polled between two waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
 
-/// Whether it shall end.
+/// Whether the program shall end.
 #[derive(Debug, Clone)]
 pub(in crate::commands) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Hears signals from now on. The second one ends the program at once: what the journal says by then
-    /// holds, whatever was under way.
+    /// Receives signals from now on. The second one ends the program at once: the journal holds,
+    /// whatever was under way.
     pub(in crate::commands) fn listen() -> Result<Self, Failure> {
         let fail = |error| Failure::io("cannot catch signals", &error);
         let runtime = Builder::new_current_thread().enable_all().build().map_err(fail)?;
@@ -59,7 +59,7 @@ impl Stop {
     }
 }
 
-/// What a signal comes to.
+/// Failure that a signal comes to.
 pub(in crate::commands) fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted")
 }

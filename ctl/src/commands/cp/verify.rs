@@ -1,7 +1,7 @@
-//! What is on both disks: BLAKE3 of all of it, or samples of what an earlier run left.
+//! Checks the bytes on both disks: BLAKE3 of all of it, or samples of an earlier run's part.
 //!
-//! Read through the daemons, so around the page cache: what was written is not what is compared, what the device
-//! gives back is. Each end is read and hashed by a thread of its own; a piece is hashed while the next ones come.
+//! The daemons read around the page cache, so the check covers the device's bytes, not the written
+//! ones. A thread for each end reads and hashes; it hashes a piece while the next ones come.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,20 +18,20 @@ use super::moving::DEADLINE;
 use super::pace::Pace;
 use super::stop::Stop;
 use super::waiting::{Patience, Waiting};
-use crate::args::Place;
 use crate::client;
 use crate::failure::{Exit, Failure};
+use crate::place::Place;
 use crate::random;
 use crate::units;
 
-/// Bytes of one read at most, and reads under way.
+/// Most bytes of one read, and reads under way.
 const PIECE: u64 = 1 << 20;
 const DEPTH: usize = 6;
 
-/// Places at which both hashes are compared, so that a difference can be told where it is.
+/// Most offsets at which both hashes are compared, so that a difference can be located.
 const MARKS_MAX: u64 = 4096;
 
-/// Samples of what an earlier run left: its last piece, and so many anywhere before it.
+/// Number of samples of an earlier run's part, beside its last piece.
 const SAMPLES: u64 = 16;
 const SAMPLE: u64 = 64 << 10;
 
@@ -43,23 +43,23 @@ struct Hashes {
     whole: Hash,
 }
 
-/// What the two readers share with the thread that waits for them.
+/// State that the two readers share with the waiting thread.
 struct Shared<'a> {
-    /// Bytes that each has landed.
+    /// Bytes that each reader has hashed.
     landed: [AtomicU64; 2],
-    /// One of them failed, or is waited for no longer: neither need go on.
+    /// Whether one has failed, or is no longer waited for: neither need go on.
     over: AtomicBool,
     stop: &'a Stop,
 }
 
-/// The user looks on: what is shown meanwhile, and what ends it early.
+/// Shows progress to the user, and hears signals.
 pub(super) struct Watch<'a> {
     pub(super) meter: &'a mut Meter,
     pub(super) stop: &'a Stop,
     pub(super) waiting: Waiting,
 }
 
-/// The hash of both, if it is the same.
+/// Hash of both ends, if they are equal.
 pub(super) fn compare(
     args: &CpArgs,
     client: &Client,
@@ -75,7 +75,8 @@ pub(super) fn compare(
     if to.len() != ends.length {
         let has = units::bytes(to.len());
         return Err(Failure::failed(format!(
-            "{} has {has} now: somebody else writes it; copy it again with --overwrite when nobody does",
+            "{} has {has} now: somebody else writes it; copy it again with --overwrite when nobody \
+             does",
             ends.destination
         ))
         .spoilt());
@@ -104,7 +105,7 @@ pub(super) fn compare(
         let mut patience = [Patience::new(timeout, crate::clock::now()); 2];
         while readers.iter().any(|reader| !reader.is_finished()) {
             let now = crate::clock::now();
-            // Verified is what is read of both.
+            // Verified are the bytes read of both.
             let mut verified = u64::MAX;
             let mut slowest = None;
             for ((reader, landed), patience) in
@@ -144,7 +145,7 @@ pub(super) fn compare(
         match (source.unwrap_or_else(broke), destination.unwrap_or_else(broke)) {
             (Ok(source), Ok(destination)) => (source, destination),
             (Err(Some(why)), _) | (_, Err(Some(why))) => return Err(why),
-            // Each gives up without a reason only for the other's sake.
+            // Each reader gives up without a reason only because the other has failed.
             (Err(None), _) | (_, Err(None)) => return Err(Failure::failed("not verified")),
         };
     if source.whole == destination.whole {
@@ -163,9 +164,9 @@ fn differ(ends: &Ends, source: &Hashes, destination: &Hashes) -> Failure {
         _ => "this node".to_owned(),
     };
     Failure::failed(format!(
-        "{} is not what {} is: they differ first between bytes {begin} and {end} (BLAKE3 {} and {}). Either the \
-         source was written meanwhile, or a disk or memory is faulty: look at the kernel's log (dmesg) of {} \
-         and of {}, and copy again with --overwrite",
+        "{} is not what {} is: they differ first between bytes {begin} and {end} (BLAKE3 {} and \
+         {}). Either the source was written meanwhile, or a disk or memory is faulty: look at the \
+         kernel's log (dmesg) of {} and of {}, and copy again with --overwrite",
         ends.destination,
         ends.source,
         destination.whole.to_hex(),
@@ -176,7 +177,7 @@ fn differ(ends: &Ends, source: &Hashes, destination: &Hashes) -> Failure {
     .spoilt()
 }
 
-/// Whether what an earlier run left is the source's, by its end and by pieces anywhere in it.
+/// Whether an earlier run's part equals the source, by its end and by pieces anywhere in it.
 pub(super) fn samples(
     args: &CpArgs,
     client: &Client,
@@ -202,8 +203,8 @@ pub(super) fn samples(
             return Err(Failure::new(
                 Exit::Refused,
                 format!(
-                    "{} is not what {} is at byte {offset}: one of them was changed since the copy was \
-                     interrupted; begin anew with --overwrite",
+                    "{} is not what {} is at byte {offset}: one of them was changed since the copy \
+                     was interrupted; begin anew with --overwrite",
                     ends.destination, ends.source
                 ),
             ));
@@ -212,7 +213,7 @@ pub(super) fn samples(
     Ok(())
 }
 
-/// One end, being read.
+/// Reader of one end.
 struct Reader<'a> {
     client: &'a Client,
     queue: Queue,
@@ -222,14 +223,14 @@ struct Reader<'a> {
     landed: &'a AtomicU64,
 }
 
-/// A read under way.
+/// A read that is under way.
 struct Read {
     pending: Pending<Buffer>,
     begun: Instant,
 }
 
 impl Reader<'_> {
-    /// An error without a reason is the other reader's.
+    /// Hashes all bytes. An error without a reason means that the other reader failed.
     fn hash(mut self, length: u64, shared: &Shared<'_>) -> Result<Hashes, Option<Failure>> {
         let mut hasher = Hasher::new();
         let (step, mut marks) = (mark_bytes(length), Vec::new());
@@ -250,7 +251,7 @@ impl Reader<'_> {
             hasher.update(&buffer.as_slice()[..bytes as usize]);
             done += bytes;
             self.landed.store(done, Ordering::Relaxed);
-            // Pieces divide the distance of marks, so none is passed over.
+            // Pieces divide the distance of marks, so no mark is skipped.
             if done.is_multiple_of(step) || done == length {
                 marks.push(hasher.finalize());
             }
@@ -276,7 +277,7 @@ impl Reader<'_> {
         Ok(bytes)
     }
 
-    /// The oldest read's bytes; `done` are those before it.
+    /// Bytes of the oldest read; `done` are those before it.
     fn end_of(
         &mut self,
         read: Read,
@@ -310,7 +311,7 @@ impl Reader<'_> {
     }
 }
 
-/// Between two marks: a multiple of what is read at once.
+/// Distance between two marks: a multiple of one read.
 fn mark_bytes(length: u64) -> u64 {
     length.div_ceil(MARKS_MAX).next_multiple_of(PIECE).max(PIECE)
 }

@@ -1,4 +1,4 @@
-//! How long nothing has moved, and who is waited for.
+//! How long nothing has moved, and which party is waited for.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
@@ -11,14 +11,14 @@ use piped_config::admin::{CLIENTS, Clients};
 use piped_report::shard::LaneReport;
 
 use crate::admin::Admin;
-use crate::args::Place;
 use crate::failure::{Exit, Failure};
+use crate::place::Place;
 use crate::units;
 
-/// Shorter pauses are nobody's business.
+/// Shorter pauses are not shown.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// What was found out this long ago may have changed.
+/// Age at which an answer may have changed.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs out when nothing has moved for so long.
@@ -34,31 +34,31 @@ impl Patience {
         Self { timeout, moved: 0, since: now }
     }
 
-    /// So many bytes have moved by now.
+    /// Handles the count of bytes moved so far.
     pub(super) fn handle(&mut self, moved: u64, now: Instant) {
         if moved > self.moved {
             self.since = now;
         }
-        // Less than before is what is copied again.
+        // A lower count means that bytes are copied again.
         self.moved = moved;
     }
 
-    /// Something else has begun.
+    /// Starts anew, because something else has begun.
     pub(super) fn renew(&mut self, now: Instant) {
         self.since = now;
     }
 
-    /// For how long nothing has moved.
+    /// Time for which nothing has moved.
     pub(super) fn quiet(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
-    /// Whether that is a good part of what is waited.
+    /// Whether a good part of the patience is gone.
     pub(super) fn is_short(&self, now: Instant) -> bool {
         self.quiet(now) > self.timeout / 4
     }
 
-    /// Whether that is too long.
+    /// Whether the patience is gone.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.quiet(now) > self.timeout
     }
@@ -69,7 +69,7 @@ impl Patience {
     }
 }
 
-/// Finds out who is waited for, without waiting for that.
+/// Finds out which party is waited for, without blocking.
 #[derive(Debug)]
 pub(super) struct Waiting {
     admin: PathBuf,
@@ -80,11 +80,11 @@ pub(super) struct Waiting {
     known: Option<Cause>,
 }
 
-/// Who holds things up.
+/// The party that holds the copy up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Cause {
     words: String,
-    /// A peer that has no lane.
+    /// Whether the peer has no lane.
     is_away: bool,
 }
 
@@ -95,7 +95,7 @@ impl Waiting {
         Self { admin: admin.to_owned(), peers, timeout, asked: None, answer: None, known: None }
     }
 
-    /// What to tell the user of a wait of a session. Nothing yet if nothing has been found out.
+    /// Text about a session's wait; empty if nothing is known yet.
     pub(super) fn text(&mut self, session: u32, patience: &Patience, now: Instant) -> String {
         self.ask(session, now);
         let quiet = patience.quiet(now);
@@ -105,7 +105,7 @@ impl Waiting {
         format!("nothing for {quiet}: {cause}; waits {left} more (--timeout)")
     }
 
-    /// It was waited long enough.
+    /// Failure after the wait was long enough.
     pub(super) fn over(&self, what: impl std::fmt::Display) -> Failure {
         let Cause { words, is_away } = self.cause();
         let exit = if is_away { Exit::Unreachable } else { Exit::Timeout };
@@ -113,12 +113,12 @@ impl Waiting {
         Failure::new(exit, format!("{what}: nothing has moved for {timeout} (--timeout): {words}"))
     }
 
-    /// Things move again: what held them up is no more.
+    /// Forgets the cause, because bytes move again.
     pub(super) fn forget(&mut self) {
         (self.asked, self.answer, self.known) = (None, None, None);
     }
 
-    /// As far as it is known.
+    /// Cause of the wait, as far as it is known.
     fn cause(&self) -> Cause {
         self.known.clone().unwrap_or_else(|| {
             let words = match self.peers.as_slice() {
@@ -140,8 +140,9 @@ impl Waiting {
         let (admin, peers) = (self.admin.clone(), self.peers.clone());
         let (sender, receiver) = mpsc::sync_channel(1);
         self.answer = Some(receiver);
-        // A daemon that stands still does not answer here either, and Ctrl-C has to be looked at meanwhile. A user that
-        // may not ask the daemon, or a process that gets no thread, is told the cause in less detail.
+        // Ask on a thread: a daemon that stands still does not answer here either, and Ctrl-C has
+        // to be polled meanwhile. A user that may not ask the daemon, or a process without another
+        // thread, gets less detail.
         let look = move || {
             if let Ok(Some(cause)) = look(&admin, session, &peers) {
                 let _ = sender.send(cause);
@@ -158,7 +159,7 @@ fn peer_of(place: &Place) -> Option<String> {
     }
 }
 
-/// What the daemon says of it; nothing if it is not the daemon whose session that is.
+/// The daemon's view of the session; nothing if the session belongs to another daemon.
 fn look(socket: &Path, session: u32, peers: &[String]) -> Result<Option<Cause>, Failure> {
     let admin = Admin::new(socket)?;
     let clients: Clients = admin.get(CLIENTS)?;

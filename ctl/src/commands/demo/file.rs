@@ -1,4 +1,4 @@
-//! The file that is moved: made fast, and never compressible, so that no layer below can cheat.
+//! The file that is moved: made fast, and not compressible, so that no layer below can cheat.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::units;
 
 const PIECE: usize = 1 << 20;
 
-/// Makes a file of `size` bytes, on the disk when this returns, and out of the page cache.
+/// Makes a file of `size` bytes that is on the disk and out of the page cache.
 pub(super) fn make(
     path: &Path,
     size: u64,
@@ -48,7 +48,7 @@ pub(super) fn make(
     Ok(hasher.finalize())
 }
 
-/// BLAKE3 of a file, read by the ordinary way.
+/// BLAKE3 of a file, read with ordinary system calls.
 pub(super) fn hash(path: &Path, cancel: &Cancel, progress: &Progress) -> Result<Hash, Failure> {
     let fail = |error| Failure::io(format_args!("cannot read {}", path.display()), &error);
     let mut file = File::open(path).map_err(fail)?;
@@ -70,7 +70,7 @@ pub(super) fn hash(path: &Path, cancel: &Cancel, progress: &Progress) -> Result<
     Ok(hasher.finalize())
 }
 
-/// Out of the page cache, as far as the kernel does us the favour: what follows measures the disk.
+/// Drops the file from the page cache if the kernel agrees, so that what follows measures the disk.
 fn forget(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }

@@ -1,5 +1,6 @@
-//! Planned against whole, fairly: the same sizes in the same minute, one read of each in turn, and which
-//! goes first changes every round. Offsets differ, so that no cache below remembers the other's read.
+//! Fair comparison of planned and whole reads: the same sizes in the same minute, one read of each
+//! in turn, in an order that changes every round. Offsets differ, so that no cache below helps one
+//! of them.
 
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use crate::units;
 const ROUNDS: usize = 15;
 const SIZES: [u64; 3] = [64 << 10, 1 << 20, 16 << 20];
 
-/// What is measured with.
+/// The parts of a comparison.
 pub(super) struct Bench<'a> {
-    /// Of the node that asks.
+    /// Admin API of the asking node.
     pub(super) asker: &'a Admin,
-    /// Of the node that holds the data, and therefore plans.
+    /// Admin API of the node with the data, which therefore plans.
     pub(super) holder: &'a Admin,
     pub(super) reader: &'a mut Reader,
     pub(super) cancel: &'a Cancel,
@@ -30,7 +31,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All sizes that fit in the file.
+    /// Compares all sizes that fit in the file.
     pub(super) fn run(&mut self) -> Result<Vec<Latency>, Failure> {
         let length = self.reader.file_bytes();
         let sizes = SIZES.into_iter().filter(|&size| size <= length);
@@ -73,7 +74,8 @@ impl Bench<'_> {
         })
     }
 
-    /// One read to get used to the mode (its plan is not in the cache), one that counts.
+    /// Reads twice: one read to get used to the mode (its plan is not in the cache), one that
+    /// counts.
     pub(super) fn read(&mut self, size: u64, mode: PlannerMode) -> Result<Duration, Failure> {
         self.mode(mode)?;
         self.reader.read_somewhere(size)?;
@@ -84,8 +86,8 @@ impl Bench<'_> {
         self.holder.put(PLANNER, PlannerBody { mode })
     }
 
-    /// The plan of the last read: from the node that made it, else from the node that asked. A daemon that
-    /// cannot explain is no reason to lose the measurement.
+    /// Plan of the last read, from the node that made it or else from the asking one. The
+    /// measurement counts without it.
     pub(super) fn plan(&self, size: u64) -> Option<Plan> {
         [self.holder, self.asker].into_iter().find_map(|admin| {
             let explained: Explained<Explanation> = admin.get(&format!("{EXPLAIN}last")).ok()?;

@@ -1,8 +1,8 @@
-//! `pipectl demo`: piped at work on this machine, in half a minute, leaving nothing.
+//! `pipectl demo`: piped at work on this machine, in half a minute, leaving nothing behind.
 //!
 //! ```text
-//! this thread    ┌ waits for the worker or for Ctrl-C; owns the site (processes, directories), clears it
-//! worker         └ starts two nodes, moves the file, measures, prints
+//! this thread  ┌ waits for the worker or Ctrl-C; owns and clears the site (processes, directories)
+//! worker       └ starts two nodes, moves the file, measures, prints
 //! ```
 //!
 //! The worker may be blocked in a request when Ctrl-C comes, so it is not the one to clean up.
@@ -30,10 +30,10 @@ mod site;
 mod slowed;
 mod told;
 
-/// How long an interrupted worker may take to notice before its daemons are ended under it.
+/// Time for an interrupted worker to notice, before its daemons are ended.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The demo, from the command line.
+/// Runs the demo of the command line.
 pub(crate) fn run(args: &DemoArgs, output: Output, json: bool) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -51,7 +51,7 @@ async fn work(
     json: bool,
     site: &site::Site,
 ) -> Result<(), Failure> {
-    // Before anything exists that would have to be removed.
+    // Listen before anything exists that would have to be removed.
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hang_up = listen(SignalKind::hangup())?;
@@ -61,7 +61,7 @@ async fn work(
     let worker = thread::Builder::new()
         .name("demo".to_owned())
         .spawn(move || {
-            // Nobody listens only after an interrupt, which is told already.
+            // The receiver is gone only after an interrupt, which is reported already.
             let _ = done.send(scenario::run(&args, &output, json, &for_worker, &stop));
         })
         .map_err(|error| Failure::io("cannot start a thread", &error))?;
@@ -69,7 +69,8 @@ async fn work(
         finished = &mut result => {
             // A panic is on stderr already; the site is cleared by the caller.
             let _ = worker.join();
-            finished.unwrap_or_else(|_| Err(Failure::failed("the demo itself broke: please report it")))
+            finished.unwrap_or_else(|_| Err(Failure::failed("the demo itself broke: please report \
+                it")))
         }
         _ = interrupt.recv() => Err(stopped(&cancel, result).await),
         _ = terminate.recv() => Err(stopped(&cancel, result).await),
@@ -87,7 +88,7 @@ async fn stopped(cancel: &Cancel, result: oneshot::Receiver<Result<(), Failure>>
     interrupted()
 }
 
-/// What Ctrl-C comes to.
+/// Failure that Ctrl-C comes to.
 fn interrupted() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted; nothing is left running or on the disk")
 }

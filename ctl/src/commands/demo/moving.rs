@@ -1,4 +1,4 @@
-//! The demo's client: an application of alpha that wants beta's file.
+//! The client of the demo: an application of alpha that wants beta's file.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -11,16 +11,16 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::random;
 
-/// Bytes of the timed pass at most: enough to see the throughput, also of a very large file.
+/// Most bytes of the timed pass: enough to see the throughput, also of a very large file.
 pub(super) const TIMED_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of one request, and requests outstanding: what an application that streams would do.
+/// Bytes of one request, and requests outstanding, as for an application that streams.
 const PIECE: u64 = 8 << 20;
 const DEPTH: usize = 3;
 const ARENA: u64 = 48 << 20;
 
-/// Somebody to tell how far it is, who may want to stop.
+/// Receives the progress, and may stop the work.
 pub(super) trait Watch {
-    /// `done` of `total` bytes; an error stops the work.
+    /// Reports `done` of `total` bytes; an error stops the work.
     fn step(&self, what: &str, done: u64, total: u64) -> Result<(), Failure>;
 }
 
@@ -52,7 +52,7 @@ impl Reader {
         self.file.len()
     }
 
-    /// The first `bytes` of the file, in order, to `consume`.
+    /// Passes the first `bytes` of the file, in order, to `consume`.
     pub(super) fn read_all(
         &mut self,
         bytes: u64,
@@ -90,7 +90,7 @@ impl Reader {
         Ok(())
     }
 
-    /// One read of `size` bytes, at an offset that differs from the last; its time.
+    /// Time of one read of `size` bytes, at another offset than the last.
     pub(super) fn read_somewhere(&mut self, size: u64) -> Result<Duration, Failure> {
         self.reads += 1;
         let offset = random::offset(self.reads, size, self.file_bytes());
@@ -106,7 +106,8 @@ impl Reader {
         }
     }
 
-    /// The whole file to a new file of this node, without passing through this process, and synced.
+    /// Copies the whole file to a new file of this node, synced; no byte passes through this
+    /// process.
     pub(super) fn copy_to(&mut self, path: &Path, watch: &impl Watch) -> Result<(), Failure> {
         let to = self
             .client

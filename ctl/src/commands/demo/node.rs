@@ -1,5 +1,5 @@
-//! A daemon of the demo: the shipped configuration, and what a second daemon on one machine must have of
-//! its own (sockets, name, addresses, exports, peers) in a drop-in.
+//! A daemon of the demo: the shipped configuration with a drop-in for what a second daemon on one
+//! machine needs (sockets, name, addresses, exports, peers).
 
 use std::fs::{self, File};
 use std::io;
@@ -17,15 +17,15 @@ use crate::failure::{Exit, Failure};
 
 /// The configuration as it is shipped.
 const SHIPPED: &str = include_str!("../../../../config/piped.toml");
-/// How long a daemon may take to end before it is killed.
+/// Time for a daemon to end before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What distinguishes a node.
+/// Settings in which a node differs.
 #[derive(Debug)]
 pub(super) struct Setting<'a> {
     pub(super) name: &'static str,
-    /// For its sockets, configuration and log.
+    /// Directory for its sockets, configuration and log.
     pub(super) directory: PathBuf,
     pub(super) listen: Option<SocketAddr>,
     pub(super) peer: Option<(&'static str, SocketAddr)>,
@@ -45,7 +45,7 @@ impl Setting<'_> {
         self.directory.join("log")
     }
 
-    /// The drop-in. A JSON string is a TOML string, quotes and all.
+    /// Text of the drop-in. A JSON string is a TOML string, quotes and all.
     fn drop_in(&self) -> Result<String, Failure> {
         let quoted = |path: &Path| {
             let text = path.to_str().map(|text| serde_json::Value::from(text).to_string());
@@ -54,7 +54,8 @@ impl Setting<'_> {
             })
         };
         let mut text = format!(
-            "node.name = \"{}\"\nclient.socket = {}\nadmin.socket = {}\nplanner.allow_dials = true\n",
+            "node.name = \"{}\"\nclient.socket = {}\nadmin.socket = {}\nplanner.allow_dials = \
+             true\n",
             self.name,
             quoted(&self.client_socket())?,
             quoted(&self.admin_socket())?
@@ -99,7 +100,7 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(fail)?)
             .stderr(log)
-            // Ctrl-C goes to the terminal's whole group: the daemons end when we say so.
+            // Ctrl-C goes to the terminal's whole group, but the daemons end when we say so.
             .process_group(0)
             .env_remove("NOTIFY_SOCKET")
             // The log is a file, and its last lines may be shown.
@@ -119,11 +120,11 @@ impl Node {
         self.process.id()
     }
 
-    /// Fails with its last words if it has ended.
+    /// Fails with the log's last lines if the daemon has ended.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
-            // Ctrl-C, at the moment between its start and the leaving of our group.
+            // Ctrl-C came after its start and before it left our group.
             Ok(Some(status)) if status.signal().is_some_and(is_interrupt) => Err(interrupted()),
             Ok(Some(status)) => Err(Failure::failed(format!(
                 "node {} ended by itself ({status}); its last words:\n{}",
@@ -142,10 +143,10 @@ impl Node {
         last.iter().map(|line| format!("  {line}\n")).collect()
     }
 
-    /// Asks it to end, waits, and kills it if it does not.
+    /// Asks the daemon to end, waits, and kills it if it does not.
     fn end(&mut self) {
         if let Ok(None) = self.process.try_wait() {
-            // Not yet awaited, so the number is still this process's and no other's.
+            // The process is not awaited yet, so the number is still its own.
             let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
             let deadline = clock::now() + GRACE;
             while clock::now() < deadline {
@@ -166,12 +167,12 @@ impl Drop for Node {
     }
 }
 
-/// One that goes to the terminal's whole group.
+/// Whether the signal goes to the terminal's whole group.
 fn is_interrupt(signal: i32) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP].iter().any(|other| other.as_raw() == signal)
 }
 
-/// The daemon's program: beside this one, else on the PATH.
+/// Path of the daemon's program: beside this one, else on the PATH.
 pub(super) fn find_piped() -> Result<PathBuf, Failure> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("piped")));
     let on_path = std::env::var_os("PATH");
@@ -179,8 +180,8 @@ pub(super) fn find_piped() -> Result<PathBuf, Failure> {
     beside.into_iter().chain(on_path).find(|path| path.is_file()).ok_or_else(|| {
         Failure::new(
             Exit::NotFound,
-            "the daemon's program `piped` is neither beside pipectl nor on the PATH: build both with \
-             `cargo build --release` and run target/release/pipectl demo",
+            "the daemon's program `piped` is neither beside pipectl nor on the PATH: build both \
+             with `cargo build --release` and run target/release/pipectl demo",
         )
     })
 }

@@ -1,4 +1,4 @@
-//! What the demo found, for programs as one document, for people section by section as it is found.
+//! Results of the demo: one document for programs, section by section for people.
 
 use piped_report::shard::StageReport;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
-/// All of it.
+/// All results of the demo.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     pub(super) file: Moved,
@@ -20,11 +20,11 @@ pub(super) struct Report {
     pub(super) copy: Passed,
     pub(super) stages: Vec<NodeStages>,
     pub(super) latencies: Vec<Latency>,
-    /// Where disk and link are made slower; absent if the file is too small.
+    /// Reads with disk and link slowed down; absent if the file is too small.
     pub(super) slowed: Option<Slowed>,
 }
 
-/// The file.
+/// The file that was moved.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Moved {
     pub(super) path: String,
@@ -33,7 +33,7 @@ pub(super) struct Moved {
     pub(super) blake3: String,
 }
 
-/// A daemon.
+/// Facts about a daemon.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeFacts {
     pub(super) name: &'static str,
@@ -44,10 +44,9 @@ pub(super) struct NodeFacts {
     pub(super) degraded: Vec<String>,
 }
 
-/// A way that the whole file took.
+/// One pass over the whole file.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Passed {
-    /// Compared by BLAKE3.
     pub(super) verified: bool,
     /// Bytes of the timed pass.
     pub(super) bytes: u64,
@@ -68,7 +67,7 @@ pub(super) struct NodeStages {
     pub(super) stages: Vec<StageReport>,
 }
 
-/// Reads of one size, planned and whole.
+/// Times for reads of one size, planned and whole.
 #[derive(Debug, Serialize)]
 pub(super) struct Latency {
     pub(super) size_bytes: u64,
@@ -83,17 +82,17 @@ pub(super) struct Latency {
 #[derive(Debug, Serialize)]
 pub(super) struct Planned {
     pub(super) measured_seconds: f64,
-    /// Of the last round; absent if no daemon could explain it.
+    /// Plan of the last round; absent if no daemon could explain it.
     pub(super) plan: Option<Plan>,
 }
 
-/// What was chosen.
+/// The plan that was chosen.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Plan {
     pub(super) algorithm: String,
-    /// Of the first fragment.
+    /// Size of the first fragment.
     pub(super) fragment_bytes: u64,
-    /// By how much each is shorter than the one before.
+    /// Difference in size from each fragment to the next.
     pub(super) shrink_bytes: u64,
     pub(super) fragments: u32,
     pub(super) depth: u32,
@@ -101,35 +100,35 @@ pub(super) struct Plan {
     pub(super) margin_seconds: f64,
 }
 
-/// Reads over a path that was slowed on purpose: planned, in the best size that was found by hand, and whole.
+/// Reads over a path that was slowed on purpose: planned, with the best fixed size, and whole.
 #[derive(Debug, Serialize)]
 pub(super) struct Slowed {
-    /// What slowed it, in words.
+    /// Description of the path.
     pub(super) path: &'static str,
     pub(super) size_bytes: u64,
     pub(super) rounds: usize,
-    /// The sizes that were tried by hand.
+    /// Fixed sizes that were tried.
     pub(super) tried_bytes: Vec<u64>,
-    /// The best of them.
+    /// The best fixed size.
     pub(super) by_hand_bytes: u64,
     pub(super) auto: Contender,
     pub(super) by_hand: Contender,
     pub(super) whole: Contender,
-    /// Of the paired ratios.
+    /// Spread of the paired ratios.
     pub(super) auto_to_whole: Spread,
     pub(super) auto_to_by_hand: Spread,
     pub(super) by_hand_to_whole: Spread,
 }
 
-/// One of the ways.
+/// One of the compared planners.
 #[derive(Debug, Serialize)]
 pub(super) struct Contender {
     pub(super) seconds: Spread,
-    /// Of the last round; absent if no daemon could explain it.
+    /// Plan of the last round; absent if no daemon could explain it.
     pub(super) plan: Option<Plan>,
 }
 
-/// Three quartiles.
+/// Three quartiles of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) low: f64,
@@ -147,7 +146,7 @@ impl Spread {
     }
 }
 
-/// Prints to people as things are found, or everything at the end to programs.
+/// Prints results as they come for people, or all at the end for programs.
 #[derive(Debug)]
 pub(super) struct Printer<'a> {
     output: &'a Output,
@@ -159,7 +158,7 @@ impl<'a> Printer<'a> {
         Self { output, json }
     }
 
-    /// A document at the end for programs; a last line for people.
+    /// Prints the document for programs, or the last line for people.
     pub(super) fn end(&self, report: &Report) -> Result<(), Failure> {
         if self.json {
             return output::json(report);
@@ -226,8 +225,8 @@ impl<'a> Printer<'a> {
             }
             stages::table(self.output, &stages)?;
         }
-        let legend = "L: latency that overlaps, g: overhead of each fragment, 1/G: bandwidth. SAMPLES: of the \
-                      empty and of the busy stage. *: told by the peer.";
+        let legend = "L: latency that overlaps, g: overhead of each fragment, 1/G: bandwidth. \
+            SAMPLES: of the empty and of the busy stage. *: told by the peer.";
         self.output.prose(legend, 0)
     }
 
@@ -252,8 +251,8 @@ impl<'a> Printer<'a> {
         ];
         self.output.table(&columns, report.latencies.iter().map(row).collect())?;
         self.output.prose(
-            "WHOLE: the same read unplanned, planner = whole. RATIO: planned / whole. On loopback, beside a fast \
-             disk, there is little to gain.",
+            "WHOLE: the same read unplanned, planner = whole. RATIO: planned / whole. On loopback, \
+             beside a fast disk, there is little to gain.",
             0,
         )
     }
@@ -263,7 +262,8 @@ impl<'a> Printer<'a> {
             _ if self.json => Ok(()),
             Some(slowed) => told::slowed(self.output, slowed),
             None => {
-                let text = "The file is too small, or lies on what no dial reaches: no reads over a slower path.";
+                let text = "The file is too small, or lies on what no dial reaches: no reads over \
+                    a slower path.";
                 self.output.prose(text, 0)
             }
         }

@@ -1,4 +1,4 @@
-//! What happens in the demo, in order.
+//! The steps of the demo, in order.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,18 +20,18 @@ use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, Progress};
 
-/// The asker.
+/// Name of the asking node.
 const ALPHA: &str = "alpha";
-/// The holder of the file.
+/// Name of the node with the file.
 const BETA: &str = "beta";
 const EXPORT: &str = "demo";
-/// A daemon that is not ready after this has a problem.
+/// Longest time for a daemon to become ready.
 const START: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How long after its sockets a daemon may take to be seen dead.
+/// Longest time from the close of a dead daemon's sockets until its end is seen.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// The source file.
+/// The source of the file.
 struct Source {
     directory: PathBuf,
     name: String,
@@ -39,7 +39,7 @@ struct Source {
     hash: Hash,
 }
 
-/// Runs all of it. What it makes belongs to `site`.
+/// Runs all steps. Everything that they make belongs to `site`.
 pub(super) fn run(
     args: &DemoArgs,
     output: &Output,
@@ -50,7 +50,7 @@ pub(super) fn run(
     play(args, output, json, site, cancel).map_err(|failure| blame(failure, site))
 }
 
-/// A request that failed because a daemon died is told with the daemon's last words.
+/// Adds a dead daemon's last words to the failure that its death caused.
 fn blame(failure: Failure, site: &Site) -> Failure {
     if failure.exit() != Exit::Unreachable {
         return failure;
@@ -126,7 +126,7 @@ fn play(
     printer.end(&report)
 }
 
-/// Takes the given file, or makes one.
+/// Takes the given file, or makes a random one.
 fn source(
     args: &DemoArgs,
     data: &Path,
@@ -171,7 +171,8 @@ fn source(
 /// Alpha asks beta; beta listens and has the file.
 fn settings<'a>(site: &Site, source: &'a Source) -> Result<[Setting<'a>; 2], Failure> {
     let listen: SocketAddr = node::free_address()?;
-    // Not on the chosen disk: the path of a socket is at most 107 bytes long, that of a disk may be longer.
+    // Sockets are not on the chosen disk: the path of a socket has at most 107 bytes, and the
+    // disk's may be longer.
     let run = std::env::temp_dir();
     let run = if run.as_os_str().len() > 64 { PathBuf::from("/tmp") } else { run };
     let alpha = Setting {
@@ -191,7 +192,7 @@ fn settings<'a>(site: &Site, source: &'a Source) -> Result<[Setting<'a>; 2], Fai
     Ok([alpha, beta])
 }
 
-/// Waits until both answer and every lane of alpha is up.
+/// Waits until both daemons answer and every lane of alpha is up.
 fn ready(
     admins: &[Admin; 2],
     settings: [&Setting<'_>; 2],
@@ -242,7 +243,7 @@ fn facts((status, setting): (Status<ShardReport>, &Setting<'_>)) -> NodeFacts {
     }
 }
 
-/// The two ways of the whole file.
+/// The two passes over the whole file.
 struct Steps<'a> {
     cancel: &'a Cancel,
     progress: &'a Progress,
@@ -250,7 +251,8 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Once with BLAKE3, which also lets the daemons learn what their stages cost, and once timed.
+    /// Reads once with BLAKE3, so that the daemons also learn the costs of their stages, and once
+    /// timed.
     fn read(&self, reader: &mut Reader) -> Result<Passed, Failure> {
         let mut hasher = blake3::Hasher::new();
         reader.read_all(self.source.bytes, "reading and verifying", self, |piece| {

@@ -1,8 +1,8 @@
-//! Everything the demo makes outside its own memory: two directories and two processes. One owner, which
-//! removes all of it when it goes, whichever way the demo ends.
+//! Everything that the demo makes outside its own memory: two directories and two processes. One
+//! owner removes all of it, however the demo ends.
 //!
-//! The owner stays with the thread that waits for Ctrl-C, not with the thread that works: a worker that
-//! hangs in a request is freed by the end of its daemon, not waited for.
+//! The owner stays with the thread that waits for Ctrl-C, not with the worker thread: a worker that
+//! hangs in a request is freed by the end of its daemon.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::node::Node;
 use crate::failure::Failure;
 use crate::units;
 
-/// What has to be taken away again.
+/// Things that have to be removed again.
 #[derive(Debug)]
 struct Parts {
     /// Dropped before the directories: field order is drop order.
@@ -23,7 +23,7 @@ struct Parts {
     directories: Vec<TempDir>,
 }
 
-/// Shared with the worker; closed by [`Site::clear`].
+/// Owner of all parts, shared with the worker and closed by [`Site::clear`].
 #[derive(Debug, Clone)]
 pub(super) struct Site {
     parts: Arc<Mutex<Option<Parts>>>,
@@ -35,7 +35,7 @@ impl Site {
         Self { parts: Arc::new(Mutex::new(Some(parts))) }
     }
 
-    /// A directory in `parent`, removed with all in it.
+    /// Makes a directory in `parent` that is removed with all in it.
     pub(super) fn directory(&self, parent: &Path) -> Result<PathBuf, Failure> {
         let mut parts = self.lock();
         let parts = parts.as_mut().ok_or_else(interrupted)?;
@@ -53,7 +53,7 @@ impl Site {
         &self,
         start: impl FnOnce() -> Result<Node, Failure>,
     ) -> Result<u32, Failure> {
-        // Under the lock: a node started while the site is cleared would be left behind.
+        // Keep the lock: a node started while the site is cleared would be left behind.
         let mut parts = self.lock();
         let parts = parts.as_mut().ok_or_else(interrupted)?;
         let node = start()?;
@@ -62,25 +62,25 @@ impl Site {
         Ok(pid)
     }
 
-    /// Fails with a node's last words if one has ended by itself.
+    /// Fails with a node's last words if it has ended by itself.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let mut parts = self.lock();
         let parts = parts.as_mut().ok_or_else(interrupted)?;
         parts.nodes.iter_mut().try_for_each(Node::check)
     }
 
-    /// Ends the daemons, removes the directories. A second call does nothing.
+    /// Ends the daemons and removes the directories. A second call does nothing.
     pub(super) fn clear(&self) {
         drop(self.lock().take());
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Parts>> {
-        // A worker that panicked leaves valid parts behind, and they have to go all the same.
+        // A worker that panicked leaves valid parts behind, and they have to be removed.
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A directory whose disk can show something, and a sentence if it cannot.
+/// Returns a directory on a real disk, or a warning sentence beside it.
 pub(super) fn disk(out: Option<&Path>) -> Result<(PathBuf, Option<String>), Failure> {
     if let Some(out) = out {
         let real = fs::canonicalize(out).map_err(|error| {
@@ -104,7 +104,8 @@ pub(super) fn disk(out: Option<&Path>) -> Result<(PathBuf, Option<String>), Fail
 
 fn memory_note(directory: &Path) -> String {
     format!(
-        "{} is a file system in memory: the figures below are not those of a disk. Name one with --out DIR.",
+        "{} is a file system in memory: the figures below are not those of a disk. Name one with \
+         --out DIR.",
         directory.display()
     )
 }
@@ -115,7 +116,7 @@ fn in_memory(directory: &Path) -> bool {
     rustix::fs::statfs(directory).is_ok_and(|system| matches!(system.f_type, TMPFS | RAMFS))
 }
 
-/// Refuses early what would fail in the middle.
+/// Refuses a full disk early, not in the middle.
 pub(super) fn require_space(directory: &Path, bytes: u64) -> Result<(), Failure> {
     let free = rustix::fs::statvfs(directory)
         .map(|system| system.f_bavail.saturating_mul(system.f_frsize))
@@ -124,7 +125,8 @@ pub(super) fn require_space(directory: &Path, bytes: u64) -> Result<(), Failure>
         return Ok(());
     }
     Err(Failure::failed(format!(
-        "{} has {} free, the demo needs {}: choose a smaller --size, or another disk with --out DIR",
+        "{} has {} free, the demo needs {}: choose a smaller --size, or another disk with --out \
+         DIR",
         directory.display(),
         units::bytes(free),
         units::bytes(bytes)

@@ -1,8 +1,8 @@
-//! What planning is for: the same read where the disk and the link take as long as each other. This machine may have
-//! neither, so dials slow both down, by known amounts; all times are measured like any others.
+//! Demonstrates planning: the same read where disk and link take equal time. This machine may have
+//! neither, so dials slow both down by known amounts; all times are measured as usual.
 //!
-//! Fairly: the size that is set by hand is the best of a sweep, which is measured anew beside the others; all that are
-//! compared read once in each round, in an order that turns; how far rounds differ is told.
+//! Fairness: the fixed size is the best of a sweep and is measured anew beside the others. All of
+//! them read once in each round, in rotating order. The spread of the rounds is shown.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -15,26 +15,26 @@ use super::report::{Contender, Slowed, Spread};
 use crate::failure::Failure;
 use crate::units;
 
-/// Of one read.
+/// Bytes of one read.
 const SIZE: u64 = 1 << 20;
-/// Reads until the planner has learnt what has changed.
+/// Reads until the planner has learnt the change.
 const LEARN: usize = 60;
-/// What somebody would try by hand.
+/// Fixed sizes that a person would try.
 const BY_HAND: [u64; 6] = [16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10];
-/// Reads of each of them.
+/// Reads of each size.
 const TRIES: usize = 5;
 const ROUNDS: usize = 25;
 
-/// So much on top of what the disk takes: 100 MB/s, and 100 us for each fragment.
+/// Dial of the disk, on top of its own time: 100 MB/s, and 100 us for each fragment.
 const DISK: (u64, u64) = (100_000, 10_000);
-/// And the link: 1 Gbit/s, and 20 us.
+/// Dial of the link: 1 Gbit/s, and 20 us for each fragment.
 const LINK: (u64, u64) = (20_000, 8_000);
-/// The same in words.
+/// Description of the slowed path.
 pub(super) const PATH: &str =
     "a disk of 100 MB/s with 100 us for each fragment, a link of 1 Gbit/s with 20 us for each";
 
-/// Reads over a path that is slowed at `peer`'s disk, where `file` lies, and on the way from it. `None`: the file is too
-/// small, or lies on what no dial reaches.
+/// Reads over a path that is slowed at `peer`'s disk with `file`, and on the way from it. `None` if
+/// the file is too small, or lies on something that no dial reaches.
 pub(super) fn run(
     bench: &mut Bench<'_>,
     peer: &str,
@@ -67,7 +67,7 @@ fn dial(stage: String, (overhead_ns, per_byte_ps): (u64, u64)) -> DialChange {
     DialChange { stage, latency_ns: 0, overhead_ns, per_byte_ps, host_ns: 0 }
 }
 
-/// The size with the least median.
+/// Returns the size with the least median.
 fn sweep(bench: &mut Bench<'_>) -> Result<u64, Failure> {
     let mut best = (f64::INFINITY, BY_HAND[0]);
     for size in BY_HAND {

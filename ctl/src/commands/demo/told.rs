@@ -1,4 +1,5 @@
-//! The last part of the demo for people: what planning gained where the path is slower, and what to type next.
+//! The last part of the demo for people: the gain of planning on the slowed path, and the next
+//! commands to try.
 
 use super::report::{Contender, Slowed, Spread, predicted, words};
 use crate::failure::Failure;
@@ -6,7 +7,7 @@ use crate::output::Output;
 use crate::table::Column::{self, Number, Text};
 use crate::units;
 
-/// What is said of each planner.
+/// Columns of the planners' table.
 const COLUMNS: [Column; 6] = [
     Text("PLANNER"),
     Text("PLAN"),
@@ -32,7 +33,8 @@ pub(super) fn slowed(output: &Output, slowed: &Slowed) -> Result<(), Failure> {
     output.table(&COLUMNS, rows)?;
     let tried: Vec<String> = slowed.tried_bytes.iter().map(|&bytes| short(bytes)).collect();
     let legend = format!(
-        "fixed: the best of {}, tried one by one before. SPREAD: half of the rounds lie within. RATIO: to whole, round by round.",
+        "fixed: the best of {}, tried one by one before. SPREAD: half of the rounds lie within. \
+         RATIO: to whole, round by round.",
         tried.join(", ")
     );
     output.prose(&legend, 0)?;
@@ -56,12 +58,12 @@ fn row(name: String, contender: &Contender, ratio: f64) -> Vec<String> {
     ]
 }
 
-/// As `planner` takes it.
+/// Size in the form that `planner` takes.
 fn short(bytes: u64) -> String {
     units::bytes(bytes).replace(' ', "")
 }
 
-/// What was measured, whichever way it went.
+/// Verdict on the ratio, whichever way it went.
 fn verdict(other: &str, ratio: Spread) -> String {
     let Spread { low, median, high } = ratio;
     let percent = |ratio: f64| 100.0 * (ratio - 1.0).abs();
@@ -75,7 +77,7 @@ fn verdict(other: &str, ratio: Spread) -> String {
     format!("auto / {other}: {median:.2} (half of the rounds {low:.2} to {high:.2}): {words}.")
 }
 
-/// What a user may want next, with this program as it was called.
+/// Commands to try next, with this program as it was called.
 pub(super) fn next(output: &Output) -> Result<(), Failure> {
     let program = std::env::args().next().unwrap_or_else(|| "pipectl".to_owned());
     output.heading("Next")?;

@@ -1,4 +1,4 @@
-//! What is known of this machine, of the configuration and of the daemon, before anybody judges it.
+//! Facts about this machine, the configuration and the daemon, before any judgement.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,109 +9,109 @@ use serde::Serialize;
 
 use super::finding::Finding;
 
-/// Everything that checks look at. What could not be found out is `None`, or an error in words.
+/// All facts that checks use. A fact that could not be found out is `None`, or an error in words.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Facts {
     pub(super) machine: Machine,
     pub(super) ring: Ring,
-    /// The daemon's process, else what this program would start it with.
+    /// Process of the daemon; without one, what this program would start it with.
     pub(super) process: Process,
-    /// The configuration files that were read.
+    /// Configuration files that were read.
     pub(super) files: Vec<PathBuf>,
-    /// What is wrong with them.
+    /// Mistakes in these files.
     pub(super) mistakes: Vec<String>,
-    /// What of this machine a start with them would refuse, and no other check is about: the key, and the text.
+    /// Findings of the preflight that no other check is about: key and text.
     pub(super) unfit: Vec<(String, String)>,
-    /// The configuration that they come to.
+    /// Configuration that the files come to.
     #[serde(skip)]
     pub(super) config: Option<Config>,
     pub(super) exports: Vec<ExportFacts>,
     pub(super) principals: Vec<PrincipalFacts>,
     pub(super) sockets: Vec<SocketFacts>,
     pub(super) peers: Vec<PeerFacts>,
-    /// The file of this node's private key, if the configuration has one.
+    /// File of this node's private key, if the configuration has one.
     pub(super) key: Option<KeyFacts>,
-    /// The daemon's own words, or why there are none.
+    /// Status of the daemon, if it answers.
     #[serde(skip)]
     pub(super) daemon: Option<Status>,
-    /// Why there is no answer of a daemon, if there is none.
+    /// Reason why no daemon answers, if none does.
     pub(super) unreachable: Option<String>,
 }
 
-/// The machine.
+/// Facts about the machine.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Machine {
-    /// `uname -r`.
+    /// Kernel's release, as of `uname -r`.
     pub(super) kernel: String,
     pub(super) cpus: usize,
     pub(super) memory_bytes: Option<u64>,
-    /// By its path under /proc/sys.
+    /// Kernel settings by their paths under /proc/sys.
     pub(super) sysctls: BTreeMap<&'static str, String>,
     pub(super) clock: Option<String>,
     pub(super) clocks: Vec<String>,
-    /// What kind of container this is, if it is one.
+    /// Kind of the container, if this is one.
     pub(super) container: Option<String>,
-    /// This program's own user is root.
+    /// Whether this program runs as root.
     pub(super) is_root: bool,
 }
 
-/// What came of setting up an io_uring of one entry.
+/// Result of setting up an io_uring of one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) enum Ring {
-    /// Nobody has tried.
+    /// Nobody has tried it.
     #[default]
     Untried,
-    /// It was made; these features can be had, or cannot.
+    /// The ring was made, with each feature that can be had or cannot.
     Made(Vec<(String, bool)>),
-    /// The kernel's error number.
+    /// The kernel refused with this error number.
     Refused(i32),
 }
 
-/// Limits of a process.
+/// Limits of a process, and its user.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Process {
-    /// The daemon's; none: this program's, which a unit does not share.
+    /// Process of the daemon; none for this program, which has other limits than a unit.
     pub(super) pid: Option<u32>,
-    /// The user it runs as.
-    pub(super) user: Option<Who>,
-    /// RLIMIT_MEMLOCK; none: unlimited, or not readable (see `readable`).
+    /// User that the process runs as.
+    pub(super) user: Option<DaemonUser>,
+    /// RLIMIT_MEMLOCK; none if unlimited, or not readable (see `readable`).
     pub(super) memlock_bytes: Option<u64>,
-    /// RLIMIT_NOFILE, the hard one.
+    /// RLIMIT_NOFILE, the hard limit.
     pub(super) files: Option<u64>,
-    /// Whether /proc let us look.
+    /// Whether /proc could be read.
     pub(super) readable: bool,
-    /// CAP_IPC_LOCK: memory that is locked is not counted.
+    /// CAP_IPC_LOCK, with which locked memory is not counted.
     pub(super) may_lock: bool,
-    /// A filter for system calls is on (seccomp).
+    /// Whether system calls are filtered (seccomp).
     pub(super) filtered: bool,
-    /// memory.max of its control group.
+    /// Limit memory.max of its control group.
     pub(super) memory_max_bytes: Option<u64>,
-    /// cpu.max of its control group, in CPUs.
+    /// Limit cpu.max of its control group, in CPUs.
     pub(super) cpus_max: Option<f64>,
 }
 
 /// A user with its groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Who {
+pub(crate) struct DaemonUser {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) groups: Vec<u32>,
 }
 
-/// An export's directory.
+/// Facts about an export's directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct ExportFacts {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) write: bool,
     pub(super) directory: Directory,
-    /// From `/` to it: whose, and who may do what.
+    /// All names from `/` to it, with owners and modes.
     pub(super) chain: Vec<Node>,
-    /// Whether files open with O_DIRECT; none: nothing there to try it with.
+    /// Whether files open with O_DIRECT; none if there is no file to try.
     pub(super) direct: Option<bool>,
-    /// Bytes free and in all.
+    /// Free bytes and all bytes.
     pub(super) space: Option<(u64, u64)>,
-    /// Whether the daemon sees it, and may write it, in its own mount namespace; none: not to be seen from here.
+    /// View of the daemon, which has its own mount namespace; none if it cannot be seen from here.
     pub(super) in_daemon: Option<Seen>,
 }
 
@@ -128,13 +128,13 @@ pub(super) enum Directory {
     #[default]
     There,
     Missing,
-    /// Something else has its name.
+    /// Something else that has the name.
     Other,
-    /// The user that runs this may not look at it.
+    /// Closed to the user that runs this program.
     Closed,
 }
 
-/// One name of a path.
+/// One name of a path, with owner and mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Node {
     pub(super) path: PathBuf,
@@ -146,43 +146,43 @@ pub(super) struct Node {
 /// A user or a group that the configuration names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct PrincipalFacts {
-    /// Where, as in `access.users`.
+    /// Key with the name, as in `access.users`.
     pub(super) key: String,
     pub(super) name: String,
     pub(super) is_group: bool,
     pub(super) is_known: bool,
 }
 
-/// A unix socket of the daemon's.
+/// A unix socket of the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct SocketFacts {
     pub(super) key: String,
     pub(super) path: PathBuf,
-    /// Of what is there: whether it is a socket, and its permissions.
+    /// Whether the file there is a socket, with its permissions.
     pub(super) there: Option<(bool, u32)>,
-    /// Whether its directory is there.
+    /// Whether its directory exists.
     pub(super) has_directory: bool,
-    /// What came of connecting, in words if it failed.
+    /// Result of connecting, in words if it failed.
     pub(super) connects: Option<String>,
 }
 
-/// The file with this node's private key. Nobody looks into it.
+/// The file with this node's private key, which is never read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct KeyFacts {
     pub(super) path: PathBuf,
-    /// Whose it is and who may read it; none: it is not there, or not to be looked at.
+    /// Owner and mode of the file; none if it does not exist or cannot be seen.
     pub(super) node: Option<Node>,
     pub(super) is_missing: bool,
 }
 
-/// A peer that is asked.
+/// A peer that this node asks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct PeerFacts {
     pub(super) name: String,
     pub(super) address: String,
-    /// Empty: it answered; else why not.
+    /// Reason why it did not answer; empty if it did.
     pub(super) failure: String,
-    /// Lanes that are up, of how many, by the daemon.
+    /// Lanes that are up, of how many, as the daemon reports them.
     pub(super) lanes: Option<(usize, usize)>,
     pub(super) is_loopback: bool,
 }
@@ -202,7 +202,7 @@ impl Facts {
         Some(self.config.as_ref()?.keys().collect())
     }
 
-    /// Paths that the configuration has.
+    /// Paths that occur in the configuration.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         let mut paths = self.files.clone();
         paths.extend(self.exports.iter().map(|export| export.path.clone()));
@@ -217,17 +217,17 @@ impl Facts {
         paths
     }
 
-    /// How the daemon's configuration relates to its files.
+    /// State of the daemon's configuration against its files.
     pub(super) fn state(&self) -> Option<&ConfigState> {
         self.daemon.as_ref().map(|status| &status.config)
     }
 
-    /// A cure that takes effect with a reload, which only what runs can do.
+    /// Adds the reload that puts a fix into effect, if a daemon runs.
     pub(super) fn reloaded(&self, finding: Finding) -> Finding {
         if self.is_served() { finding.fix("pipectl config reload") } else { finding }
     }
 
-    /// The same for something to do that is said in words.
+    /// Adds the same to a fix that is given in words.
     pub(super) fn then_reload(&self, what: &str) -> String {
         match self.is_served() {
             true => format!("{what}, then: pipectl config reload"),

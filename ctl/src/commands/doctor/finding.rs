@@ -1,23 +1,23 @@
-//! What a check says.
+//! The finding of a check.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
-    /// Could not be looked at from here.
+    /// The matter cannot be seen from here.
     Unknown,
-    /// piped works, but slower or not for everybody.
+    /// The daemon works, but slower or not for everybody.
     Warning,
-    /// piped, or a part of it, does not work.
+    /// The daemon, or a part of it, does not work.
     Error,
 }
 
 impl Level {
-    /// The mark in front of a line.
+    /// Mark in front of a line.
     pub(super) const fn mark(self) -> &'static str {
         match self {
             Self::Ok => "ok     ",
@@ -28,18 +28,18 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// Result for one thing that was checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// What it is about, as in `io_uring`.
+    /// Subject of the check, as in `io_uring`.
     pub(crate) subject: String,
-    /// How bad.
+    /// Severity of the finding.
     pub(crate) level: Level,
-    /// What was found.
+    /// Text of the finding.
     pub(crate) what: String,
-    /// Why it matters; empty where all is well.
+    /// Reason why it matters; empty where all is well.
     pub(crate) why: String,
-    /// What to type, or to do, line by line.
+    /// Commands or steps of the fix, line by line.
     pub(crate) fix: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Looks at the machine. Nothing is judged here, and nothing is changed; what cannot be looked at is left out.
+//! Collects facts about the machine. Nothing is judged or changed here; facts that cannot be seen
+//! are left out.
 
 use std::ffi::OsString;
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -21,18 +22,18 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit};
 
 use super::facts::{
-    Directory, ExportFacts, Facts, KeyFacts, Machine, Node, PeerFacts, PrincipalFacts, Process,
-    Ring, Seen, SocketFacts, Who,
+    DaemonUser, Directory, ExportFacts, Facts, KeyFacts, Machine, Node, PeerFacts, PrincipalFacts,
+    Process, Ring, Seen, SocketFacts,
 };
 use crate::admin::Admin;
 use crate::args::Args;
 use crate::node;
 
-/// A peer that does not answer in this time is as good as away.
+/// A peer without an answer in this time counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Peers that are tried; those of a large cluster fail for few reasons.
+/// Most peers that are tried; in a large cluster they fail for few reasons.
 const PEERS_MAX: usize = 64;
-/// Names of a directory that are looked at for a regular file.
+/// Most names of a directory that are searched for a regular file.
 const NAMES_MAX: usize = 256;
 
 const SYSCTLS: [&str; 5] = [
@@ -43,10 +44,10 @@ const SYSCTLS: [&str; 5] = [
     "net/ipv4/tcp_wmem",
 ];
 
-/// Everything. `file` is the configuration's main file, if one was named.
+/// Collects all facts. `file` is the configuration's main file, if one was named.
 pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
     let file = file.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
-    // A file says where its daemon is, unless somebody says so.
+    // A file names its daemon's socket, unless the user names one.
     let of_file = |file: &PathBuf| {
         let sources = Sources::of_process(Some(file.clone()), Vec::new());
         Some(load(&sources).ok()?.config.admin.socket)
@@ -61,7 +62,7 @@ pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
     };
     let (mut files, mut mistakes, mut config, mut unfit) =
         (Vec::new(), Vec::new(), None, Vec::new());
-    // The daemon's own layers, if nobody names a file.
+    // Without a named file the daemon's own layers are used.
     let of_daemon = || node::of_daemon(socket).ok()?.sources.map(Sources::from);
     let running = if file.is_none() && daemon.is_some() { of_daemon() } else { None };
     let sources = running.unwrap_or_else(|| Sources::of_process(file, Vec::new()));
@@ -98,27 +99,27 @@ pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
     }
 }
 
-/// What of this machine a daemon with this configuration would meet, looked at as its user, if that can be.
-pub(crate) fn preflight(loaded: &Loaded, sources: &Sources, who: &Who) -> Preflight {
+/// Checks the configuration against this machine, as its user if possible.
+pub(crate) fn preflight(loaded: &Loaded, sources: &Sources, runs_as: &DaemonUser) -> Preflight {
     let names = Names::of_system();
     let look = |is_user| {
         let look = Look {
             main_file: Some(sources.main_file()),
-            user: &who.name,
+            user: &runs_as.name,
             is_user,
             made: vec![PathBuf::from(MADE_BY_UNIT)],
             ..Look::default()
         };
         piped_config::preflight(loaded, &names, &look)
     };
-    let user = User { uid: who.uid, groups: who.groups.clone() };
+    let user = User { uid: runs_as.uid, groups: runs_as.groups.clone() };
     as_user(&user, || look(true)).unwrap_or_else(|_| look(false))
 }
 
-/// Keys that a start would refuse and that no check has something of its own to say about.
+/// Findings of the preflight that no other check is about.
 fn unfit_for(loaded: &Loaded, sources: &Sources, daemon: Option<&Status>) -> Vec<(String, String)> {
-    let Some(who) = daemons_user(daemon.map(|status| status.pid)) else { return Vec::new() };
-    let found = preflight(loaded, sources, &who);
+    let Some(runs_as) = user_of_daemon(daemon.map(|status| status.pid)) else { return Vec::new() };
+    let found = preflight(loaded, sources, &runs_as);
     let is_left = |key: &str| {
         let of_checks = ["access.", "admin.", "client.socket", "exports.", "security.key_file"];
         !of_checks.iter().any(|known| key.starts_with(known))
@@ -127,14 +128,15 @@ fn unfit_for(loaded: &Loaded, sources: &Sources, daemon: Option<&Status>) -> Vec
     refused.filter(|(key, _)| is_left(key)).map(|(key, text)| (key.to_owned(), text)).collect()
 }
 
-/// Who the daemon runs as: by its process; else `piped`, if there is such a user; else the user that asks.
-pub(crate) fn daemons_user(pid: Option<u32>) -> Option<Who> {
+/// User that the daemon runs as: that of its process; else `piped`, if there is such a user; else
+/// the present user.
+pub(crate) fn user_of_daemon(pid: Option<u32>) -> Option<DaemonUser> {
     let of_process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-    who(pid, &text(format!("/proc/{of_process}/status"))?)
+    user_of_process(pid, &text(format!("/proc/{of_process}/status"))?)
 }
 
-/// A user of this machine, with its groups.
-pub(crate) fn user_named(name: &str) -> Option<Who> {
+/// User of this machine, with its groups.
+pub(crate) fn user_named(name: &str) -> Option<DaemonUser> {
     let (passwd, group) = (text("/etc/passwd")?, text("/etc/group").unwrap_or_default());
     let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
     let mut fields = line.split(':').skip(2).map(|it| it.parse().ok());
@@ -142,7 +144,11 @@ pub(crate) fn user_named(name: &str) -> Option<Who> {
     let member =
         |line: &&str| line.rsplit(':').next().is_some_and(|it| it.split(',').any(|it| it == name));
     let more = group.lines().filter(member).filter_map(|line| line.split(':').nth(2)?.parse().ok());
-    Some(Who { name: name.to_owned(), uid, groups: std::iter::once(gid).chain(more).collect() })
+    Some(DaemonUser {
+        name: name.to_owned(),
+        uid,
+        groups: std::iter::once(gid).chain(more).collect(),
+    })
 }
 
 fn text(path: impl AsRef<Path>) -> Option<String> {
@@ -170,7 +176,7 @@ fn machine() -> Machine {
     }
 }
 
-/// The marks that engines leave.
+/// Kind of the container, by the marks that engines leave.
 fn container() -> Option<String> {
     let named = text("/run/systemd/container").filter(|name| !name.is_empty());
     let marked = |path: &str, name: &str| Path::new(path).exists().then(|| name.to_owned());
@@ -181,7 +187,7 @@ fn container() -> Option<String> {
         .or_else(variable)
 }
 
-/// Sets one up and lets it go: a version number says nothing about filters, limits and back-ports.
+/// Sets up a ring and drops it: a version number says nothing about filters, limits and back-ports.
 fn ring() -> Ring {
     let plain = match IoUring::new(1) {
         Ok(ring) => ring,
@@ -195,7 +201,7 @@ fn ring() -> Ring {
     let mut probe = Probe::new();
     let probed = plain.submitter().register_probe(&mut probe).is_ok();
     let has = |code: u8| probed && probe.is_supported(code);
-    // By the names of `pipectl status`.
+    // Use the names of `pipectl status`.
     Ring::Made(
         [
             (
@@ -223,7 +229,7 @@ fn ring() -> Ring {
     )
 }
 
-/// The daemon's process, or this one.
+/// Facts about the daemon's process, or about this one.
 fn process(pid: Option<u32>) -> Process {
     let place = pid.map_or_else(|| "/proc/self".to_owned(), |pid| format!("/proc/{pid}"));
     let status = text(format!("{place}/status")).unwrap_or_default();
@@ -240,7 +246,7 @@ fn process(pid: Option<u32>) -> Process {
     let (memory_max_bytes, cpus_max) = group.map(|it| control_group(&it)).unwrap_or_default();
     Process {
         pid,
-        user: who(pid, &status),
+        user: user_of_process(pid, &status),
         memlock_bytes,
         files,
         readable: limits.is_some(),
@@ -251,7 +257,7 @@ fn process(pid: Option<u32>) -> Process {
     }
 }
 
-/// Of `/proc/PID/limits` locked memory (soft) and files (hard), `None` for no limit.
+/// Locked memory (soft) and files (hard) of `/proc/PID/limits`, `None` for no limit.
 fn parse_limits(text: &str) -> (Option<u64>, Option<u64>) {
     let of = |name: &str, place: usize| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -260,7 +266,7 @@ fn parse_limits(text: &str) -> (Option<u64>, Option<u64>) {
     (of("Max locked memory", 0), of("Max open files", 1))
 }
 
-/// The least of a group and those it is in.
+/// The least limits of a group and of those above it.
 fn control_group(path: &str) -> (Option<u64>, Option<f64>) {
     let root = Path::new("/sys/fs/cgroup");
     let place = root.join(path.trim().trim_start_matches('/'));
@@ -270,15 +276,15 @@ fn control_group(path: &str) -> (Option<u64>, Option<f64>) {
     (memory, cpus.min_by(f64::total_cmp))
 }
 
-/// `QUOTA PERIOD`, in CPUs; none for `max`.
+/// Reads `QUOTA PERIOD` as CPUs; none for `max`.
 fn parse_cpu_max(text: &str) -> Option<f64> {
     let (quota, period) = text.split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
     (period > 0.0).then(|| quota / period)
 }
 
-/// The same by what `/proc/PID/status` says.
-fn who(pid: Option<u32>, status: &str) -> Option<Who> {
+/// User of a process, from its `/proc/PID/status`.
+fn user_of_process(pid: Option<u32>, status: &str) -> Option<DaemonUser> {
     if pid.is_none()
         && let Some(user) = user_named("piped")
     {
@@ -288,11 +294,11 @@ fn who(pid: Option<u32>, status: &str) -> Option<Who> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.split_whitespace().filter_map(|it| it.parse().ok()).collect()
     };
-    // Real, effective, saved, and that of file systems.
+    // The fields are real, effective, saved, and that of file systems.
     let (uid, gid) = (*numbers("Uid:").get(1)?, *numbers("Gid:").get(1)?);
     let groups = std::iter::once(gid).chain(numbers("Groups:")).collect();
     let name = Names::of_system().user(uid).map_or_else(|| uid.to_string(), str::to_owned);
-    Some(Who { name, uid, groups })
+    Some(DaemonUser { name, uid, groups })
 }
 
 fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
@@ -337,7 +343,7 @@ fn chain(path: &Path) -> Vec<Node> {
     nodes
 }
 
-/// Whether the first regular file there, else one without a name, opens with `O_DIRECT`.
+/// Whether the first regular file there, or else one without a name, opens with `O_DIRECT`.
 fn opens_directly(directory: &Path) -> Option<bool> {
     let names = fs::read_dir(directory).ok()?.take(NAMES_MAX).flatten();
     let file = names
@@ -362,10 +368,10 @@ fn opens_directly(directory: &Path) -> Option<bool> {
     }
 }
 
-/// A directory as another process sees it, which its unit may have cut off.
+/// View of a directory for another process, which its unit may have cut off.
 fn seen_by(pid: u32, path: &Path) -> Option<Seen> {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
-    // Not to be looked at: no word about what is there.
+    // Without access there is no word about what is there.
     fs::metadata(&root).ok()?;
     let mut there: OsString = root.into();
     there.push(path);
@@ -442,7 +448,7 @@ fn sockets(config: &Config, admin: &Path) -> Vec<SocketFacts> {
     ]
 }
 
-/// Tries all at once: a few that are away take no longer than one.
+/// Tries all peers at once, so that a few that are away take no longer than one.
 fn peers(config: &Config, daemon: Option<&Status>) -> Vec<PeerFacts> {
     let shards = daemon.map_or(&[][..], |status| &status.shards);
     let shards: Vec<ShardReport> =
@@ -456,7 +462,7 @@ fn peers(config: &Config, daemon: Option<&Status>) -> Vec<PeerFacts> {
         let tried: Vec<_> = config
             .peers
             .iter()
-            // Some only connect to us.
+            // Peers without an address only connect to us.
             .filter(|(_, peer)| !peer.address.is_empty())
             .take(PEERS_MAX)
             .map(|(name, peer)| (name, scope.spawn(|| reach(peer.address.as_str()))))
@@ -470,7 +476,7 @@ fn peers(config: &Config, daemon: Option<&Status>) -> Vec<PeerFacts> {
     })
 }
 
-/// Why it cannot be reached, empty if it can, and whether it is on this machine.
+/// Reason why a peer cannot be reached, empty if it can, and whether it is on this machine.
 fn reach(address: &str) -> (String, bool) {
     let found = match address.to_socket_addrs() {
         Ok(found) => found.collect::<Vec<_>>(),
@@ -495,9 +501,9 @@ mod tests {
 
     #[test]
     fn limits_of_a_process_are_read_as_proc_writes_them() {
-        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                    Max open files            1024                 524288               files     \n\
-                    Max locked memory         8388608              unlimited            bytes     \n";
+        let text = "Limit                     Soft Limit           Hard Limit           Units     \
+            \nMax open files            1024                 524288               files     \nMax \
+            locked memory         8388608              unlimited            bytes     \n";
         assert_eq!(parse_limits(text), (Some(8 << 20), Some(524_288)));
         assert_eq!(parse_limits("Max locked memory  unlimited  unlimited  bytes"), (None, None));
     }

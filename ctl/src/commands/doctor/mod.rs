@@ -1,5 +1,4 @@
-//! `pipectl doctor`: what of this machine, the configuration and the daemon is not as it should be, and what to
-//! do about it.
+//! `pipectl doctor`: faults of this machine, the configuration and the daemon, with their fixes.
 //!
 //! ```text
 //!   gather ──► Facts ──► checks (pure) ──► findings ──► text, or JSON
@@ -21,19 +20,20 @@ use crate::args::Args;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
-/// `pipectl doctor`
+/// Arguments of `pipectl doctor`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DoctorArgs {
-    /// The configuration's main file [default: the running daemon's, $PIPED_CONFIG, or /etc/piped/piped.toml]
+    /// The configuration's main file [default: the running daemon's, $PIPED_CONFIG, or
+    /// /etc/piped/piped.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Show also what is as it should be
+    /// Show also the checks that found no fault
     #[arg(long)]
     all: bool,
 }
 
-/// What `doctor --json` prints.
+/// JSON printed by `doctor --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     errors: usize,
@@ -71,13 +71,13 @@ fn print(output: &Output, report: &Report, all: bool) -> Result<(), Failure> {
             continue;
         }
         let line = format!("{}: {}", finding.subject, finding.what);
-        // Blanks of the mark are kept, so that the subjects stand below each other.
+        // The mark keeps its blanks, so that subjects stand below each other.
         output.labelled(finding.level.mark(), &line, INDENT)?;
         if !finding.why.is_empty() {
             indented(&finding.why)?;
         }
         for fix in &finding.fix {
-            // To be copied as it is: not folded.
+            // Not folded, because it is to be copied as it is.
             output.line(format_args!("{:INDENT$}$ {fix}", ""))?;
         }
     }

@@ -1,4 +1,5 @@
-//! `pipectl limits advise`: the early-arrival memory that messages need, by what was seen of them, and why.
+//! `pipectl limits advise`: the size that the unexpected-message buffer should have, from the
+//! messages seen, and why.
 
 use clap::Args;
 use piped_config::admin::advice::{ADVICE, Advice, AdvisedLimit, ChannelAdvice, SenderAdvice};
@@ -10,13 +11,13 @@ use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
 use crate::units;
 
-/// `pipectl limits advise`
+/// Arguments of `pipectl limits advise`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct AdviseArgs {
     /// Set global.early_arrival and client.early_arrival to what is required
     #[arg(long)]
     apply: bool,
-    /// Keep them for the next start, too, in a drop-in of the configuration
+    /// Keep them for the next start too, in a drop-in of the configuration
     #[arg(long, requires = "apply")]
     persist: bool,
 }
@@ -43,26 +44,26 @@ pub(super) fn run(
     told.iter().flatten().filter(|_| !json).try_for_each(|text| output.prose(text, 0))
 }
 
-/// What to set; none if no messages were seen.
+/// Settings to make; none if no messages were seen.
 fn settings(advice: &Advice) -> Option<Vec<(String, String)>> {
     let setting = |limit: &AdvisedLimit| {
         let required = limit.required_bytes?;
-        // What is not known may need more than what is.
+        // Messages that are not known may need more than those that are.
         let least = if is_part(advice) { limit.configured_bytes } else { 0 };
         Some((limit.name.clone(), format!("{}B", required.max(least))))
     };
     advice.limits.iter().map(setting).collect()
 }
 
-/// Whether some of what came is not known.
+/// Whether some of the messages are not known.
 fn is_part(advice: &Advice) -> bool {
     advice.unseen > 0 || advice.channels.iter().any(|channel| channel.is_cut)
 }
 
 fn none(advice: &Advice) -> String {
     match advice.unseen {
-        0 => "no messages were seen: nobody has received one on a channel of this node that was short enough to be \
-              sent at once"
+        0 => "no messages were seen: nobody has received one on a channel of this node that was \
+            short enough to be sent at once"
             .to_owned(),
         _ => "no messages were seen of the channels that are remembered".to_owned(),
     }
@@ -105,8 +106,8 @@ fn show(output: &Output, advice: &Advice) -> Result<(), Failure> {
     ];
     output.table(&columns, advice.channels.iter().map(row).collect())?;
     output.prose(
-        "REQUIRED: 99 of 100 messages came in bursts that fit. STALLED: messages that found no memory; they count as if \
-         they had.",
+        "REQUIRED: 99 of 100 messages came in bursts that fit. STALLED: messages that found no \
+         memory; they count as if they had.",
         0,
     )?;
     advice.channels.iter().try_for_each(|channel| explain(output, channel))?;
@@ -114,7 +115,7 @@ fn show(output: &Output, advice: &Advice) -> Result<(), Failure> {
     rest.iter().flatten().try_for_each(|text| output.prose(&format!("\n{text}"), 0))
 }
 
-/// Why a channel needs that much.
+/// Explains why a channel needs that much.
 fn explain(output: &Output, channel: &ChannelAdvice) -> Result<(), Failure> {
     output.heading(&name_of(channel))?;
     output.prose(&measured(channel), 2)?;
@@ -139,13 +140,13 @@ fn explain(output: &Output, channel: &ChannelAdvice) -> Result<(), Failure> {
     output.table(&[Text("  IF"), Number("REQUIRED"), Number("CHANGE")], rows)
 }
 
-/// What was measured of its messages.
+/// Describes the measured messages of a channel.
 fn measured(channel: &ChannelAdvice) -> String {
     let it = channel.measured;
     let rate = |rate: Option<f64>, none: &str| rate.map_or_else(|| none.to_owned(), units::rate);
     format!(
-        "seen: {:.1} messages of {} in a burst ({} such), one every {}; each arrives at {}, waits {} for its receiver, and \
-         is copied at {}",
+        "seen: {:.1} messages of {} in a burst ({} such), one every {}; each arrives at {}, waits \
+         {} for its receiver, and is copied at {}",
         it.messages,
         units::bytes(it.bytes.round() as u64),
         units::count(channel.bursts),
@@ -156,11 +157,12 @@ fn measured(channel: &ChannelAdvice) -> String {
     )
 }
 
-/// What its requirement is made of.
+/// Describes the parts of a channel's requirement.
 fn parts(channel: &ChannelAdvice) -> String {
     let bytes = units::bytes;
     let mut text = format!(
-        "required: {} arrived and not copied, {} because messages have their memory whole, {} for whole granules",
+        "required: {} arrived and not copied, {} because messages have their memory whole, {} for \
+         whole granules",
         bytes(channel.model_bytes),
         bytes(channel.whole_bytes),
         bytes(channel.rounding_bytes)
@@ -200,8 +202,8 @@ fn too_little_staging(advice: &Advice) -> Option<String> {
     let needed = advice.limits.iter().filter_map(|limit| limit.required_bytes).max()?;
     (needed > advice.most_bytes).then(|| {
         format!(
-            "Of global.staging no more than a quarter is for early messages, {} now: {} of it are needed for what is \
-             required (`pipectl limits set global.staging=...`).",
+            "Of global.staging no more than a quarter is for early messages, {} now: {} of it are \
+             needed for what is required (`pipectl limits set global.staging=...`).",
             amount_of(advice.most_bytes, true),
             units::bytes(4 * needed)
         )
@@ -211,7 +213,8 @@ fn too_little_staging(advice: &Advice) -> Option<String> {
 fn unseen(advice: &Advice) -> Option<String> {
     (advice.unseen > 0).then(|| {
         format!(
-            "{} messages were on channels beyond those that are remembered: what they need is not in this.",
+            "{} messages were on channels beyond those that are remembered: what they need is not \
+             in this.",
             units::count(advice.unseen)
         )
     })

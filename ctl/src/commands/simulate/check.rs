@@ -1,5 +1,5 @@
-//! What a scenario must not say, told before anything runs: the engine would take one of two entries and the model
-//! the other, and they would be of two worlds.
+//! Contradictions of a scenario, reported before anything runs: the engine would take one of two
+//! entries and the model the other.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ fn dials(scenario: &Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// The stages that a dial is of; reads and writes of a disk are two.
+/// The stages that a dial slows down; reads and writes of a disk are two.
 fn places(scenario: &Scenario, dial: &Dial) -> Result<Vec<String>, String> {
     if let Some((disk, ways)) = dial.disk()? {
         is_disk(scenario, &dial.node, disk)?;
@@ -111,7 +111,7 @@ fn transfer(scenario: &Scenario, transfer: &Transfer) -> Result<(), String> {
     Ok(())
 }
 
-/// Notes an entry; of two for the same thing nobody knows which one counts.
+/// Notes an entry. A second one for the same thing is a mistake, because either might count.
 fn once<K: Ord>(
     seen: &mut BTreeMap<K, usize>,
     key: K,

@@ -1,4 +1,5 @@
-//! How copies between nodes are planned: what their plans know of the path, and who hears what they took.
+//! Tests of plans for copies between nodes: what they know of the path, and which plan gets the
+//! outcome.
 
 use piped_core::ids::PeerId;
 use piped_core::modes::PlannerMode;
@@ -39,7 +40,7 @@ fn copy(world: &mut World, node: usize, [from, to]: [&str; 2], length: u64) -> V
     Verb::Copy { from, from_offset: 0, to, to_offset: 0, length }
 }
 
-/// The last of so many, as the node tells it that asked.
+/// The last of this many, as the asking node explains it.
 fn last_of(world: &mut World, node: usize, count: u32, verb: Verb) -> Explanation {
     for _ in 0..count {
         world.run(node, verb).expect("it ends");
@@ -47,7 +48,8 @@ fn last_of(world: &mut World, node: usize, count: u32, verb: Verb) -> Explanatio
     world.explain(node)
 }
 
-/// When costs are learnt: of some, which also try other plans, the one whose promise was as good as most.
+/// A typical transfer after costs are learnt: of some, which also try other plans, the one with a
+/// prediction as good as most.
 fn usual(world: &mut World, node: usize, verb: Verb) -> Explanation {
     last_of(world, node, 120, verb);
     let mut told: Vec<_> = (0..21).map(|_| last_of(world, node, 1, verb)).collect();
@@ -56,14 +58,15 @@ fn usual(world: &mut World, node: usize, verb: Verb) -> Explanation {
     told.swap_remove(10)
 }
 
-/// What would be done to a peer from now on: with what is known of each plan, which a plan in use was made without.
+/// Forecast for transfers to a peer from now on, with the outcomes of each plan, which the plan in
+/// use was made without.
 fn said(world: &World, node: usize, peer: &str, disk: Option<&str>, bytes: u64) -> Forecast {
     let peer = PeerId(world.find(peer).expect("it is there") as u32);
     let device = disk.map(|disk| world.device(node, disk));
     world.draft(node, &DraftAsk { way: Way::ToPeer { peer, device }, bytes, class: Class::Bulk })
 }
 
-/// What transfers by the plan were found to take.
+/// Time measured for transfers by the plan.
 fn measured(said: &Forecast) -> Option<f64> {
     said.candidates.iter().find_map(|candidate| candidate.measured_seconds)
 }
@@ -80,7 +83,7 @@ fn near(what: &str, found: f64, expected: f64, off: f64) {
 fn what_a_copy_takes_is_held_against_its_own_plan() {
     let slow = "g = '1ms'\nG = '50MB/s'";
     let (mut world, home) = two_nodes(MIB, [slow, DISK]);
-    // Plans of one number on both paths.
+    // The same number of fragments on both paths.
     world.plan(FIXED, None);
     let to = world.open(home, "server").expect("opened");
     let write = Verb::Write {
@@ -115,9 +118,9 @@ fn chunks_of_a_copy_that_wait_for_each_other_say_nothing_of_a_plan() {
 
 #[test]
 fn what_is_copied_from_peer_to_peer_says_nothing_of_the_way_out() {
-    let text = "[nodes.a]\n[nodes.b]\n[nodes.c]\n\
-                [[links]]\nnodes = ['a', 'b']\nG = '20MB/s'\n[[links]]\nnodes = ['b', 'c']\nG = '100MB/s'\n\
-                [[transfers]]\nnode = 'b'\nread = 'a'\nbytes = '1MiB'\n";
+    let text = "[nodes.a]\n[nodes.b]\n[nodes.c]\n[[links]]\nnodes = ['a', 'b']\nG = '20MB/s'\n\
+        [[links]]\nnodes = ['b', 'c']\nG = '100MB/s'\n[[transfers]]\nnode = 'b'\nread = 'a'\nbytes \
+        = '1MiB'\n";
     let mut world = World::new(&scenario::parse(text).expect("a scenario")).expect("nodes");
     let node = world.find("b").expect("it is there");
     world.plan(FIXED, None);
@@ -204,7 +207,7 @@ fn the_longest_path_is_known_to_its_end() {
     for stage in ["disk:data:write", "net:home", "receive:home"] {
         dial(&mut world, "server", stage, cost);
     }
-    // The other node reports of what comes in bursts.
+    // The other node reports its progress in bursts.
     let to = world.open(home, "server").expect("opened");
     let write = Verb::Write {
         handle: to,

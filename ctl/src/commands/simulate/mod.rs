@@ -1,5 +1,6 @@
-//! `pipectl simulate`: what would this disk or that link do? The daemon's own engine in virtual time, over disks,
-//! links and dials that a file describes, beside what the model says of the same plan exactly.
+//! `pipectl simulate`: the effect of another disk or link. The daemon's own engine runs in virtual
+//! time, over disks, links and dials of a file, beside the model's times for exactly the same
+//! plans.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -31,15 +32,16 @@ mod tests;
 pub(super) mod world;
 
 const AFTER_HELP: &str = "\
-A scenario is TOML: [nodes.NAME], [nodes.NAME.disks.NAME] with L, g, G and window, [[links]] and [[dials]] with L, g, G,
-[[transfers]] with node, read, write or copy, bytes, planner or plan, count. Examples: docs/scenarios/ of the source,
+A scenario is TOML: [nodes.NAME]; [nodes.NAME.disks.NAME] with L, g, G, window;
+[[links]] and [[dials]] with L, g, G; [[transfers]] with node, read, write or
+copy, bytes, planner or plan, count. Examples: docs/scenarios/ of the source,
 /usr/share/doc/piped/scenarios/ of the package.";
 
-/// `pipectl simulate`
+/// Arguments of `pipectl simulate`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SimulateArgs {
-    /// What there is and what is to be done
+    /// File with the machines and the transfers
     #[arg(long, value_name = "FILE")]
     scenario: PathBuf,
 
@@ -47,7 +49,7 @@ pub(crate) struct SimulateArgs {
     files: Files,
 }
 
-/// What came of it.
+/// Result of a simulation.
 #[derive(Debug, Serialize)]
 struct Report {
     title: String,
@@ -59,22 +61,23 @@ struct Row {
     name: String,
     bytes: u64,
     count: u32,
-    /// Virtual time of the last one, in seconds.
+    /// Virtual time of the last transfer, in seconds.
     measured_seconds: f64,
-    /// Of the first one.
+    /// Time of the first transfer.
     first_seconds: f64,
-    /// Of the latter half, the one in the middle.
+    /// Median time of the latter half.
     median_seconds: f64,
-    /// What the engine expected of the last one, with the costs it had measured; absent if it expected nothing.
+    /// Prediction of the engine for the last transfer, from its measured costs; absent if there was
+    /// none.
     predicted_seconds: Option<f64>,
-    /// The same plan by the recurrence, with the costs of the scenario; absent for copies in several chunks, and for
-    /// those whose plan is not given.
+    /// Time of the same plan by the recurrence, with the costs of the scenario. Absent for copies
+    /// in several chunks, and for copies without a given plan.
     model_seconds: Option<f64>,
-    /// What chose the plan.
+    /// Planner, or entry of the scenario, that chose the plan.
     chosen: String,
     depth: u32,
     levels: Vec<piped_report::trace::LevelSizes>,
-    /// The last one, as each node saw it.
+    /// The last transfer, as each node saw it.
     traces: Vec<Seen>,
 }
 
@@ -93,7 +96,7 @@ pub(crate) fn run(output: &Output, args: &SimulateArgs, json: bool) -> Result<()
     let scenario = scenario::parse(&text).map_err(wrong)?;
     check::check(&scenario).map_err(wrong)?;
     let files = args.files.open()?;
-    // What goes wrong from here on is no fault of how the file is written.
+    // Faults from here on are not mistakes in the file.
     let failed = |error: String| Failure::failed(format!("{file}: {error}"));
     let report = simulate(&scenario).map_err(failed)?;
     let traces = report.transfers.iter().flat_map(|row| &row.traces);
@@ -112,7 +115,7 @@ pub(crate) fn run(output: &Output, args: &SimulateArgs, json: bool) -> Result<()
     files.write_and_tell(output, &report.title, &traces)
 }
 
-/// Runs a scenario.
+/// Runs all transfers of a scenario.
 fn simulate(scenario: &Scenario) -> Result<Report, String> {
     check::check(scenario)?;
     let mut world = World::new(scenario)?;
@@ -187,7 +190,8 @@ fn verb(world: &mut World, transfer: &Transfer, node: usize, bytes: u64) -> Resu
     }
 }
 
-/// What the recurrence says of a plan with the costs of the scenario. `planned`: of the node that holds the data.
+/// Time of a plan by the recurrence, with the costs of the scenario. `planned` is that of the node
+/// that holds the data.
 fn model(
     world: &World,
     scenario: &Scenario,
@@ -197,7 +201,8 @@ fn model(
     let (path, given, bytes) =
         (path(world, scenario, transfer)?, transfer.plan()?, transfer.bytes()?);
     let one_chunk = transfer.copy.is_none() || bytes <= FRAGMENT_BYTES_MAX.into();
-    // Each half of a copy between peers has a plan of its own node's; as many chunks as it has are under way at once.
+    // Each half of a copy between peers has its own node's plan, and several chunks are under way
+    // at once.
     if path.is_empty() || !one_chunk || transfer.copy.is_some() && given.is_none() {
         return Ok(None);
     }
@@ -222,13 +227,13 @@ fn model(
     }
     let costs: Vec<Stage> = path.iter().map(|&(_, stage)| stage).collect();
     let views: Vec<&[u64]> = lists.iter().map(Vec::as_slice).collect();
-    // Depth is of the device that is read.
+    // Depth belongs to the device that is read.
     let depth = planned.and_then(|planned| NonZeroU32::new(planned.depth));
     let depth = depth.filter(|_| path[0].0 == "source");
     evaluate::lists(&costs, &views, depth).map(Some).map_err(|fault| fault.to_string())
 }
 
-/// Sizes of which the first ones were told.
+/// All sizes, of which the first ones were reported.
 fn all_sizes(told: &[u64], count: u64, bytes: u64) -> Vec<u64> {
     let mut sizes = told.to_vec();
     let repeated = told.last().copied().unwrap_or(bytes).max(1);
@@ -241,10 +246,10 @@ fn all_sizes(told: &[u64], count: u64, bytes: u64) -> Vec<u64> {
     sizes
 }
 
-/// A stage of a transfer, and the level whose fragments pass it.
+/// A stage of a transfer, with the level of the fragments that pass it.
 type Leg = (&'static str, Stage);
 
-/// The stages that a transfer passes, with their levels. Those that cost nothing are left out.
+/// Stages that a transfer passes, with their levels. Stages without cost are left out.
 fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<Leg>, String> {
     let asker = transfer.node.as_str();
     let (from, to) = match (&transfer.read, &transfer.write, &transfer.copy) {
@@ -326,5 +331,6 @@ fn show(output: &Output, report: &Report) -> Result<(), Failure> {
     output.prose(LEGEND, 0)
 }
 
-const LEGEND: &str = "Virtual time. MEDIAN: of the latter half. PREDICTED: of the last one, with the costs that the engine had \
-                      measured. MODEL: the same plan by the recurrence, with the costs of the scenario.";
+const LEGEND: &str = "Virtual time. MEDIAN: of the latter half. PREDICTED: of the last one, with \
+    the costs that the engine had measured. MODEL: the same plan by the recurrence, with the costs \
+    of the scenario.";

@@ -1,4 +1,4 @@
-//! What a scenario file says: nodes with their disks, links, dials, and the transfers to run.
+//! A scenario file: nodes with their disks, links, dials, and the transfers to run.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,25 @@ use serde::Deserialize;
 
 use crate::quantity::{self, Kb};
 
-/// No transfer is longer: its bytes are really moved.
+/// Longest transfer, because its bytes are really moved.
 const BYTES_MAX: u64 = 256 << 20;
-/// No transfer is repeated more often.
+/// Most repetitions of a transfer.
 const COUNT_MAX: u32 = 100_000;
 
-/// A scenario.
+/// Content of a scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::commands) struct Scenario {
-    /// What it shows.
+    /// Title that says what it shows.
     #[serde(default)]
     pub(super) title: String,
-    /// Of everything random.
+    /// Seed of everything random.
     #[serde(default = "one")]
     pub(super) seed: u64,
-    /// Whether costs follow what is measured.
+    /// Whether costs follow measurements.
     #[serde(default)]
     pub(super) calibration: CalibrationMode,
-    /// By name.
+    /// All nodes by name.
     pub(super) nodes: BTreeMap<String, Node>,
     #[serde(default)]
     pub(super) links: Vec<Link>,
@@ -41,16 +41,16 @@ pub(in crate::commands) struct Scenario {
     pub(super) transfers: Vec<Transfer>,
 }
 
-/// A node.
+/// A node with its disks.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
-    /// By name.
+    /// All disks by name.
     #[serde(default)]
     pub(super) disks: BTreeMap<String, Disk>,
 }
 
-/// A disk: reads and writes cost the same.
+/// A disk, with equal costs of reads and writes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Disk {
@@ -62,12 +62,12 @@ pub(super) struct Disk {
     per_byte: Text,
     /// The most operations in it at once.
     pub(super) window: Option<u32>,
-    /// It tells of what it has done when nothing is left to do, as some virtual disks do.
+    /// Whether it reports all operations when nothing is left to do, as some virtual disks do.
     #[serde(default)]
     pub(super) tells_at_the_end: bool,
 }
 
-/// What connects two nodes; costs nothing where none is given.
+/// A link between two nodes; a missing one costs nothing.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Link {
@@ -85,7 +85,7 @@ pub(super) struct Link {
 #[serde(deny_unknown_fields)]
 pub(super) struct Dial {
     pub(super) node: String,
-    /// As `dial set` has it, but for disks: `disk:NAME:read` or `disk:NAME:write`.
+    /// Stage as in `dial set`, except for disks: `disk:NAME:read` or `disk:NAME:write`.
     pub(super) stage: String,
     #[serde(rename = "L", default)]
     latency: Text,
@@ -102,24 +102,24 @@ pub(super) struct Dial {
 #[serde(deny_unknown_fields)]
 pub(super) struct Transfer {
     pub(super) name: Option<String>,
-    /// Who asks.
+    /// Node that asks for it.
     pub(super) node: String,
-    /// `NODE:DISK` is a file there, `NODE` its memory.
+    /// Source: `NODE:DISK` is a file there, `NODE` its memory.
     pub(super) read: Option<String>,
     pub(super) write: Option<String>,
-    /// From, to.
+    /// Source and destination of a copy.
     pub(super) copy: Option<[String; 2]>,
     bytes: Text,
-    /// `auto`, `whole`, `fixed:SIZE`.
+    /// Planner mode: `auto`, `whole`, `fixed:SIZE`.
     #[serde(default, deserialize_with = "planner_form")]
     pub(super) planner: PlannerMode,
-    /// Instead of what the planner chooses.
+    /// Plan instead of what the planner chooses.
     plan: Option<Given>,
     #[serde(default = "one")]
     count: u64,
 }
 
-/// Sizes in bytes, of which the last one repeats.
+/// Sizes in bytes; the last one repeats.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {
@@ -158,7 +158,7 @@ fn one() -> u64 {
     1
 }
 
-/// `L`, `g` in seconds, `G` in seconds per byte.
+/// Costs with `L`, `g` in seconds and `G` in seconds per byte.
 fn costs(latency: &Text, overhead: &Text, per_byte: &Text) -> Result<Stage, String> {
     let (latency, overhead) = (latency.to_string(), overhead.to_string());
     let (latency, overhead) = (quantity::time(&latency)?, quantity::time(&overhead)?);
@@ -166,7 +166,7 @@ fn costs(latency: &Text, overhead: &Text, per_byte: &Text) -> Result<Stage, Stri
     Ok(Stage { latency, overhead, per_byte, window: None })
 }
 
-/// As the simulator has it.
+/// Cost in the simulator's form.
 pub(super) fn cost(stage: &Stage) -> Cost {
     Cost {
         latency: Nanos::from_seconds(stage.latency),
@@ -189,7 +189,7 @@ impl Link {
 }
 
 impl Dial {
-    /// The disk that is meant and whether its writes are, if a disk is.
+    /// The disk that is meant, and whether its writes are; none for other stages.
     pub(super) fn disk(&self) -> Result<Option<(&str, &'static [bool])>, String> {
         let Some(rest) = self.stage.strip_prefix("disk:") else { return Ok(None) };
         let (disk, way) = rest.split_once(':').unwrap_or((rest, ""));
@@ -220,13 +220,13 @@ impl Dial {
 }
 
 impl Scenario {
-    /// What a dial of a node costs, if it is set.
+    /// Costs of a node's dial, if it is set.
     pub(super) fn dial(&self, node: &str, stage: &str) -> Result<Option<Stage>, String> {
         let of = |dial: &&Dial| dial.node == node && dial.stage == stage;
         self.dials.iter().find(of).map(Dial::stage).transpose()
     }
 
-    /// What a link between two nodes costs, if there is one.
+    /// Costs of a link between two nodes, if there is one.
     pub(super) fn link(&self, one: &str, other: &str) -> Result<Option<Stage>, String> {
         let joins = |link: &&Link| {
             link.nodes.iter().any(|node| node == one) && link.nodes.iter().any(|node| node == other)
@@ -236,7 +236,7 @@ impl Scenario {
 }
 
 impl Transfer {
-    /// `NODE:DISK` or `NODE`, one or two.
+    /// Ends of the transfer: one or two of `NODE:DISK` or `NODE`.
     pub(super) fn ends(&self) -> Result<Vec<&str>, String> {
         match (&self.read, &self.write, &self.copy) {
             (Some(end), None, None) | (None, Some(end), None) => Ok(vec![end]),
@@ -245,7 +245,7 @@ impl Transfer {
         }
     }
 
-    /// What it is called in the report; `number` counts from 0.
+    /// Title in the report; `number` counts from 0.
     pub(super) fn title(&self, number: usize) -> String {
         self.name.clone().unwrap_or_else(|| format!("transfer {}", number + 1))
     }
@@ -285,10 +285,10 @@ impl Transfer {
     }
 }
 
-/// Reads a scenario.
+/// Reads the text of a scenario.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The mistake and its place.
 pub(in crate::commands) fn parse(text: &str) -> Result<Scenario, String> {
     let scenario: Scenario =
         toml_edit::de::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;

@@ -1,4 +1,4 @@
-//! Whether stages have one server: the engine's answer in worlds where it is known.
+//! Tests whether the engine finds stages with one server, in worlds where that is known.
 
 use piped_core::ids::HandleId;
 use piped_core::modes::PlannerMode;
@@ -10,7 +10,7 @@ use super::scenario;
 use super::world::World;
 
 const PIECE: u64 = 64 << 10;
-/// Of the arena: what is got lies before it, what is copied and written behind.
+/// Offset in the arena: bytes of gets lie before it, those of copies and writes behind.
 const BEHIND: u64 = 12 << 20;
 
 fn world(text: &str, node: &str, what: &str) -> World {
@@ -20,7 +20,7 @@ fn world(text: &str, node: &str, what: &str) -> World {
     World::new(&scenario).expect("a world")
 }
 
-/// One thing always under way, and another one for a while and then for a while not.
+/// Keeps one transfer under way all the time, and another one on and off.
 fn pass(
     world: &mut World,
     node: usize,
@@ -60,12 +60,13 @@ fn buffer(offset: u64, length: u64) -> ArenaBuffer {
     ArenaBuffer { segment: 0, offset, length }
 }
 
-/// Frames come over a wire, and the thread has so much to do for each; besides it copies for others.
+/// Frames arrive over a wire, the thread has a given time of work for each, and copies for others
+/// beside.
 fn received(per_kb: &str, host: &str) -> Option<ServedWith> {
     let text = format!(
-        "[nodes.a]\n[nodes.b]\n[[links]]\nnodes = [\"a\", \"b\"]\nL = \"5us\"\ng = \"1us\"\nG = \"{per_kb}\"\n\
-         [[dials]]\nnode = \"a\"\nstage = \"receive:b\"\no = \"{host}\"\n\
-         [[dials]]\nnode = \"a\"\nstage = \"copy\"\no = \"200us\"\n"
+        "[nodes.a]\n[nodes.b]\n[[links]]\nnodes = [\"a\", \"b\"]\nL = \"5us\"\ng = \"1us\"\nG = \
+         \"{per_kb}\"\n[[dials]]\nnode = \"a\"\nstage = \"receive:b\"\no = \"{host}\"\n[[dials]]\n\
+         node = \"a\"\nstage = \"copy\"\no = \"200us\"\n"
     );
     let mut world = world(&text, "a", "b");
     world.plan(PlannerMode::Fixed(64 << 10), None);

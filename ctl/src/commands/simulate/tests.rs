@@ -1,4 +1,4 @@
-//! Scenarios that run, and what is said of those that cannot.
+//! Scenarios that run, and messages for those that cannot.
 
 use piped_core::modes::PlannerMode;
 use piped_core::sizes::Sizes;
@@ -15,7 +15,7 @@ fn deviation(row: &Row) -> f64 {
     row.measured_seconds / row.model_seconds.expect("a path") - 1.0
 }
 
-/// Each transfer takes what the model says of its plan.
+/// Checks that each transfer takes as long as the model says.
 fn as_the_model_says(scenario: &Scenario) -> Report {
     let report = simulate(scenario).expect("it runs");
     for row in &report.transfers {
@@ -24,26 +24,26 @@ fn as_the_model_says(scenario: &Scenario) -> Report {
     report
 }
 
-/// What the transfer took whose name begins so.
+/// Time of the transfer with a name that begins like this.
 fn micros(report: &Report, name: &str) -> f64 {
     let row = report.transfers.iter().find(|row| row.name.starts_with(name));
     row.expect("it is there").measured_seconds * 1e6
 }
 
-/// The engine that ships, over the stages of the paper's section 5.5.
+/// The shipped engine, over the stages of the paper's section 5.5.
 #[test]
 fn the_engine_takes_as_long_as_the_papers_model_says() {
     let scenario = scenario::parse(PAPER).expect("a scenario");
     let report = as_the_model_says(&scenario);
     let micros = |name: &str| micros(&report, name);
-    // As computed for the paper; the others' sizes are multiples of 512 bytes here.
+    // As computed for the paper; other sizes are multiples of 512 bytes here.
     assert!((micros("whole") / 38510.1 - 1.0).abs() < 1e-3, "{}", micros("whole"));
     assert!((micros("A") / 31876.9 - 1.0).abs() < 1e-3, "{}", micros("A"));
     assert!((micros("B") / 26277.4 - 1.0).abs() < 1e-2, "{}", micros("B"));
     assert!(micros("C") < 0.93 * micros("B"), "{} {}", micros("B"), micros("C"));
 }
 
-/// Network -> disk -> network: what is stored in the middle is cut anew before it and behind it.
+/// Network -> disk -> network: data stored in the middle is cut anew on both sides.
 #[test]
 fn a_store_between_two_networks_takes_as_long_as_the_papers_model_says() {
     let scenario = scenario::parse(THREE).expect("a scenario");
@@ -54,7 +54,7 @@ fn a_store_between_two_networks_takes_as_long_as_the_papers_model_says() {
     assert!((micros("A") / 39557.8 - 1.0).abs() < 1e-2, "{}", micros("A"));
     assert!((micros("B") / 31447.7 - 1.0).abs() < 1.5e-2, "{}", micros("B"));
     assert!((micros("C'") / 29457.0 - 1.0).abs() < 1e-2, "{}", micros("C'"));
-    // 6.3 to 6.8 % with sizes that need not be multiples of anything.
+    // The gain is 6.3 to 6.8 % with sizes that need not be multiples of anything.
     let gain = micros("B") / micros("C'") - 1.0;
     assert!((0.06..0.08).contains(&gain), "{gain}");
     assert!(micros("best") < micros("C'"), "{} {}", micros("best"), micros("C'"));
@@ -67,7 +67,7 @@ fn a_copy_from_disk_to_disk_takes_as_long_as_the_model_says() {
     assert!(as_the_model_says(&scenario).transfers.len() >= 4);
 }
 
-/// The best plan there is with these limits, and the one that asks the disk for one at a time.
+/// The best plan with these limits, and the one that asks the disk for one fragment at a time.
 #[test]
 fn the_engine_takes_as_long_as_said_of_solved_plans() {
     let mut scenario = scenario::parse(PAPER).expect("a scenario");
@@ -139,9 +139,10 @@ struct Reads {
 impl Reads {
     fn of(bytes: u64) -> Self {
         let scenario = format!(
-            "[nodes.home]\n[nodes.server.disks.data]\nL = '0.1ms'\ng = '5us'\nG = '1.5GB/s'\nwindow = 32\n\
-             [[links]]\nnodes = ['server', 'home']\nL = '30us'\ng = '3us'\nG = '100MB/s'\n\
-             [[dials]]\n{QUICK}[[transfers]]\nnode = 'home'\nread = 'server:data'\nbytes = {bytes}\n"
+            "[nodes.home]\n[nodes.server.disks.data]\nL = '0.1ms'\ng = '5us'\nG = '1.5GB/s'\n\
+             window = 32\n[[links]]\nnodes = ['server', 'home']\nL = '30us'\ng = '3us'\nG = \
+             '100MB/s'\n[[dials]]\n{QUICK}[[transfers]]\nnode = 'home'\nread = 'server:data'\n\
+             bytes = {bytes}\n"
         );
         let scenario = scenario::parse(&scenario).expect("a scenario");
         let mut world = World::new(&scenario).expect("nodes");
@@ -157,7 +158,7 @@ impl Reads {
         times[count / 2]
     }
 
-    /// Of transfers that `auto` chooses the sizes of now, against the best size set by hand.
+    /// Times of transfers that `auto` plans now, against the best fixed size.
     fn against_the_best(&mut self) -> f64 {
         let auto = self.median(25);
         let sizes = [16, 32, 64, 128, 256, 512].map(|kib| PlannerMode::Fixed(kib << 10));

@@ -1,5 +1,5 @@
-//! The nodes of a scenario in virtual time: the daemon's own engine over the simulated kernel. What else a
-//! daemon does (dialling peers, opening files, solving plans) is done here, at once.
+//! The nodes of a scenario in virtual time: the daemon's own engine over the simulated kernel. The
+//! other tasks of a daemon (dialling peers, opening files, solving plans) are done here, at once.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,13 @@ mod outstanding;
 const ALL: Access = Access::ALL;
 const SESSION: SessionId = SessionId(1);
 const STAGING: u64 = 256 << 20;
-/// Larger than what a plan has under way, so that only what the scenario names is slow.
+/// Larger than all fragments under way, so that only the costs of the scenario slow a transfer.
 const SOCKET_BUFFER: usize = 64 << 20;
 const FREE: Cost = Cost { latency: Nanos::ZERO, overhead: Nanos::ZERO, nanos_per_byte: 0.0 };
 /// A transfer that takes longer in virtual time does not end.
 const PATIENCE: Nanos = Nanos::from_millis(3_000_000);
 
-/// What arrives at once: a packet of a network with long ones.
+/// Bytes that arrive at once: a packet of a network with long ones.
 const PIECE_BYTES: usize = 8192;
 
 pub(in crate::commands) struct World {
@@ -57,17 +57,17 @@ struct Node {
     shard: Shard,
     disks: BTreeMap<String, (DeviceId, InodeId, Stage)>,
     arena: SegmentId,
-    /// By what they stand for.
+    /// Open handles by the ends that they stand for.
     handles: BTreeMap<String, HandleId>,
-    /// Of opens that were answered.
+    /// Answers to opens, by number.
     opened: BTreeMap<u64, Result<u64, Status>>,
-    /// Of requests that ended, by number.
+    /// Ended requests, by number.
     ended: BTreeMap<u64, (Status, u64)>,
 }
 
 impl World {
     /// # Errors
-    /// What the scenario says wrong.
+    /// Mistakes in the scenario.
     pub(in crate::commands) fn new(scenario: &Scenario) -> Result<Self, String> {
         let mut bytes = 4096;
         for transfer in &scenario.transfers {
@@ -107,7 +107,7 @@ impl World {
         Ok(world)
     }
 
-    /// Sets a dial.
+    /// Sets a dial on its node.
     pub(super) fn dial(&mut self, dial: &Dial) -> Result<(), String> {
         let node = self.find(&dial.node)?;
         let cost = dial.cost().map_err(|error| format!("dial {}: {error}", dial.stage))?;
@@ -175,7 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// A node by name.
+    /// Index of a node by its name.
     pub(super) fn find(&self, name: &str) -> Result<usize, String> {
         let all =
             || self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -189,7 +189,7 @@ impl World {
         found.ok_or_else(|| format!("{} has no disk `{disk}`", self.nodes[node].name))
     }
 
-    /// What a dial's stage means, with disks by their names.
+    /// Places of a dial's stage, with disks by their names.
     fn places(&self, node: usize, dial: &Dial) -> Result<Vec<DialPlace>, String> {
         let Some((disk, ways)) = dial.disk()? else {
             return DialPlace::parse(&dial.stage).map_err(|fault| fault.to_string());
@@ -204,7 +204,7 @@ impl World {
         shard.handle_command(command, &mut self.kernel.io(*id));
     }
 
-    /// How all nodes choose sizes from now on.
+    /// Sets how all nodes choose sizes from now on.
     pub(super) fn plan(&mut self, mode: PlannerMode, forced: Option<ForcedPlan>) {
         for node in 0..self.nodes.len() {
             self.command(node, Command::SetPlanner(mode));
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// A handle of a node's client for `NODE:DISK` or `NODE`.
+    /// Handle of a node's client for `NODE:DISK` or `NODE`.
     pub(super) fn open(&mut self, node: usize, what: &str) -> Result<HandleId, String> {
         if let Some(&handle) = self.nodes[node].handles.get(what) {
             return Ok(handle);
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// Runs a request of a node's client to its end; how long that took.
+    /// Runs a request of a node's client to its end, and returns its time.
     pub(super) fn run(&mut self, node: usize, verb: Verb) -> Result<Nanos, String> {
         self.settle();
         self.requests += 1;
@@ -300,7 +300,7 @@ impl World {
         ArenaBuffer { segment: 0, offset: 0, length: bytes }
     }
 
-    /// Has all nodes record their next transfer.
+    /// Makes all nodes record their next transfer.
     pub(super) fn record(&mut self) {
         self.recordings += 1;
         let recording = self.recordings;
@@ -309,7 +309,7 @@ impl World {
         }
     }
 
-    /// What they recorded, by node.
+    /// Recordings of all nodes, by node.
     pub(super) fn recorded(&mut self) -> Vec<(String, TransferTrace)> {
         self.settle();
         let mut all = Vec::new();
@@ -323,7 +323,7 @@ impl World {
         all
     }
 
-    /// Until nothing moves.
+    /// Runs the world until nothing moves.
     fn settle(&mut self) {
         let until = self.kernel.now() + Nanos::from_millis(100);
         while self.step(until) {}
@@ -339,8 +339,8 @@ impl World {
         Ok(())
     }
 
-    /// Why a transfer does not end, where that can be told: a lane is lost whose frame takes too long, and what it
-    /// carried is asked for again and again.
+    /// Reason why a transfer does not end, if it is known: a frame takes longer than its lane may
+    /// be silent, so the lane is lost and its transfers begin again and again.
     fn endless(&self) -> String {
         let never = "a transfer does not end in 50 minutes of virtual time";
         let least = f64::from(FRAGMENT_BYTES_MAX) / FRAME_TIME.seconds();
@@ -348,15 +348,16 @@ impl World {
             return never.to_owned();
         }
         format!(
-            "{never}: a link has {:.1} kB/s, and a lane is lost on which a frame does not arrive within {:.0} s; frames \
-             have up to 1 MiB, so give the link at least {:.1} kB/s, or let the plan have smaller fragments",
+            "{never}: a link has {:.1} kB/s, and a lane is lost on which a frame does not arrive \
+             within {:.0} s; frames have up to 1 MiB, so give the link at least {:.1} kB/s, or let \
+             the plan have smaller fragments",
             1e-3 / self.slowest,
             FRAME_TIME.seconds(),
             least * 1e-3,
         )
     }
 
-    /// Everybody has a turn, or time passes. False when `until` is reached.
+    /// Gives every node a turn, or lets time pass. False when `until` is reached.
     fn step(&mut self, until: Nanos) -> bool {
         let mut worked = false;
         let mut next = None;

@@ -2,13 +2,14 @@
 
 use piped_config::admin::watch::{OperationStat, Stat};
 
-/// Counts since the daemon's start.
+/// Sums since the daemon's start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Sums {
     pub(super) local: Side,
     pub(super) remote: Side,
     pub(super) failed: u64,
-    /// Of reads and writes: at most so long (none: longer than any bound), and how many. By length.
+    /// Histogram of reads and writes, by bound: an upper bound (none for the last bucket) and a
+    /// count.
     pub(super) latency: Vec<(Option<f64>, u64)>,
 }
 
@@ -57,7 +58,7 @@ fn bound(bound: Option<f64>) -> f64 {
     bound.unwrap_or(f64::INFINITY)
 }
 
-/// What was counted since `before`.
+/// Work counted since `before`.
 pub(super) fn difference(now: &Sums, before: &Sums) -> Sums {
     let side = |now: Side, before: Side| Side {
         reads: now.reads.saturating_sub(before.reads),
@@ -78,7 +79,7 @@ pub(super) fn difference(now: &Sums, before: &Sums) -> Sums {
     }
 }
 
-/// The bound that a share of all does not exceed; none if there are none, or beyond all bounds.
+/// Bound that a share of all does not exceed; none if there are no entries, or above all bounds.
 pub(super) fn quantile(latency: &[(Option<f64>, u64)], share: f64) -> Option<f64> {
     let all: u64 = latency.iter().map(|(_, count)| count).sum();
     let wanted = (all as f64 * share).ceil().max(1.0) as u64;

@@ -1,9 +1,9 @@
-//! The configuration in a dump: keys that are known to hold nothing secret, by name. A key that is new is left out
-//! until somebody has thought about it and added it here.
+//! The configuration in a bundle: only keys that are known to hold nothing secret. A new key is
+//! left out until somebody adds it here.
 
 use serde_json::{Map, Value, json};
 
-/// Keys that are shown with their values; `NAME` stands for a name, `*` at the end for all that follows.
+/// Keys that are shown with their values; `NAME` stands for a name, `*` at the end for any rest.
 pub(super) static SHOWN: &[&str] = &[
     "profile",
     "node.name",
@@ -49,7 +49,7 @@ fn is_shown(key: &str) -> bool {
     SHOWN.iter().any(|pattern| fits(&pattern))
 }
 
-/// The daemon's answer: every key, with the values of those that are shown.
+/// Filters the daemon's answer: every key, with the values of those that are shown.
 pub(super) fn of_daemon(answer: Value) -> Value {
     let keys = answer.get("keys").and_then(Value::as_array);
     let keys: Vec<Value> = keys
@@ -61,11 +61,11 @@ pub(super) fn of_daemon(answer: Value) -> Value {
             json!({"key": key, "value": value, "origin": it["origin"]})
         })
         .collect();
-    // Reasons of a refused reload may quote a value.
+    // The reasons of a refused reload may quote a value.
     json!({"keys": keys, "files": answer["files"]})
 }
 
-/// The same of a configuration that no daemon runs with.
+/// Filters a configuration that no daemon runs with.
 pub(super) fn of_file(keys: Vec<(String, Value)>) -> Value {
     let shown = keys.into_iter().map(|(key, value)| {
         let value = if is_shown(&key) { value } else { json!(LEFT_OUT) };

@@ -1,8 +1,9 @@
-//! `pipectl support-dump`: one file with what who mends piped would ask for, and without what is nobody's business.
+//! `pipectl support-dump`: one file with the facts that help to mend piped, and without private
+//! ones.
 //!
-//! What is in it is listed here, and nothing else gets in: no file of the machine is copied, the environment is not
-//! looked at, of the configuration there are the keys of [`config::SHOWN`]. What is left passes [`redact`], which
-//! takes out paths and whatever looks like a key.
+//! Its parts are listed here, and nothing else gets in: no file of the machine is copied, the
+//! environment is not read, and of the configuration there are the keys of [`config::SHOWN`]. All
+//! texts pass [`redact`], which takes out paths and everything that looks like a key.
 
 mod config;
 mod redact;
@@ -30,12 +31,12 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
-/// Lines of the journal.
+/// Most lines of the journal.
 const JOURNAL_LINES: &str = "2000";
-/// Of what another program says, so much.
+/// Most bytes of another program's output.
 const SAID_BYTES_MAX: usize = 4 << 20;
 
-/// `pipectl support-dump`
+/// Arguments of `pipectl support-dump`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SupportArgs {
     /// The file to make (a tar archive); an existing one is not overwritten
@@ -46,12 +47,13 @@ pub(crate) struct SupportArgs {
     #[arg(long)]
     show_paths: bool,
 
-    /// The configuration's main file [default: the running daemon's, $PIPED_CONFIG, or /etc/piped/piped.toml]
+    /// The configuration's main file [default: the running daemon's, $PIPED_CONFIG, or
+    /// /etc/piped/piped.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-/// What `support-dump --json` prints.
+/// JSON printed by `support-dump --json`.
 #[derive(Debug, Serialize)]
 struct Made {
     file: PathBuf,
@@ -59,7 +61,7 @@ struct Made {
     missing: Vec<String>,
 }
 
-/// What is asked of the daemon, and the file it becomes.
+/// Questions to the daemon, each with the name of its file.
 const ASKED: [(&str, &str); 12] = [
     (STATUS, "status.json"),
     (STAGES, "stages.json"),
@@ -76,7 +78,7 @@ const ASKED: [(&str, &str); 12] = [
 ];
 
 pub(crate) fn run(args: &Args, asked: &SupportArgs, output: &Output) -> Result<(), Failure> {
-    // Before anything is asked: it may not be possible.
+    // Make the file first, because that may fail.
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&asked.file);
     let file = file.map_err(|error| {
         let failure = Failure::io(asked.file.display(), &error);
@@ -106,14 +108,15 @@ pub(crate) fn run(args: &Args, asked: &SupportArgs, output: &Output) -> Result<(
     let hint = match asked.show_paths {
         true => "Paths and names are in it as they are: look at it before you pass it on.",
         false => {
-            "Paths, names of regions and channels and whatever looks like a key were taken out; names of \
-                  nodes, users and exports, and addresses, are in it: look at it before you pass it on."
+            "Paths, names of regions and channels and whatever looks like a key were taken out; \
+             names of nodes, users and exports, and addresses, are in it: look at it before you \
+             pass it on."
         }
     };
     output.prose(hint, 0)
 }
 
-/// Names and texts of the parts, and what could not be had.
+/// Names and texts of the parts, and the parts that are missing.
 fn gather_all(args: &Args, asked: &SupportArgs) -> (Vec<(String, String)>, Vec<String>) {
     let facts = gather::gather(args, asked.config.clone());
     let redactor =
@@ -164,19 +167,20 @@ fn gather_all(args: &Args, asked: &SupportArgs) -> (Vec<(String, String)>, Vec<S
     (parts, missing.iter().map(|line| redactor.text(line)).collect())
 }
 
-/// Of the unit what is about its process; its environment is not.
-const UNIT_PROPERTIES: &str = "ActiveState,SubState,Result,NRestarts,ExecMainStatus,ExecMainCode,WatchdogUSec,\
-                               LimitMEMLOCK,LimitNOFILE,MemoryMax,MemoryPeak,CPUQuotaPerSecUSec,User,Group,TasksCurrent";
+/// Properties of the unit that are about its process; its environment is not read.
+const UNIT_PROPERTIES: &str = "ActiveState,SubState,Result,NRestarts,ExecMainStatus,\
+    ExecMainCode,WatchdogUSec,\
+    LimitMEMLOCK,LimitNOFILE,MemoryMax,MemoryPeak,CPUQuotaPerSecUSec,User,Group,TasksCurrent";
 
 fn json(value: impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
-/// What of an answer may be in the dump.
+/// Part of an answer that may be in the bundle.
 fn allowed(name: &str, mut value: Value, show_names: bool) -> Value {
     match name {
         "config.json" => config::of_daemon(value),
-        // Names that clients chose.
+        // These names were chosen by clients.
         "exports.json" if !show_names => {
             for list in ["regions", "channels"] {
                 let entries = value.get_mut(list).and_then(Value::as_array_mut);
@@ -207,7 +211,7 @@ fn versions() -> Value {
     })
 }
 
-/// What a program says, if it is there and says anything.
+/// Output of a program, if it exists and prints anything.
 fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
@@ -224,14 +228,14 @@ fn readme(show_paths: bool, missing: &[String]) -> String {
     let taken_out = match show_paths {
         true => "Taken out: whatever looks like a key.",
         false => {
-            "Taken out: paths (<path-N>, the same one by the same number), names of regions and channels, \
-                  whatever looks like a key."
+            "Taken out: paths (<path-N>, the same one by the same number), names of regions and \
+             channels, whatever looks like a key."
         }
     };
     let missing: String = missing.iter().map(|line| format!("Without {line}\n")).collect();
     format!(
-        "What pipectl {} found out about a piped, for who is to mend it.\n{taken_out}\nNever in it: files of the \
-         machine, the environment, keys, data.\n{missing}",
+        "What pipectl {} found out about a piped daemon, to help mend it.\n{taken_out}\nNever in \
+         it: files of the machine, the environment, keys, data.\n{missing}",
         env!("CARGO_PKG_VERSION")
     )
 }
@@ -239,7 +243,7 @@ fn readme(show_paths: bool, missing: &[String]) -> String {
 fn write(file: fs::File, parts: &[(String, String)]) -> io::Result<()> {
     let mut archive = tar::Builder::new(file);
     for (name, text) in parts {
-        // It is read on a terminal.
+        // The file may be read on a terminal.
         let text = if name.ends_with(".json") { shown_json(text) } else { shown_lines(text) };
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);

@@ -1,4 +1,4 @@
-//! Takes out of texts what says more of others than of piped: paths, and whatever looks like a key.
+//! Removes private text: paths, and everything that looks like a key.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// Below these everything is piped's own, or the system's.
+/// Paths below these belong to piped or to the system.
 const PUBLIC: [&str; 12] = [
     "/run/piped",
     "/etc/piped",
@@ -22,25 +22,25 @@ const PUBLIC: [&str; 12] = [
     "/etc/sysctl.d",
 ];
 
-/// As long as 30 bytes in base64: hashes and keys are longer, words and numbers of ours are not.
+/// Length of 30 bytes in base64: hashes and keys are longer, words and numbers of ours are not.
 const TOKEN_CHARACTERS: usize = 40;
 
-/// See the module.
+/// Removes paths and keys from texts.
 #[derive(Debug)]
 pub(super) struct Redactor {
-    /// None: paths stay.
+    /// Numbers of paths; none if paths stay.
     paths: Option<RefCell<BTreeMap<String, usize>>>,
-    /// Paths that are known, which may have blanks in them; longer ones first.
+    /// Known paths, which may contain blanks; longer ones first.
     known: Vec<String>,
 }
 
 impl Redactor {
-    /// Keys only; paths stay.
+    /// Redactor for keys only; paths stay.
     pub(super) const fn keys_only() -> Self {
         Self { paths: None, known: Vec::new() }
     }
 
-    /// Paths as well. `known`: those that a text need not delimit.
+    /// Redactor for paths as well. `known` are paths that a text need not delimit.
     pub(super) fn new(known: Vec<PathBuf>) -> Self {
         let known = known.iter().map(|path| path.display().to_string());
         let mut known: Vec<String> =
@@ -49,7 +49,7 @@ impl Redactor {
         Self { paths: Some(RefCell::default()), known }
     }
 
-    /// All texts of a value, and the names of its fields.
+    /// Redacts all texts of a value, and the names of its fields.
     pub(super) fn value(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.string(&text)),
@@ -61,7 +61,7 @@ impl Redactor {
         }
     }
 
-    /// One that may be a path as a whole, blanks and all.
+    /// Redacts a text that may be a path as a whole, blanks and all.
     fn string(&self, text: &str) -> String {
         let is_path = text.starts_with('/') && text.len() > 1 && !text.contains('\n');
         match &self.paths {
@@ -70,7 +70,7 @@ impl Redactor {
         }
     }
 
-    /// A text with paths and keys in it.
+    /// Redacts a text with paths and keys in it.
     pub(super) fn text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for path in &self.known {
@@ -94,7 +94,7 @@ impl Redactor {
         clean
     }
 
-    /// "cannot read `NAME`": a file below an export, as the daemon's messages name it.
+    /// Redacts "cannot read `NAME`": a file below an export, as the daemon's messages name it.
     fn quoted(&self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         let mut rest = text;
@@ -124,7 +124,7 @@ impl Redactor {
         if self.paths.is_none() {
             return word.to_owned();
         }
-        // `FILE:LINE`, `key:/path`.
+        // Forms like `FILE:LINE`, `key:/path`.
         let Some(start) = word.find('/') else { return word.to_owned() };
         let (before, path) = word.split_at(start);
         let is_start = before.is_empty() || before.ends_with(':');
@@ -136,7 +136,7 @@ impl Redactor {
         format!("{before}{}{after}", self.number(path))
     }
 
-    /// The same path has the same number.
+    /// Number of a path; the same path has the same number.
     fn number(&self, path: &str) -> String {
         let Some(paths) = &self.paths else { return path.to_owned() };
         let mut paths = paths.borrow_mut();

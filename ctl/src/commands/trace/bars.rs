@@ -1,4 +1,4 @@
-//! Visits of fragments as they are shown: when a stage had time for each, and the sums of a stage.
+//! Bars of fragments as they are drawn: when a stage had time for each, and the sums of a stage.
 
 use piped_report::trace::Visit;
 
@@ -9,17 +9,17 @@ use crate::units;
 pub(crate) struct Bar {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// When it could be served.
+    /// Time when it could be served.
     pub(crate) arrived: u64,
-    /// When it was its turn: nobody sees that, but it was not before the one ahead of it left.
+    /// Time of its turn, taken as the time when the one ahead left, since nobody sees it.
     pub(crate) started: u64,
-    /// When it left, or when nobody looked any more.
+    /// Time when it left, or when the recording ended.
     pub(crate) ended: u64,
-    /// It did leave.
+    /// Whether it has left the stage.
     pub(crate) left: bool,
 }
 
-/// The fragments of a stage in the order in which they left it. Those that never did end at `end`.
+/// Fragments of a stage in the order in which they left it. Fragments that never left end at `end`.
 pub(crate) fn bars(visits: &[Visit], stage: usize, end: u64) -> Vec<Bar> {
     let of_stage = visits.iter().filter(|visit| visit.stage as usize == stage);
     let mut all: Vec<Bar> = of_stage
@@ -41,20 +41,20 @@ pub(crate) fn bars(visits: &[Visit], stage: usize, end: u64) -> Vec<Bar> {
     all
 }
 
-/// What a stage did, in sums.
+/// Sums of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     pub(crate) fragments: u64,
     /// Time in which it had a fragment.
     pub(crate) busy: u64,
-    /// When the last one left.
+    /// Time when the last one left.
     pub(crate) last: u64,
     /// Fragments that never left.
     pub(crate) stuck: u64,
 }
 
 impl Sums {
-    /// Of the fragments of a stage.
+    /// Sums of a stage's fragments.
     pub(crate) fn of(bars: &[Bar]) -> Self {
         let mut sums = Self::default();
         for bar in bars {
@@ -69,8 +69,8 @@ impl Sums {
     }
 }
 
-/// Sizes in words: runs of the same size together, and no more runs than can be read. `count` is how many
-/// there are, of which `sizes` may be the first.
+/// Sizes in words: equal neighbours together, and no more groups than can be read. `count` is the
+/// number of all, of which `sizes` may be the first.
 pub(crate) fn sizes(sizes: &[u64], count: u64) -> String {
     const RUNS_MAX: usize = 6;
     let runs: Vec<&[u64]> = sizes.chunk_by(|a, b| a == b).collect();

@@ -1,5 +1,5 @@
-//! Transfers as Chrome's trace events, which Perfetto reads, too: a process for each transfer, for each of its
-//! stages a thread with what was measured and one with what was predicted.
+//! Transfers as Chrome's trace events, which Perfetto reads too: a process for each transfer, with
+//! two threads for each stage, measured and predicted.
 
 use piped_report::trace::TransferTrace;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::bars::{self, Bar};
 use super::{end_of, heading};
 
-/// The JSON of all of them.
+/// JSON of all transfers.
 pub(crate) fn json(transfers: &[TransferTrace]) -> Value {
     let mut events = Vec::new();
     for (index, transfer) in transfers.iter().enumerate() {
@@ -40,7 +40,7 @@ fn name(what: &str, process: usize, thread: usize, name: &str) -> Value {
     json!({ "ph": "M", "name": what, "pid": process, "tid": thread, "args": { "name": name } })
 }
 
-/// From its turn on: events of a thread must not overlap.
+/// Event from its turn on: events of a thread must not overlap.
 fn event(transfer: &TransferTrace, (process, thread): (usize, usize), bar: &Bar) -> Value {
     let micros = |nanos: u64| nanos as f64 / 1e3;
     json!({

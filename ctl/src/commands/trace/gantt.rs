@@ -1,5 +1,5 @@
-//! Transfers as a Gantt chart (SVG): a panel for each, a row for each stage, what was predicted beneath what was
-//! measured, on one axis of time. A fragment's size stands in its bar where it fits.
+//! Transfers as a Gantt chart (SVG): a panel for each, a row for each stage, predicted times below
+//! measured ones, on one axis of time. A fragment's size stands in its bar where it fits.
 
 use piped_core::status::Status;
 use piped_report::trace::{TransferTrace, Visit};
@@ -16,22 +16,22 @@ use super::{end_of, heading, summary};
 use crate::units;
 
 const WIDTH: i32 = 1800;
-/// Where the axis of time begins and ends.
+/// Left and right end of the time axis.
 const LEFT: i32 = 480;
 const RIGHT: i32 = 1740;
 const MARGIN: i32 = 36;
 
-/// The first line of the page, and the legend below it.
+/// Height of the page's first line, and of the legend below it.
 const TOP: i32 = 130;
-/// Of a panel: its two lines of words.
+/// Height of a panel's two lines of words.
 const HEAD: i32 = 96;
-/// A row of what was measured, one of what was predicted, and what is between two stages.
+/// Heights of a measured row, of a predicted one, and of the space between two stages.
 const MEASURED: i32 = 46;
 const PREDICTED: i32 = 30;
 const GAP: i32 = 20;
-/// Tick labels, and what is between two panels.
+/// Height of tick labels, and of the space between two panels.
 const FOOT: i32 = 100;
-/// A line of a note.
+/// Height of a note's line.
 const NOTE: i32 = 34;
 const NOTE_CHARACTERS: usize = 116;
 
@@ -39,7 +39,7 @@ const TITLE: f64 = 40.0;
 const TEXT: f64 = 30.0;
 const SMALL: f64 = 24.0;
 
-/// Two bars nearer than this are told apart by their shades alone.
+/// Bars with less between them are told apart by their shades alone.
 const SEPARATED: i32 = 6;
 
 const RED: RGBColor = RGBColor(190, 20, 20);
@@ -47,10 +47,10 @@ const RED: RGBColor = RGBColor(190, 20, 20);
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// All of them below each other, as SVG text.
+/// All panels below each other, as SVG text.
 ///
 /// # Errors
-/// As plotters fails; nothing here gives it a reason to.
+/// Errors of plotters, which nothing here causes.
 pub(crate) fn svg(title: &str, transfers: &[TransferTrace]) -> Result<String, String> {
     let panels: Vec<Panel<'_>> = transfers.iter().map(Panel::new).collect();
     let height = TOP + panels.iter().map(Panel::height).sum::<i32>();
@@ -74,7 +74,7 @@ fn draw(canvas: &Canvas<'_>, title: &str, panels: &[Panel<'_>]) -> Drawn {
     canvas.present()
 }
 
-/// What bars mean, by example.
+/// Explains bars by examples.
 fn legend(canvas: &Canvas<'_>, y: i32) -> Drawn {
     let grey = |shade: f64| GREY.mix(shade);
     let mut x = MARGIN;
@@ -98,12 +98,12 @@ fn legend(canvas: &Canvas<'_>, y: i32) -> Drawn {
     })
 }
 
-/// A transfer with the stages of which there is something to show.
+/// A transfer with the stages that have something to show.
 struct Panel<'a> {
     transfer: &'a TransferTrace,
     rows: Vec<Row<'a>>,
     notes: Vec<String>,
-    /// The end of the axis, in nanoseconds.
+    /// End of the axis, in nanoseconds.
     end: u64,
     ticks: Vec<u64>,
 }
@@ -203,7 +203,7 @@ impl<'a> Panel<'a> {
         strength: f64,
     ) -> Drawn {
         let middle = i32::midpoint(top, bottom);
-        // What waits while another one is served is behind that one's bar.
+        // A fragment that waits while another one is served is drawn behind that one's bar.
         let mut waited = LEFT;
         for bar in bars {
             let (from, to) = (self.x(bar.arrived).max(waited), self.x(bar.started));
@@ -213,7 +213,7 @@ impl<'a> Panel<'a> {
             }
             waited = waited.max(self.x(bar.ended));
         }
-        // Of many that share a pixel one is drawn.
+        // One of many bars in the same pixel is drawn.
         let same = |a: &Bar, b: &Bar| a.left == b.left && self.x(a.ended) >= self.x(b.ended);
         let mut drawn = LEFT - 1;
         for (place, group) in bars.chunk_by(same).enumerate() {
@@ -247,7 +247,7 @@ impl<'a> Panel<'a> {
         Ok(())
     }
 
-    /// When it ended, and when it was to.
+    /// Marks the measured and the predicted end.
     fn ends(&self, canvas: &Canvas<'_>, (top, foot): (i32, i32)) -> Drawn {
         let line = |seconds: f64, ink: RGBColor, width: u32| -> Drawn {
             let x = self.x(((seconds * 1e9) as u64).min(self.end));
@@ -264,7 +264,7 @@ fn last(visits: &[Visit]) -> u64 {
     visits.iter().filter_map(|visit| visit.departed_ns).max().unwrap_or(0)
 }
 
-/// The end of an axis that holds `end`, and its ticks: 1, 2 or 5 of a unit.
+/// End of an axis that holds `end`, and its ticks: 1, 2 or 5 of a unit.
 fn axis(end: u64) -> (u64, Vec<u64>) {
     let end = end.max(1);
     let mut step = 1;
@@ -283,7 +283,7 @@ fn is_dark(ink: RGBColor) -> bool {
     0.299 * f64::from(red) + 0.587 * f64::from(green) + 0.114 * f64::from(blue) < 140.0
 }
 
-/// What is written into the bar of fragments that left together: the longest that fits of these.
+/// Labels for the bar of fragments that left together; the longest that fits is used.
 fn label(group: &[Bar]) -> Vec<String> {
     let sizes: Vec<u64> = group.iter().map(|bar| bar.bytes).collect();
     let all = bars::sizes(&sizes, sizes.len() as u64);
@@ -293,7 +293,7 @@ fn label(group: &[Bar]) -> Vec<String> {
     }
 }
 
-/// A stage's name in the room there is: its ends say most.
+/// Stage's name in the given room; its ends say most.
 fn shortened(name: &str) -> String {
     const CHARACTERS: usize = 32;
     let all: Vec<char> = name.chars().collect();
@@ -337,7 +337,7 @@ mod tests {
     use super::super::tests::{served_read, stuck};
     use super::*;
 
-    /// What plotters makes of text: no font is read.
+    /// Texts that plotters writes, without reading a font.
     fn texts(svg: &str) -> Vec<String> {
         let document = roxmltree::Document::parse(svg).expect("SVG");
         let texts = document.descendants().filter(|node| node.has_tag_name("text"));
@@ -349,7 +349,8 @@ mod tests {
         let svg = svg("title", &[served_read()]).expect("drawn");
         let texts = texts(&svg);
         let sizes = texts.iter().filter(|text| *text == "64 KiB").count();
-        // Of the disk and the lane, measured and predicted; the checksums are too short for words.
+        // Sizes of the disk and the lane, measured and predicted; the checksums are too short for
+        // words.
         assert_eq!(sizes, 2 * 4 * 2, "{texts:?}");
         assert!(texts.iter().any(|text| text == "disk 8:0 read"), "{texts:?}");
         assert!(texts.iter().any(|text| text == "200 us"), "{texts:?}");

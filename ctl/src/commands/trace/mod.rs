@@ -1,5 +1,5 @@
-//! `pipectl trace`: the fragments of the next transfers, stage by stage, as they really moved and as the model had
-//! said; as a table, a Gantt chart, or a trace for Chrome and Perfetto.
+//! `pipectl trace`: the fragments of the next transfers, stage by stage, measured beside predicted;
+//! as a table, a Gantt chart, or a trace for Chrome and Perfetto.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,16 +26,17 @@ mod gantt;
 mod target;
 
 const AFTER_HELP: &str = "\
-The daemon records what passes its own stages. Of a read from a peer the peer's daemon has the disk and the sending
-side: trace there at the same time. Syncs have no fragments and are not counted.
+The daemon records the stages of its own node. For a read from a peer, the
+peer's daemon has the disk and the sending side: trace there at the same time.
+Syncs have no fragments and are not counted.
 
 Example, while something reads:
   pipectl trace --transfers 4 --svg trace.svg --chrome trace.json";
 
-/// How often the daemon is asked.
+/// Time between two questions to the daemon.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// `pipectl trace`
+/// Arguments of `pipectl trace`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct TraceArgs {
@@ -44,7 +45,7 @@ pub(crate) struct TraceArgs {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(TRACE_TRANSFERS_MAX)))]
     transfers: u32,
 
-    /// Wait no longer than that, and show what there is by then
+    /// Wait no longer than that, then show the transfers recorded so far
     #[arg(long, value_name = "T", default_value_t = 10.0, value_parser = patience)]
     seconds: f64,
 
@@ -52,7 +53,7 @@ pub(crate) struct TraceArgs {
     files: Files,
 }
 
-/// Where pictures go.
+/// Files for pictures of a trace.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct Files {
     /// Draw a Gantt chart, predicted beneath measured
@@ -99,7 +100,7 @@ pub(crate) fn run(
     files.write_and_tell(output, title, &recorded.transfers)
 }
 
-/// Until there are enough, the time is over, or Ctrl-C; then the recording is stopped.
+/// Waits until there are enough, the time is over, or Ctrl-C; then stops the recording.
 fn wait(
     admin: &Admin,
     args: &TraceArgs,
@@ -132,7 +133,7 @@ fn wait(
 }
 
 impl Files {
-    /// Opens what was asked for, before anything is done that a wrong path would waste.
+    /// Opens the files first, so that a wrong path wastes no work.
     pub(crate) fn open(&self) -> Result<Opened<'_>, Failure> {
         fn of(file: &Option<PathBuf>) -> Result<Option<Target<'_>>, Failure> {
             file.as_deref().map(Target::open).transpose()
@@ -150,7 +151,7 @@ pub(crate) struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Draws and writes what was asked for.
+    /// Draws and writes the files.
     pub(crate) fn write(self, title: &str, transfers: &[TransferTrace]) -> Result<(), Failure> {
         if let Some(file) = self.svg {
             file.write(&gantt::svg(title, transfers).map_err(Failure::failed)?)?;
@@ -161,7 +162,7 @@ impl Opened<'_> {
         Ok(())
     }
 
-    /// The same, and says where they are.
+    /// Writes the files, and says where they are.
     pub(crate) fn write_and_tell(
         self,
         output: &Output,
@@ -177,7 +178,7 @@ impl Opened<'_> {
     }
 }
 
-/// All of them, as tables.
+/// Prints all transfers as tables.
 pub(crate) fn show(output: &Output, transfers: &[TransferTrace]) -> Result<(), Failure> {
     for transfer in transfers {
         output.heading(&heading(transfer))?;
@@ -190,7 +191,7 @@ pub(crate) fn show(output: &Output, transfers: &[TransferTrace]) -> Result<(), F
     output.line("")
 }
 
-/// What it is, in a line.
+/// Describes a transfer in a line.
 pub(crate) fn heading(it: &TransferTrace) -> String {
     let what = if it.served { "serve " } else { "" };
     let number = if it.id > 0 { format!("transfer {}: ", it.id) } else { String::new() };
@@ -202,7 +203,7 @@ pub(crate) fn heading(it: &TransferTrace) -> String {
     format!("{number}{what}{} of {}, {}{status}", it.operation, units::bytes(it.bytes), it.route)
 }
 
-/// Its plan, and how well that said what it would take.
+/// Describes its plan, and how good its prediction was.
 pub(crate) fn summary(it: &TransferTrace) -> String {
     let mut text = it.chosen.clone();
     let levels = it.levels.iter();
@@ -273,7 +274,7 @@ fn table(output: &Output, it: &TransferTrace) -> Result<(), Failure> {
     output.table(&columns, rows.collect())
 }
 
-/// When there was nothing more to see of it, in nanoseconds from its start.
+/// End of what was recorded of it, in nanoseconds from its start.
 pub(crate) fn end_of(it: &TransferTrace) -> u64 {
     let measured = it.measured_seconds.map_or(0, |seconds| (seconds * 1e9) as u64);
     let seen = it.measured.iter().map(|visit| visit.departed_ns.unwrap_or(visit.arrived_ns)).max();
@@ -287,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// 256 KiB of a file in four pieces.
+    /// Recording of a read of 256 KiB in four pieces.
     pub(super) fn served_read() -> TransferTrace {
         let piece = 64 << 10;
         let visit = |stage: u32, index: u64, from: u64, to: u64| Visit {
@@ -334,7 +335,7 @@ mod tests {
         }
     }
 
-    /// The same, stopped in the middle.
+    /// A similar read, stopped in the middle.
     pub(super) fn stuck() -> TransferTrace {
         let mut it = served_read();
         for visit in it.measured.iter_mut().skip(6) {

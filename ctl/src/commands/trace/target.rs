@@ -1,4 +1,4 @@
-//! A file that a picture goes to.
+//! A file for a picture.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -7,17 +7,18 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// One that can be written. What it held stays until there is something to write; a new one goes if there is nothing.
+/// A file that can be written. It keeps its content until there is something to write; a new one is
+/// removed if there is nothing.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     path: &'a Path,
     file: File,
-    /// Made here, and nothing was written.
+    /// Whether this made it, and nothing was written yet.
     is_new: bool,
 }
 
 impl<'a> Target<'a> {
-    /// Opens it, before anything is done that a wrong path would waste.
+    /// Opens the file first, so that a wrong path wastes no work.
     pub(super) fn open(path: &'a Path) -> Result<Self, Failure> {
         let open = |must_be_new| {
             OpenOptions::new()
@@ -54,7 +55,7 @@ impl Drop for Target<'_> {
 }
 
 impl Target<'_> {
-    /// The name leads to the file that was made here, and nobody else has written to it.
+    /// Whether the name leads to the file made here, and nobody else has written to it.
     fn is_still_empty(&self) -> bool {
         let facts = |file: fs::Metadata| (file.dev(), file.ino(), file.len());
         let ours = self.file.metadata().map(facts);
@@ -63,7 +64,7 @@ impl Target<'_> {
     }
 }
 
-/// A directory that is missing is no missing transfer: this has the exit code of what did not work.
+/// Failure with the exit code of a failed action: a missing directory is not a missing transfer.
 fn cannot(file: &Path, error: &io::Error) -> Failure {
     Failure::failed(format!("cannot write {}: {error}", file.display()))
 }

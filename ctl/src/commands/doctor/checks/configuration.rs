@@ -1,9 +1,9 @@
-//! The configuration, and whether the daemon is what it says.
+//! Checks of the configuration, and of the daemon against it.
 
 use crate::commands::doctor::facts::Facts;
 use crate::commands::doctor::finding::Finding;
 
-/// The files.
+/// Judges the configuration files.
 pub(super) fn files(facts: &Facts) -> Vec<Finding> {
     if !facts.mistakes.is_empty() {
         let mistake = |text: &String| {
@@ -27,7 +27,7 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
     vec![Finding::ok("configuration", files)]
 }
 
-/// The daemon.
+/// Judges the daemon's configuration against its files.
 pub(super) fn daemon(facts: &Facts) -> Vec<Finding> {
     let subject = "daemon";
     let Some(status) = &facts.daemon else {
@@ -71,7 +71,7 @@ pub(super) fn daemon(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Names that the configuration has.
+/// Judges users and groups that the configuration names.
 pub(super) fn principals(facts: &Facts) -> Vec<Finding> {
     let unknown = facts.principals.iter().filter(|it| !it.is_known);
     let mut findings: Vec<Finding> = unknown
@@ -101,7 +101,7 @@ pub(super) fn principals(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// The doors.
+/// Judges the sockets of clients and operators.
 pub(super) fn sockets(facts: &Facts) -> Vec<Finding> {
     let runs = facts.daemon.is_some();
     let look = |it: &crate::commands::doctor::facts::SocketFacts| {
@@ -111,7 +111,10 @@ pub(super) fn sockets(facts: &Facts) -> Vec<Finding> {
             (None, _) if !it.has_directory => {
                 let folder = it.path.parent().unwrap_or(&it.path).display().to_string();
                 Finding::warning(subject, format!("{folder} is not there"))
-                    .why("the daemon cannot make its socket there; its unit makes /run/piped at each start")
+                    .why(
+                        "the daemon cannot make its socket there; its unit makes /run/piped at \
+                         each start",
+                    )
                     .fix(format!("install -d -o piped -g piped -m 0755 {folder}"))
             }
             (None, false) => Finding::ok(subject, format!("{path} is free")),
@@ -125,7 +128,7 @@ pub(super) fn sockets(facts: &Facts) -> Vec<Finding> {
                     .why("the daemon does not start: it removes nothing that is not its own")
                     .fix(format!("mv {path} {path}.old"))
             }
-            // The kernel asks for write permission; who it is the daemon asks itself.
+            // The kernel asks for write permission; the daemon checks the user itself.
             (Some((true, mode)), _) => match &it.connects {
                 None => Finding::ok(subject, format!("{path} answers (mode {mode:04o})")),
                 Some(error) if !runs => {
@@ -144,7 +147,7 @@ pub(super) fn sockets(facts: &Facts) -> Vec<Finding> {
     facts.sockets.iter().map(look).collect()
 }
 
-/// What is allowed, and should be on purpose.
+/// Warns of settings that should be on purpose.
 pub(super) fn warnings(facts: &Facts) -> Vec<Finding> {
     let Some(config) = &facts.config else { return Vec::new() };
     let mut findings = Vec::new();
@@ -153,15 +156,21 @@ pub(super) fn warnings(facts: &Facts) -> Vec<Finding> {
             config.listen.allow_plain.iter().map(ToString::to_string).collect();
         findings.push(
             Finding::warning("listen.allow_plain", networks.join(", "))
-                .why("whoever is in these networks can read what is sent, and pose as a peer")
+                .why("everybody in these networks can read what is sent, and pose as a peer")
                 .fix(facts.then_reload("take networks out that are not yours alone")),
         );
     }
     if let Some(address) = config.metrics.address.filter(|address| !address.ip().is_loopback()) {
         findings.push(
             Finding::warning("metrics.address", format!("{address} is not loopback"))
-                .why("whoever reaches it can read how much is moved, and the names of peers and devices")
-                .fix("a firewall for the port, or metrics.address = \"127.0.0.1:9741\" behind a proxy"),
+                .why(
+                    "everybody that reaches it can read how much is moved, and the names of peers \
+                     and devices",
+                )
+                .fix(
+                    "a firewall for the port, or metrics.address = \"127.0.0.1:9741\" behind a \
+                     proxy",
+                ),
         );
     }
     for (name, next) in config.peers.iter().filter_map(|(name, it)| Some((name, it.next_key?))) {

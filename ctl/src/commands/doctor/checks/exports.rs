@@ -1,11 +1,12 @@
-//! Exports: there, to be used by the daemon's user, on a file system that does direct I/O, with room.
+//! Checks of exports: they exist, the daemon's user may use them, and their file systems have
+//! direct I/O and room.
 
 use piped_config::units;
 
-use crate::commands::doctor::facts::{Directory, ExportFacts, Facts, Node, Seen, Who};
+use crate::commands::doctor::facts::{DaemonUser, Directory, ExportFacts, Facts, Node, Seen};
 use crate::commands::doctor::finding::Finding;
 
-/// Below this a file system is as good as full.
+/// One part in this many is too little free space.
 const FREE_SHARE: u64 = 20;
 
 pub(super) fn exports(facts: &Facts) -> Vec<Finding> {
@@ -62,8 +63,9 @@ fn export(it: &ExportFacts, facts: &Facts) -> Vec<Finding> {
         _ => {}
     }
     match user {
-        None => findings
-            .push(Finding::unknown(subject.clone(), "who the daemon's user is cannot be seen")),
+        None => {
+            findings.push(Finding::unknown(subject.clone(), "the daemon's user cannot be seen"))
+        }
         Some(user) => findings.extend(permission(it, user, &subject)),
     }
     match it.direct {
@@ -101,15 +103,22 @@ fn export(it: &ExportFacts, facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// What keeps the daemon's user out, by owner and mode alone: access lists are not seen here, so it is a warning.
-fn permission(it: &ExportFacts, user: &Who, subject: &str) -> Option<Finding> {
+/// Warns of owners and modes that keep the daemon's user out. Access lists are not seen here, so it
+/// is not an error.
+fn permission(it: &ExportFacts, user: &DaemonUser, subject: &str) -> Option<Finding> {
     let (last, way) = it.chain.split_last()?;
     let closed = |node: &Node, wanted: u32, verb: &str| {
         let path = node.path.display();
         (rights(node, user) & wanted != wanted).then(|| {
-            Finding::warning(subject, format!("{} may not {verb} {path} (mode {:04o})", user.name, node.mode & 0o7777))
-                .why("opens below it end with `denied`, unless an access list or a capability allows them")
-                .fix(format!("setfacl -m u:{}:{} {path}", user.name, letters(wanted)))
+            Finding::warning(
+                subject,
+                format!("{} may not {verb} {path} (mode {:04o})", user.name, node.mode & 0o7777),
+            )
+            .why(
+                "opens below it end with `denied`, unless an access list or a capability allows \
+                 them",
+            )
+            .fix(format!("setfacl -m u:{}:{} {path}", user.name, letters(wanted)))
         })
     };
     let enter = way.iter().find_map(|node| closed(node, 1, "enter"));
@@ -125,8 +134,8 @@ fn letters(rights: u32) -> String {
         .collect()
 }
 
-/// rwx as three bits.
-pub(super) fn rights(node: &Node, user: &Who) -> u32 {
+/// Rights of the user, as the three bits rwx.
+pub(super) fn rights(node: &Node, user: &DaemonUser) -> u32 {
     match user.uid {
         0 => 7,
         uid if uid == node.uid => node.mode >> 6 & 7,

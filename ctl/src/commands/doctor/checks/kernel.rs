@@ -1,4 +1,4 @@
-//! The kernel: whether io_uring may be used at all, what of it, and the clock.
+//! Checks of the kernel: io_uring, its features, and the clock.
 
 use crate::commands::doctor::facts::{Facts, Ring};
 use crate::commands::doctor::finding::Finding;
@@ -7,10 +7,10 @@ const EPERM: i32 = 1;
 const ENOMEM: i32 = 12;
 const ENOSYS: i32 = 38;
 
-/// What a filter has to let through.
+/// System calls that a filter has to let through.
 const CALLS: &str = "io_uring_setup io_uring_enter io_uring_register";
 
-/// io_uring, by setting one up.
+/// Judges io_uring, by the attempt to set one up.
 pub(super) fn ring(facts: &Facts) -> Vec<Finding> {
     let subject = "io_uring";
     let kernel = &facts.machine.kernel;
@@ -49,7 +49,7 @@ pub(super) fn ring(facts: &Facts) -> Vec<Finding> {
     vec![found]
 }
 
-/// io_uring_disabled = 1: for those in one group.
+/// Finding for io_uring_disabled = 1, which admits one group only.
 fn by_group(facts: &Facts) -> Finding {
     let subject = "io_uring";
     let group: Option<u32> =
@@ -57,7 +57,8 @@ fn by_group(facts: &Facts) -> Finding {
     let Some(user) = &facts.process.user else {
         return Finding::unknown(
             subject,
-            "is for one group only (kernel.io_uring_disabled is 1), and who the daemon's user is cannot be seen",
+            "is for one group only (kernel.io_uring_disabled is 1), and the daemon's user cannot \
+             be seen",
         );
     };
     if user.uid == 0 || group.is_some_and(|group| user.groups.contains(&group)) {
@@ -76,7 +77,7 @@ fn by_group(facts: &Facts) -> Finding {
     .fix("or: sysctl -w kernel.io_uring_disabled=0")
 }
 
-/// Containers' profiles for system calls know io_uring_setup as dangerous.
+/// Finding for a filter: containers' profiles for system calls know io_uring_setup as dangerous.
 fn filtered(facts: &Facts, error: &str) -> Finding {
     let place = facts.machine.container.as_deref().unwrap_or("this place");
     let finding = Finding::error(
@@ -102,10 +103,10 @@ fn filtered(facts: &Facts, error: &str) -> Finding {
     }
 }
 
-/// What the daemon uses of it, or could.
+/// Judges the features that the daemon uses, or could.
 pub(super) fn features(facts: &Facts) -> Vec<Finding> {
     if let Some(status) = &facts.daemon {
-        // The daemon's own words have cause and fix.
+        // The daemon's own text has cause and fix.
         let degraded = status.degraded.iter().map(|line| {
             Finding::warning("daemon", line.clone()).why("it works, with less than there could be")
         });
@@ -115,7 +116,7 @@ pub(super) fn features(facts: &Facts) -> Vec<Finding> {
             status.tier.join(", ")
         };
         let landlock = &status.sandbox;
-        // That there is none is among what is degraded.
+        // The absence is among the degraded features.
         let sandbox = (landlock.landlock_abi > 0).then(|| {
             let what = landlock.landlock.join(", ");
             Finding::ok("sandbox", format!("Landlock {}: {what}", landlock.landlock_abi))
@@ -138,7 +139,7 @@ pub(super) fn features(facts: &Facts) -> Vec<Finding> {
     ]
 }
 
-/// Each look at the clock is a system call where the hardware's counter cannot be read by programs.
+/// Judges the clock: reading it is a system call where programs cannot read the hardware's counter.
 pub(super) fn clock(facts: &Facts) -> Vec<Finding> {
     const FAST: [&str; 5] =
         ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "timebase"];
@@ -150,8 +151,8 @@ pub(super) fn clock(facts: &Facts) -> Vec<Finding> {
     }
     let better = FAST.iter().find(|name| facts.machine.clocks.iter().any(|it| it == *name));
     let finding = Finding::warning("clock", format!("CLOCK_MONOTONIC comes from {clock}")).why(
-        "each look at it is a system call of a microsecond or more, and every fragment is timed twice: costs are \
-         measured too high",
+        "each look at it is a system call of a microsecond or more, and every fragment is timed \
+         twice: costs are measured too high",
     );
     let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     vec![match better {

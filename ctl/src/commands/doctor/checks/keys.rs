@@ -1,4 +1,4 @@
-//! This node's key: its file, never what is in it.
+//! Checks of this node's key file; its content is never read.
 
 use super::exports::rights;
 use crate::commands::doctor::facts::Facts;
@@ -12,7 +12,10 @@ pub(super) fn file(facts: &Facts) -> Vec<Finding> {
         if facts.has_network() && !trusts {
             return vec![
                 Finding::warning(subject, "this node has none")
-                    .why("its lanes are plain: who is on the network can read them, and pose as a peer")
+                    .why(
+                        "its lanes are plain: everybody on the network can read them, and pose as \
+                         a peer",
+                    )
                     .fix("pipectl keys generate")
                     .fix("pipectl keys trust PEER KEY   # here, and on the peer"),
             ];
@@ -32,7 +35,7 @@ pub(super) fn file(facts: &Facts) -> Vec<Finding> {
     if node.mode & piped_config::KEY_FILE_OPEN_MODE != 0 {
         return vec![
             Finding::error(subject, format!("{path} has mode {:04o}", node.mode & 0o7777))
-                .why("whoever can read it can pose as this node")
+                .why("everybody that can read it can pose as this node")
                 .fix(format!("chmod 0640 {path}"))
                 .fix("pipectl keys generate --help   # if others may have read it: a new one"),
         ];

@@ -1,4 +1,4 @@
-//! What the daemon's process may have: locked memory, files, memory and CPUs.
+//! Checks of the process's limits: locked memory, files, memory and CPUs.
 
 use piped_config::{Config, MemoryLimit, units};
 use piped_core::modes::Profile;
@@ -6,24 +6,24 @@ use piped_core::modes::Profile;
 use crate::commands::doctor::facts::Facts;
 use crate::commands::doctor::finding::Finding;
 
-/// Of a shard's ring at the default `io.entries`.
+/// Memory of a shard's ring at the default `io.entries`.
 const RING_BYTES: u64 = 1 << 20;
-/// What the daemon has beside staging and arenas.
+/// Memory of the daemon beside staging and arenas.
 const OWN_BYTES: u64 = 64 << 20;
 
 fn staging(config: &Config) -> u64 {
     config.limits.global.staging.0
 }
 
-/// Whose limits these are.
-fn whose(facts: &Facts) -> &'static str {
+/// Words for the process that has these limits.
+fn owner(facts: &Facts) -> &'static str {
     match facts.process.pid {
         Some(_) => "the daemon's",
         None => "this shell's (a unit has its own)",
     }
 }
 
-/// RLIMIT_MEMLOCK against what is registered.
+/// Judges RLIMIT_MEMLOCK against the registered memory.
 pub(super) fn memlock(facts: &Facts) -> Vec<Finding> {
     let (subject, process) = ("memlock", &facts.process);
     let Some(config) = &facts.config else { return Vec::new() };
@@ -37,7 +37,7 @@ pub(super) fn memlock(facts: &Facts) -> Vec<Finding> {
         )];
     }
     let Some(limit) = process.memlock_bytes else {
-        return vec![Finding::ok(subject, format!("{} is unlimited", whose(facts)))];
+        return vec![Finding::ok(subject, format!("{} is unlimited", owner(facts)))];
     };
     let least = staging(config) + RING_BYTES * u64::from(config.shards.count);
     let arena = config.client.arena_bytes_max.0;
@@ -49,9 +49,9 @@ pub(super) fn memlock(facts: &Facts) -> Vec<Finding> {
     };
     if limit < least {
         let what =
-            format!("{} is {limit_words}; staging and rings take {least_words}", whose(facts));
-        let why = "memory beyond the limit is not registered: the kernel pins pages for each operation, or \
-                   refuses the ring";
+            format!("{} is {limit_words}; staging and rings take {least_words}", owner(facts));
+        let why = "memory beyond the limit is not registered: the kernel pins pages for each \
+            operation, or refuses the ring";
         let finding = match process.pid {
             Some(_) => Finding::error(subject, what),
             None => Finding::warning(subject, what),
@@ -62,15 +62,16 @@ pub(super) fn memlock(facts: &Facts) -> Vec<Finding> {
         let what = format!(
             "{} is {limit_words}: staging and rings take {least_words}, one client may have {} \
              (client.arena_bytes_max)",
-            whose(facts),
+            owner(facts),
             units::bytes(arena)
         );
-        let why = "arenas beyond the limit are used unregistered: the kernel pins pages for each operation";
+        let why = "arenas beyond the limit are used unregistered: the kernel pins pages for each \
+            operation";
         return vec![fix(Finding::warning(subject, what).why(why))];
     }
     vec![Finding::ok(
         subject,
-        format!("{} is {limit_words}, {least_words} are needed at least", whose(facts)),
+        format!("{} is {limit_words}, {least_words} are needed at least", owner(facts)),
     )]
 }
 
@@ -83,7 +84,7 @@ fn closed(subject: &str) -> Finding {
         .fix("sudo pipectl doctor")
 }
 
-/// RLIMIT_NOFILE against handles, queues and lanes.
+/// Judges RLIMIT_NOFILE against handles, queues and lanes.
 pub(super) fn files(facts: &Facts) -> Vec<Finding> {
     let (subject, process) = ("open files", &facts.process);
     let Some(config) = &facts.config else { return Vec::new() };
@@ -91,7 +92,7 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
         return vec![closed(subject)];
     }
     let limits = &config.limits;
-    // Two a handle, three a queue, two lanes to and from each peer on each shard.
+    // Two a handle, three a queue, two lanes to and two from each peer on each shard.
     let needed = 2 * u64::from(limits.global.handles)
         + 3 * u64::from(limits.global.sessions) * u64::from(config.client.queues_max)
         + 4 * config.peers.len() as u64 * u64::from(config.shards.count)
@@ -100,7 +101,7 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
         Some(limit) if limit < needed => vec![
             Finding::warning(
                 subject,
-                format!("{} are {limit}; all that limits allow would take {needed}", whose(facts)),
+                format!("{} are {limit}; all that limits allow would take {needed}", owner(facts)),
             )
             .why(
                 "clients are turned away, and opens fail, before the configured limits are reached",
@@ -113,13 +114,13 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
         ],
         Some(limit) => vec![Finding::ok(
             subject,
-            format!("{} are {limit}, {needed} are needed at most", whose(facts)),
+            format!("{} are {limit}, {needed} are needed at most", owner(facts)),
         )],
-        None => vec![Finding::ok(subject, format!("{} are unlimited", whose(facts)))],
+        None => vec![Finding::ok(subject, format!("{} are unlimited", owner(facts)))],
     }
 }
 
-/// memory.max and cpu.max.
+/// Judges memory.max and cpu.max of the control group.
 pub(super) fn control_group(facts: &Facts) -> Vec<Finding> {
     let Some(config) = &facts.config else { return Vec::new() };
     let mut findings = Vec::new();
@@ -131,14 +132,30 @@ pub(super) fn control_group(facts: &Facts) -> Vec<Finding> {
             finding.fix(format!("systemctl set-property piped MemoryMax={}M", (bytes >> 20) + 1))
         };
         findings.push(if max < least {
-            let finding = Finding::error("memory", what(&format!(", staging and the daemon take {}", units::bytes(least))));
+            let finding = Finding::error(
+                "memory",
+                what(&format!(", staging and the daemon take {}", units::bytes(least))),
+            );
             fix(finding.why("the kernel kills the daemon when staging is used"), least + arena)
         } else if max < least + arena {
-            let finding = Finding::warning("memory", what(": less than staging and the arena of one client"));
-            fix(finding.why("arenas are charged to the daemon, which makes them; it may be killed for a client's"), least + arena)
-        } else if let MemoryLimit::UpTo(arenas) = config.limits.global.arena && max < least + arenas.0 {
-            let finding = Finding::warning("memory", what(": less than staging and limits.global.arena"));
-            let finding = finding.why("arenas are charged to the daemon, which makes them; it may be killed for its clients'");
+            let finding =
+                Finding::warning("memory", what(": less than staging and the arena of one client"));
+            fix(
+                finding.why(
+                    "arenas are charged to the daemon, which makes them; it may be killed for a \
+                     client's",
+                ),
+                least + arena,
+            )
+        } else if let MemoryLimit::UpTo(arenas) = config.limits.global.arena
+            && max < least + arenas.0
+        {
+            let finding =
+                Finding::warning("memory", what(": less than staging and limits.global.arena"));
+            let finding = finding.why(
+                "arenas are charged to the daemon, which makes them; it may be killed for its \
+                 clients'",
+            );
             fix(finding, least + arenas.0).fix("pipectl limits set global.arena=auto --persist")
         } else {
             Finding::ok("memory", what(""))
@@ -178,7 +195,7 @@ pub(super) fn control_group(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Places of shards for files and sockets, where nine of ten are taken.
+/// Warns of shards with nine of ten places for files and sockets taken.
 pub(super) fn shard_files(facts: &Facts) -> Vec<Finding> {
     let shards = facts.daemon.as_ref().map_or(&[][..], |status| &status.shards);
     let look = |(number, shard): (usize, &serde_json::Value)| {
@@ -190,14 +207,14 @@ pub(super) fn shard_files(facts: &Facts) -> Vec<Finding> {
                 format!("shard {number} has {taken} of {most} files and sockets"),
             )
             .why("when there are no more, clients and peers open no files, and peers get no lanes")
-            .fix("pipectl handles   # whose they are")
+            .fix("pipectl handles   # which client or peer has them")
             .fix("pipectl limits set user.handles=1024 --persist   # or less for each user")
         })
     };
     shards.iter().enumerate().filter_map(look).collect()
 }
 
-/// Shards against CPUs.
+/// Judges the number of shards against CPUs.
 pub(super) fn cpus(facts: &Facts) -> Vec<Finding> {
     let Some(config) = &facts.config else { return Vec::new() };
     let (shards, cpus) = (config.shards.count as usize, facts.machine.cpus);
@@ -215,9 +232,15 @@ pub(super) fn cpus(facts: &Facts) -> Vec<Finding> {
     }
     if config.profile == Profile::Latency && cpus < 2 * shards {
         return vec![
-            Finding::warning("shards", format!("profile latency with {shards} shards on {cpus} CPUs"))
-                .why("shards and waiting clients spin: with fewer CPUs than spinners they take them from each other")
-                .fix("profile = \"balanced\"   # in piped.toml, then: systemctl restart piped"),
+            Finding::warning(
+                "shards",
+                format!("profile latency with {shards} shards on {cpus} CPUs"),
+            )
+            .why(
+                "shards and waiting clients spin: with fewer CPUs than spinners they take them \
+                 from each other",
+            )
+            .fix("profile = \"balanced\"   # in piped.toml, then: systemctl restart piped"),
         ];
     }
     vec![Finding::ok("shards", format!("{shards} on {cpus} CPUs, profile {}", config.profile))]

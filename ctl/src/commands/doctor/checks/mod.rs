@@ -1,4 +1,4 @@
-//! What is judged: each check is a function of the facts, and a new one is a line of [`ALL`].
+//! The judgements: each check is a function of the facts, and a new one is a line of [`ALL`].
 
 mod configuration;
 mod exports;
@@ -12,10 +12,10 @@ mod tests;
 use super::facts::Facts;
 use super::finding::Finding;
 
-/// A judgement of one matter; nothing where there is nothing to say.
+/// A check of one matter; no findings where there is nothing to say.
 type Check = fn(&Facts) -> Vec<Finding>;
 
-/// In the order in which they are shown: who has an error above need not read on.
+/// All checks in the order of display: a reader with an error above need not read on.
 static ALL: &[Check] = &[
     configuration::files,
     configuration::daemon,

@@ -1,4 +1,5 @@
-//! Made facts, and what is to be said of them. Each row changes one thing of a machine where all is well.
+//! Invented facts with the findings expected of them. Each row changes one thing of a machine where
+//! all is well.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,8 @@ use piped_core::modes::Profile;
 
 use super::judge;
 use crate::commands::doctor::facts::{
-    Directory, ExportFacts, Facts, KeyFacts, Machine, Node, PeerFacts, PrincipalFacts, Process,
-    Ring, Seen, SocketFacts, Who,
+    DaemonUser, Directory, ExportFacts, Facts, KeyFacts, Machine, Node, PeerFacts, PrincipalFacts,
+    Process, Ring, Seen, SocketFacts,
 };
 use crate::commands::doctor::finding::{Finding, Level};
 
@@ -71,7 +72,7 @@ fn healthy() -> Facts {
         ring: Ring::Made(vec![("defer_taskrun".to_owned(), true)]),
         process: Process {
             pid: Some(7),
-            user: Some(Who { name: "piped".to_owned(), uid: 990, groups: vec![990, 44] }),
+            user: Some(DaemonUser { name: "piped".to_owned(), uid: 990, groups: vec![990, 44] }),
             memlock_bytes: None,
             files: Some(262_144),
             readable: true,
@@ -131,7 +132,7 @@ fn where_all_is_well_nothing_is_found() {
     assert!(findings.len() >= 12, "{findings:#?}");
 }
 
-/// What is changed; what is to be found: level, subject, a part of what is said, a part of the fix.
+/// A change, and the expected finding: level, subject, a part of the text, a part of the fix.
 type Row = (fn(&mut Facts), Level, &'static str, &'static str, &'static str);
 
 use Level::{Error, Unknown, Warning};
@@ -584,7 +585,7 @@ fn each_fault_is_found_alone_with_its_fix() {
         let has = finding.fix.iter().any(|line| line.contains(fix));
         assert!(fix.is_empty() || has, "{fix} is not in {finding:#?}");
         assert!(finding.level == Unknown || !finding.why.is_empty(), "why? {finding:#?}");
-        // What follows from it (no daemon, no limits to be read) is not known, but not bad.
+        // Facts that depend on it (no daemon, no limits to be read) are unknown, but not bad.
         let others = findings.iter().filter(|it| it.level >= Warning && !found(it));
         assert_eq!(others.count(), 0, "{subject}: {what}\n{findings:#?}");
     }

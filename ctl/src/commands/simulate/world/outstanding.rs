@@ -14,34 +14,35 @@ impl World {
         self.kernel.now()
     }
 
-    /// What a node has measured.
+    /// Stages with the measurements of a node.
     pub(in crate::commands) fn stages(&self, node: usize) -> Vec<StageReport> {
         self.nodes[node].shard.stages()
     }
 
-    /// What a node tells of its last transfer.
+    /// Explanation of a node's last transfer.
     pub(in crate::commands) fn explain(&self, node: usize) -> Explanation {
         self.nodes[node].shard.explain(None).expect("there was one")
     }
 
-    /// What a node says it would do.
+    /// Forecast of a node.
     pub(in crate::commands) fn draft(&self, node: usize, ask: &DraftAsk) -> Forecast {
         self.nodes[node].shard.draft(ask).expect("it leads somewhere").forecast()
     }
 
-    /// The device of a disk.
+    /// Device number of a disk.
     pub(in crate::commands) fn device(&self, node: usize, disk: &str) -> DeviceId {
         self.nodes[node].disks[disk].0
     }
 
-    /// A handle, with every request one fragment.
+    /// Opens a handle on which every request is one fragment.
     pub(in crate::commands) fn open_whole(&mut self, node: &str, what: &str) -> (usize, HandleId) {
         self.plan(PlannerMode::Whole, None);
         let node = self.find(node).expect("a node");
         (node, self.open(node, what).expect("opened"))
     }
 
-    /// Begins a read into the arena's piece number `slot`, of pieces of that size; its number.
+    /// Begins a read into piece `slot` of the arena, of pieces of that size, and returns its
+    /// number.
     pub(in crate::commands) fn begin(
         &mut self,
         (node, handle): (usize, HandleId),
@@ -52,7 +53,7 @@ impl World {
         self.begin_any(node, Verb::Read { handle, offset: slot * bytes, buffer, wanted: 0 })
     }
 
-    /// Begins anything; its number.
+    /// Begins any request, and returns its number.
     pub(in crate::commands) fn begin_any(&mut self, node: usize, verb: Verb) -> u64 {
         self.requests += 1;
         let number = self.requests;
@@ -66,7 +67,7 @@ impl World {
         number
     }
 
-    /// Until one of these has ended, or until then; its place.
+    /// Runs until one of these has ended, or until `until`; returns its place.
     pub(in crate::commands) fn await_one(
         &mut self,
         node: usize,

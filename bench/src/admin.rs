@@ -37,7 +37,7 @@ impl Admin {
         self.get(admin::STATUS)
     }
 
-    /// What the daemon says of its last transfer.
+    /// Explanation of the daemon's last transfer.
     pub(crate) fn explain_last(&self) -> Result<Value, Failure> {
         let explained: Explained = self.get(&format!("{}last", admin::EXPLAIN))?;
         Ok(explained.explanation)
@@ -47,7 +47,7 @@ impl Admin {
         self.put(admin::PLANNER, PlannerBody { mode })
     }
 
-    /// Reads the configuration again.
+    /// Makes the daemon read its configuration again.
     pub(crate) fn reload(&self) -> Result<(), Failure> {
         self.client.post_raw(admin::RELOAD).doing(self.socket.display()).map(drop)
     }
@@ -56,7 +56,7 @@ impl Admin {
         self.put(admin::CALIBRATION, CalibrationBody { mode })
     }
 
-    /// Makes a stage slower: seconds for a fragment, seconds for a byte.
+    /// Makes a stage slower by seconds for a fragment and seconds for a byte.
     pub(crate) fn set_dial(
         &self,
         stage: &str,
@@ -76,7 +76,7 @@ impl Admin {
         self.put(DIALS, change)
     }
 
-    /// What is dialled, and what it does.
+    /// Dials that are set, with their effects.
     pub(crate) fn dials(&self) -> Result<Vec<DialReport>, Failure> {
         let dials: Dials<DialReport> = self.get(DIALS)?;
         Ok(dials.dials)
@@ -98,7 +98,7 @@ impl Admin {
         self.put(LIMITS, LimitsChange { set: set.collect(), persist: false })
     }
 
-    /// What early-arrival memory messages need.
+    /// Advised size of the unexpected-message buffer.
     pub(crate) fn advice(&self) -> Result<Advice, Failure> {
         self.get(ADVICE)
     }

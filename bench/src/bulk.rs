@@ -1,4 +1,5 @@
-//! Clients that copy or read in bulk for as long as they are wanted, and what each of them moved.
+//! Clients that copy or read in bulk for as long as they are wanted, with the bytes that each has
+//! moved.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,21 +15,21 @@ use crate::failure::{Doing as _, Failure, joined};
 use crate::machine;
 use crate::nodes::{EXPORT, Node, PEER};
 
-/// How often it looks how far its copy is.
+/// Time between two looks at the progress of a copy.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Until nothing is left of how it began: socket buffers, credit and the first plans.
+/// Time until traces of the start are gone: socket buffers, credit and the first plans.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What a bulk client does, again and again.
+/// Work that a bulk client repeats.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    /// What it reads, of the peer's export, or of this machine.
+    /// Source, in the peer's export or on this machine.
     pub(crate) from: Source,
-    /// Where it goes: a file of this machine, or its own memory.
+    /// Destination: a file of this machine, or the client's own memory.
     pub(crate) to: Option<PathBuf>,
     pub(crate) weight: u32,
-    /// Of a reader, requests of [`READ_BYTES`] that are under way.
+    /// Requests of [`READ_BYTES`] that a reader has under way.
     pub(crate) reads: usize,
 }
 
@@ -38,7 +39,7 @@ pub(crate) enum Source {
     Here(PathBuf),
 }
 
-/// The length of a reader's requests, in bytes.
+/// Length of a reader's requests, in bytes.
 const READ_BYTES: usize = 256 << 10;
 
 /// A client that does its job until it is dropped.
@@ -73,7 +74,7 @@ impl Bulk {
         let reads = job.reads;
         let (count, stopped) = (Arc::clone(&moved), Arc::clone(&stop));
         let thread = thread::spawn(move || {
-            // Whoever started this may be pinned beside a shard.
+            // The caller may be pinned beside a shard.
             machine::unpin()?;
             match to {
                 Some(to) => copy(queue, (&from, &to), &count, &stopped),
@@ -83,7 +84,7 @@ impl Bulk {
         Ok(Self { moved, stop, thread: Some(thread) })
     }
 
-    /// Bytes that it has moved so far.
+    /// Bytes moved so far.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
@@ -164,8 +165,8 @@ fn read(
     Ok(())
 }
 
-/// Has all of them do their jobs while `body` runs: what it returns, and what each moved meanwhile, in bytes per
-/// second.
+/// Runs all jobs beside `body`. Returns the result of `body`, and the rate of each job meanwhile in
+/// bytes per second.
 pub(crate) fn beside<T>(
     jobs: &[(&Node, Job)],
     body: impl FnOnce() -> Result<T, Failure>,

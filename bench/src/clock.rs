@@ -12,7 +12,7 @@ pub(crate) fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Looks at `ready` until it has something or the time is over.
+/// Polls `ready` until it has something or the time is over.
 pub(crate) fn poll<T>(limit: Duration, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
     let end = now() + limit;
     loop {

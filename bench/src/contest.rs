@@ -9,7 +9,7 @@ use crate::stats::{Better, Interval, Round, best_of, best_on_odd, on_even};
 /// The most rounds of a row: more would only make luck significant.
 pub(crate) const ROUNDS_MAX: u32 = 31;
 
-/// A round of which the hypervisor took more than this is no measurement of this machine.
+/// A round with more time stolen by the hypervisor does not measure this machine.
 pub(crate) const STOLEN_MAX: f64 = 0.02;
 
 /// Set by Ctrl-C; the next arm is not measured.
@@ -20,15 +20,15 @@ pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// An error once it was.
+/// An error once Ctrl-C was pressed.
 pub(crate) fn check() -> Result<(), Failure> {
     if interrupted() { Err(Failure::new("interrupted")) } else { Ok(()) }
 }
 
-/// Measures once.
+/// Measures an arm once.
 pub(crate) type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
-/// One of the things that are compared.
+/// One of the compared things.
 pub(crate) struct Arm<'a> {
     pub(crate) name: String,
     /// Whether it is measured in odd rounds too, which only choose the best of a sweep.
@@ -37,7 +37,7 @@ pub(crate) struct Arm<'a> {
 }
 
 impl<'a> Arm<'a> {
-    /// A variant of a floor: in every round.
+    /// A variant of a floor, measured in every round.
     pub(crate) fn variant(
         name: String,
         measure: impl FnMut() -> Result<f64, Failure> + 'a,
@@ -45,13 +45,13 @@ impl<'a> Arm<'a> {
         Self { name, in_odd: true, measure: Box::new(measure) }
     }
 
-    /// What is compared with the best variant: in even rounds.
+    /// A subject to be compared with the best variant, measured in even rounds.
     pub(crate) fn subject(name: &str, measure: impl FnMut() -> Result<f64, Failure> + 'a) -> Self {
         Self { name: name.to_owned(), in_odd: false, measure: Box::new(measure) }
     }
 }
 
-/// What came out.
+/// Results of all rounds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rounds {
     pub(crate) kept: Vec<Round>,
@@ -60,7 +60,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// The best of `variants` by the odd rounds.
+    /// Best of `variants` by the odd rounds.
     pub(crate) fn best(
         &self,
         variants: std::ops::Range<usize>,
@@ -69,7 +69,7 @@ impl Rounds {
         best_on_odd(&self.kept, variants, better).ok_or_else(too_few)
     }
 
-    /// The best of `variants` by all rounds, to be compared in rounds that are yet to come.
+    /// Best of `variants` by all rounds, to be compared in later rounds.
     pub(crate) fn best_of_all(
         &self,
         variants: std::ops::Range<usize>,
@@ -78,7 +78,7 @@ impl Rounds {
         best_of(self.kept.iter(), variants, better).ok_or_else(too_few)
     }
 
-    /// What an arm measured, in all rounds in which it took part; none if those were discarded.
+    /// Median and interval of an arm over all its rounds; none if they were discarded.
     pub(crate) fn all_of(&self, arm: usize) -> Option<Interval> {
         self.all(|round| round.values[arm]).ok()
     }
@@ -88,12 +88,12 @@ impl Rounds {
         Interval::of_median(&on_even(&self.kept, of)).ok_or_else(too_few)
     }
 
-    /// The ratio of two arms in the even rounds.
+    /// Ratio of two arms in the even rounds.
     pub(crate) fn ratio(&self, new: usize, old: usize) -> Result<Interval, Failure> {
         self.even(|round| Some(round.values[new]? / round.values[old]?))
     }
 
-    /// The ratio of two arms, each of which is what it is and not the best of some, in all rounds.
+    /// Ratio of two arms over all rounds, where neither was chosen as the best of some.
     pub(crate) fn all_ratio(&self, new: usize, old: usize) -> Result<Interval, Failure> {
         self.all(|round| Some(round.values[new]? / round.values[old]?))
     }
@@ -104,7 +104,7 @@ impl Rounds {
         Interval::of_median(&values).ok_or_else(too_few)
     }
 
-    /// One arm in the even rounds.
+    /// Median and interval of one arm over the even rounds.
     pub(crate) fn value(&self, arm: usize) -> Result<Interval, Failure> {
         self.even(|round| round.values[arm])
     }
@@ -122,13 +122,13 @@ pub(crate) fn run(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> 
     run_by(order, rounds.min(ROUNDS_MAX), arms)
 }
 
-/// The same where a bar says itself that it wants more rounds.
+/// Measures in more rounds than usual, where a bar itself asks for them.
 pub(crate) fn run_long(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
     run_by(order, rounds, arms)
 }
 
-/// The same with the arms in their own order in every round: where the first begins with seconds of
-/// doing nothing, only what follows it is measured beside it.
+/// Measures the arms in the same order in every round: if the first begins with seconds of doing
+/// nothing, only the arms after it are measured side by side.
 pub(crate) fn run_in_order(rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
     run_by(|_, arms| Box::new(0..arms), rounds.min(ROUNDS_MAX), arms)
 }
@@ -161,7 +161,8 @@ fn run_by(
     Ok(found)
 }
 
-/// Forwards and backwards by turns, among the odd rounds as well as among the even ones.
+/// Order of a round: forwards and backwards in turn, among the odd rounds as well as among the even
+/// ones.
 fn order(number: u32, arms: usize) -> Box<dyn Iterator<Item = usize>> {
     if number.div_ceil(2) % 2 == 1 { Box::new(0..arms) } else { Box::new((0..arms).rev()) }
 }
@@ -186,7 +187,7 @@ mod tests {
         let mut rounds = run(6, &mut arms).expect("nothing fails");
         let total = rounds.kept.len() as u32 + rounds.discarded;
         assert_eq!(total, 6);
-        // Steal time may have taken some; this is about the arithmetic.
+        // Steal time may have taken some rounds; this is about the arithmetic.
         rounds.kept = (1..=6)
             .map(|number| Round {
                 number,

@@ -1,4 +1,5 @@
-//! Other people's ways to copy a file from one node to another over TCP, in the fastest of their sensible forms.
+//! Other programs that copy a file from one node to another over TCP, in the fastest of their
+//! sensible forms.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,23 +8,24 @@ use std::process::{Command, Stdio};
 use crate::failure::{Doing as _, Failure};
 use crate::outside::{Running, await_listener, free_port, output};
 
-/// A tool and the server it copies from.
+/// A tool and the server that it copies from.
 #[derive(Debug)]
 pub(crate) struct Copier {
     pub(crate) name: &'static str,
     _server: Running,
-    /// Without the destination.
+    /// Command without the destination.
     command: Vec<String>,
     destination: PathBuf,
-    /// The tool leaves the destination to the page cache.
+    /// Whether the tool leaves the destination to the page cache.
     sync: bool,
 }
 
-/// What [`Copier`] needs of qemu and rsync.
+/// Programs of qemu and rsync that [`Copier`] needs.
 pub(crate) const TOOLS: [&str; 3] = ["qemu-nbd", "qemu-img", "rsync"];
 
 impl Copier {
-    /// qemu-img from a qemu-nbd that serves `file`: out of order, 16 requests, around the page cache on both sides.
+    /// Copier with qemu-img, from a qemu-nbd that serves `file`: out of order, 16 requests, around
+    /// the page cache on both sides.
     pub(crate) fn qemu(file: &Path, destination: &Path) -> Result<Self, Failure> {
         let port = free_port()?.to_string();
         let mut server = Command::new("qemu-nbd");
@@ -43,7 +45,8 @@ impl Copier {
         })
     }
 
-    /// rsync from a daemon of its own that serves the folder of `file`. `scratch` is for its configuration.
+    /// Copier with rsync, from a daemon of its own that serves the folder of `file`. `scratch` is
+    /// for its configuration.
     pub(crate) fn rsync(file: &Path, destination: &Path, scratch: &Path) -> Result<Self, Failure> {
         let port = free_port()?.to_string();
         let folder = file.parent().unwrap_or(Path::new("/"));
@@ -71,7 +74,7 @@ impl Copier {
         })
     }
 
-    /// Copies; on stable storage when this returns.
+    /// Copies the file; it is on stable storage afterwards.
     pub(crate) fn copy(&self) -> Result<(), Failure> {
         let [program, arguments @ ..] = &self.command[..] else { return Ok(()) };
         output(Command::new(program).args(arguments).arg(&self.destination)).doing(self.name)?;

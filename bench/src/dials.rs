@@ -1,9 +1,10 @@
-//! `bench dials`: what is dialled against what calibration reads back, with two real daemons on loopback.
+//! `bench dials`: dials compared with what calibration reads back, with two real daemons on
+//! loopback.
 //!
-//! A sets what the receiver of a read dials (the wire, itself), B what its sender does (its disk, its checksum, its
-//! socket). Each dial is set alone, reads of many sizes pass, and the stage that the dial is has to read as it was
-//! set, within 2 % or 2 us. A `g` (or `G`, or `o`) shows only where fragments wait for it; where they do not, the
-//! row says so and counts neither way.
+//! Node A sets the dials at the receiver of a read (the wire, itself), node B those at its sender
+//! (its disk, its checksum, its socket). Each dial is set alone, and reads of many sizes pass. The
+//! dial's stage has to read as it was set, within 2 % or 2 us. A `g` (or `G`, or `o`) shows only
+//! where fragments wait for it; elsewhere the row says so and does not count.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -24,28 +25,29 @@ use crate::raw::disk::make_file;
 
 const FILE_NAME: &str = "dialled";
 const FILE_BYTES: u64 = 64 << 20;
-/// Of a read whose fragments queue at a dial.
+/// Length of a read with fragments that queue at a dial.
 const BLOCK: usize = 512 << 10;
-/// Sizes of fragments: a planner varies them, and without that nobody can tell `g` from `G`.
+/// Sizes of fragments: a planner varies them, and without that `g` cannot be told from `G`.
 const SIZES_KIB: [u64; 6] = [16, 64, 28, 52, 40, 60];
-/// Traffic of one size: fragments that queue, and fragments alone.
+/// Times of traffic of one size: with fragments that queue, and with lone fragments.
 const QUEUED: Duration = Duration::from_millis(50);
 const ALONE: Duration = Duration::from_millis(40);
-/// Costs are shown for this size.
+/// Size for which costs are shown.
 const SHOWN: f64 = 65_536.0;
-/// Samples of a busy stage that show that fragments waited.
+/// Samples of a busy stage that prove that fragments waited.
 const BUSY_MIN: u64 = 24;
 
-/// What to dial.
+/// Arguments of `bench dials`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// One JSON document instead of a table.
     #[arg(long)]
     json: bool,
-    /// Values in us; of `G` the time of 64 KiB.
-    #[arg(long, value_name = "US", value_delimiter = ',', default_values_t = [20, 50, 100, 250, 500])]
+    /// Values in us; for `G` the time of 64 KiB.
+    #[arg(long, value_name = "US", value_delimiter = ',',
+        default_values_t = [20, 50, 100, 250, 500])]
     values: Vec<u64>,
-    /// Only stages whose name contains this.
+    /// Only stages with a name that contains this.
     #[arg(long, value_name = "STAGE", default_value = "")]
     only: String,
     /// A directory on the disk to use. Default: beside this program.
@@ -60,9 +62,9 @@ struct Row {
     set_us: f64,
     read_us: f64,
     samples: [u64; 2],
-    /// How late releases were: half of them, and 99 of 100.
+    /// Lateness of releases: half of them, and 99 of 100, were late by at most this.
     late_us: [f64; 2],
-    /// None: no fragment waited for another one.
+    /// None if no fragment waited for another one.
     holds: Option<bool>,
 }
 
@@ -72,7 +74,7 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// A parameter, and a dial of it alone.
+/// Parameters, each dialled alone.
 const PARAMETERS: [&str; 4] = ["L", "g", "G", "o"];
 
 fn change(stage: &str, parameter: &str, micros: u64) -> DialChange {
@@ -116,7 +118,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     });
     let mut rows = Vec::new();
     for (node, stage, parameter, micros) in points {
-        // What there is by then is shown.
+        // Show the results so far.
         if contest::interrupted() {
             break;
         }
@@ -204,7 +206,8 @@ fn show(rows: &[Row]) {
         let late = format!("{:.1}/{:.1}", late_us[0], late_us[1]);
         let off = read_us - set_us;
         println!(
-            "{stage:24} {parameter:1} {set_us:9.1} {read_us:9.1} {off:8.2} {samples:>13} {late:>13} {verdict}"
+            "{stage:24} {parameter:1} {set_us:9.1} {read_us:9.1} {off:8.2} {samples:>13} \
+             {late:>13} {verdict}"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! Why a row could not be measured: cause and fix, for people.
+//! Reason why a row could not be measured: cause and fix, for people.
 
 use std::fmt;
 use std::io;
 
-/// A sentence.
+/// The reason as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure(String);
 
@@ -12,7 +12,7 @@ impl Failure {
         Self(text.into())
     }
 
-    /// Said by `place`.
+    /// Adds the place of the failure in front.
     pub(crate) fn within(&self, place: impl fmt::Display) -> Self {
         Self(format!("{place}: {}", self.0))
     }
@@ -32,9 +32,9 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Names what failed.
+/// Adds the failed action to an error.
 pub(crate) trait Doing<T> {
-    /// The error as a failure of `what`.
+    /// Turns the error into a failure of `what`.
     fn doing(self, what: impl fmt::Display) -> Result<T, Failure>;
 }
 
@@ -44,10 +44,10 @@ impl<T, E: fmt::Display> Doing<T> for Result<T, E> {
     }
 }
 
-/// What a thread that ended has found; that it panicked is a failure of `who`.
+/// Result of a thread that ended; a panic is a failure with the thread's name.
 pub(crate) fn joined<T>(
     ended: std::thread::Result<Result<T, Failure>>,
-    who: &str,
+    name: &str,
 ) -> Result<T, Failure> {
-    ended.unwrap_or_else(|_| Err(Failure::new(format!("{who} broke off"))))
+    ended.unwrap_or_else(|_| Err(Failure::new(format!("{name} broke off"))))
 }

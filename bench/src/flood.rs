@@ -1,5 +1,5 @@
-//! Somebody on the network who connects again and again and talks nonsense, and a program that only accepts and closes,
-//! to compare with.
+//! A stranger on the network that connects again and again and sends nonsense, and a program that
+//! only accepts and closes, for comparison.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,21 +16,21 @@ use crate::nodes::under_parent;
 use crate::rig;
 use crate::stats::Random;
 
-/// Connections a second.
+/// Connections in a second.
 pub(crate) const RATE: u64 = 10_000;
 
-/// Threads that make them: each waits until the other side has closed.
+/// Threads that connect: each waits until the other side has closed.
 const THREADS: u64 = 8;
 
-/// Nobody lets a caller wait longer.
+/// No server lets a caller wait longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is said.
+/// Bytes that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nonsense {
-    /// Looks like the first word of a handshake.
+    /// Bytes like the first message of a handshake.
     Handshakes,
-    /// Look like frames.
+    /// Bytes that look like frames.
     Frames,
 }
 
@@ -46,7 +46,7 @@ impl Nonsense {
     }
 }
 
-/// A flood; it ends when dropped.
+/// A flood, which ends when dropped.
 pub(crate) struct Flood {
     over: Arc<AtomicBool>,
     made: Arc<AtomicU64>,
@@ -54,7 +54,7 @@ pub(crate) struct Flood {
 }
 
 impl Flood {
-    /// Begins, from a network namespace, at what listens there.
+    /// Starts a flood from a network namespace against a listener.
     pub(crate) fn start(namespace: &Path, target: SocketAddr, nonsense: Nonsense) -> Self {
         let (over, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = (0..THREADS)
@@ -76,10 +76,10 @@ impl Flood {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Ends it.
+    /// Ends the flood.
     ///
     /// # Errors
-    /// Somebody did not get through at all.
+    /// A connection did not get through at all.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         self.over.store(true, Ordering::Relaxed);
         self.threads
@@ -97,7 +97,7 @@ impl Drop for Flood {
     }
 }
 
-/// One thread's share, at its pace: who is late catches up.
+/// Runs one thread's share at its pace; a late thread catches up.
 fn pour(
     target: SocketAddr,
     over: &AtomicBool,
@@ -114,7 +114,7 @@ fn pour(
         }
         let mut stream = TcpStream::connect(target).doing("connect")?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        // Who was closed before it said anything is done, too.
+        // A connection that was closed before it sent anything is done, too.
         if stream.write_all(&words()).is_ok() {
             let _ = stream.read(&mut [0; 64]);
         }
@@ -128,7 +128,7 @@ fn pour(
 pub(crate) struct Sink(Child);
 
 impl Sink {
-    /// Starts it in a network namespace.
+    /// Starts the sink in a network namespace.
     pub(crate) fn start(namespace: &Path, listen: SocketAddr) -> Result<Self, Failure> {
         let program = std::env::current_exe()?;
         let mut command = under_parent(&program, Some(namespace))?;
@@ -149,7 +149,7 @@ impl Drop for Sink {
     }
 }
 
-/// The sink's process.
+/// Main function of the sink's process.
 pub(crate) fn sink(listen: SocketAddr) -> Result<(), Failure> {
     let listener = TcpListener::bind(listen).doing(listen)?;
     println!("here");
@@ -161,7 +161,7 @@ pub(crate) fn sink(listen: SocketAddr) -> Result<(), Failure> {
     }
 }
 
-/// Memory of a process that is in use, in bytes.
+/// Memory in use by a process, in bytes.
 pub(crate) fn resident(process: u32) -> Result<u64, Failure> {
     let path = PathBuf::from(format!("/proc/{process}/status"));
     let status = std::fs::read_to_string(&path).doing(path.display())?;

@@ -1,37 +1,39 @@
-//! Loops over bytes as programs have them, with as much computation on a byte as a row wants.
+//! Loops over bytes as in real programs, with as much computation on a byte as a row wants.
 
 use crate::failure::Failure;
 
-/// Of an element of both kernels.
+/// Bytes of an element of both kernels.
 pub(crate) const ELEMENT: usize = 8;
 
-/// Of a chain on each element: milliseconds.
+/// Longest chain on an element: milliseconds.
 const STEPS_MAX: u32 = 1 << 20;
 
-/// What is computed.
+/// Kind of the computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// All elements are brought together in one number.
+    /// All elements are combined into one number.
     Reduction,
-    /// Each element goes into its own of a local vector: three accesses to memory for each.
+    /// Each element goes into its own place of a local vector: three accesses to memory for each.
     VectorToVector,
-    /// Planes of a grid that other nodes have by its last axis come to one that has it by the first, with a border around it:
-    /// a step of NAS' multigrid method, in which moving memory is all there is to overlap.
+    /// Planes of a grid, distributed by its last axis on other nodes, come to one that has it by
+    /// the first, with a border around it: a step of NAS' multigrid method, in which only moving
+    /// memory can overlap.
     Redistribution,
 }
 
 /// Points of a plane, along the first and the second axis.
 const PLANE: [usize; 2] = [128, 128];
-/// Planes along the last axis, of a grid of so many points.
+/// Planes along the last axis of a grid with this many points.
 const fn planes(elements: usize) -> usize {
     elements.div_ceil(PLANE[0] * PLANE[1])
 }
-/// Of the grid with its border, per plane of the first axis, for so many planes of the last.
+/// Points of the grid with its border, per plane of the first axis, for this many planes of the
+/// last.
 const fn bordered(planes: usize) -> usize {
     (PLANE[1] + 2) * (planes + 2)
 }
 
-/// A loop's state: what it computes is the same however its bytes were cut.
+/// State of a loop; its result is the same however the bytes were cut.
 #[derive(Debug)]
 pub(crate) struct Work {
     kernel: Kernel,
@@ -43,7 +45,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// On vectors of `bytes`.
+    /// Work on vectors of `bytes`.
     pub(crate) fn new(kernel: Kernel, bytes: usize) -> Self {
         let elements = bytes / ELEMENT;
         let places = match kernel {
@@ -62,7 +64,7 @@ impl Work {
         self.vector.fill(0);
     }
 
-    /// On the bytes at `offset` of all.
+    /// Computes on the bytes at `offset` of all.
     pub(crate) fn compute(&mut self, offset: u64, bytes: &[u8]) {
         let steps = std::hint::black_box(self.steps);
         let elements = bytes.chunks_exact(ELEMENT).map(|eight| {
@@ -89,7 +91,7 @@ impl Work {
         }
     }
 
-    /// What came out, as one number.
+    /// Result as one number.
     pub(crate) fn outcome(&self) -> u64 {
         match self.kernel {
             Kernel::Reduction => self.sum,
@@ -100,8 +102,8 @@ impl Work {
     }
 }
 
-/// The shortest chain with which a loop takes that long, as `timed` says of one. Short chains of neighbours run beside each
-/// other, so time is no line in their length: it is searched.
+/// Shortest chain with which a loop takes that long, where `timed` measures one. Short chains of
+/// neighbours run beside each other, so time is not linear in their length: it is searched.
 pub(crate) fn steps_for(
     seconds: f64,
     mut timed: impl FnMut(u32) -> Result<f64, Failure>,
@@ -123,7 +125,7 @@ pub(crate) fn steps_for(
     Ok(long)
 }
 
-/// A chain of steps (SplitMix's) that the compiler can bring into no shorter form.
+/// A chain of steps (SplitMix's) that the compiler cannot shorten.
 fn mixed(element: u64, steps: u32) -> u64 {
     (0..steps).fold(element, |value, _| (value ^ (value >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9))
 }

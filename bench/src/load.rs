@@ -13,10 +13,10 @@ use crate::nodes::Node;
 use crate::raw::Timing;
 use crate::stats::Random;
 
-/// Nothing that is measured here takes this long; it is lost.
+/// No measured request takes this long; it is lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
 
-/// How the client waits, and where.
+/// How and where the client waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Spins on this CPU, which is not its shard's.
@@ -25,14 +25,14 @@ pub(crate) enum Place {
     BesideShard,
 }
 
-/// Which way data goes.
+/// Direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Read,
     Write,
 }
 
-/// A session and its one queue.
+/// A session with its one queue.
 #[derive(Debug)]
 pub(crate) struct Asker {
     pub(crate) client: Client,
@@ -42,7 +42,7 @@ pub(crate) struct Asker {
     random: Random,
 }
 
-/// What a loop asks for.
+/// Request that a loop repeats.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub(crate) handle: &'a Handle,
@@ -76,7 +76,7 @@ impl Asker {
         Ok(Self { client, queue, cpu, buffers: Vec::new(), random: Random::new(1) })
     }
 
-    /// Nothing, one request at a time.
+    /// Measures empty requests, one at a time.
     pub(crate) fn nops(&mut self, duration: Duration) -> Result<Timing, Failure> {
         machine::pin(self.cpu)?;
         let mut latencies = Vec::with_capacity(1 << 18);
@@ -97,8 +97,8 @@ impl Asker {
         counters.doorbells + 2 * counters.sleeps
     }
 
-    /// Nothing, `depth` requests at once: requests per second, untimed one by one, the requests, and
-    /// the calling thread's heap allocations meanwhile.
+    /// Measures empty requests, `depth` at once. Returns requests per second, the requests, and the
+    /// calling thread's heap allocations meanwhile.
     pub(crate) fn nops_deep(
         &mut self,
         depth: usize,
@@ -113,7 +113,7 @@ impl Asker {
         Ok((rate, count, allocations::of_this_thread() - allocated))
     }
 
-    /// Nothing, `depth` requests at once, as long as `goes_on`. `done` is kept up to date.
+    /// Makes empty requests, `depth` at once, as long as `goes_on`. `done` is kept up to date.
     pub(crate) fn nops_while(
         &mut self,
         depth: usize,
@@ -149,7 +149,7 @@ impl Asker {
         self.queue.submit_detached(Request::nop()).map(drop).doing("nop")
     }
 
-    /// Reads at random places for a while.
+    /// Measures reads at random places for a while.
     pub(crate) fn reads(&mut self, ask: Ask<'_>, duration: Duration) -> Result<Timing, Failure> {
         let mut latencies = Vec::with_capacity(1 << 18);
         let start = clock::now();
@@ -164,7 +164,7 @@ impl Asker {
         Ok(Timing::new(latencies, end - start))
     }
 
-    /// Reads at random places as long as `goes_on`, which is told of each when it began and ended.
+    /// Reads at random places as long as `goes_on`, which is given the begin and end of each.
     pub(crate) fn reads_while(
         &mut self,
         ask: Ask<'_>,
@@ -198,7 +198,7 @@ impl Asker {
         Ok(())
     }
 
-    /// One transfer at a random place: how long it took. What is written is as random as the buffer was left.
+    /// Time of one transfer at a random place. Bytes to write are those left in the buffer.
     pub(crate) fn one(
         &mut self,
         way: Way,
@@ -227,7 +227,7 @@ impl Asker {
         Ok(took)
     }
 
-    /// A copy between two handles from their starts: how long it took.
+    /// Time of a copy between two handles from their starts.
     pub(crate) fn copy(
         &mut self,
         from: &Handle,

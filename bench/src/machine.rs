@@ -1,4 +1,4 @@
-//! The machine a run was on: its CPUs, its kernel, what was stolen from it.
+//! The machine of a run: its CPUs, its kernel, and the time stolen from it.
 
 use std::fs;
 use std::io;
@@ -6,13 +6,13 @@ use std::io;
 use rustix::thread::CpuSet;
 use serde::Serialize;
 
-/// A description for the report.
+/// Description of the machine for the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpus: usize,
     pub(crate) model: String,
     pub(crate) kernel: String,
-    /// Runnable tasks over the last minute when the run began, this program not included.
+    /// Runnable tasks over the last minute when the run began, without this program.
     pub(crate) load: f64,
 }
 
@@ -33,7 +33,7 @@ impl Machine {
     }
 }
 
-/// The two CPUs that measurements are placed on; the same twice where there is only one.
+/// The two CPUs for measurements; the same twice if there is only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cpus {
     pub(crate) first: usize,
@@ -70,7 +70,7 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
 /// Lets the calling thread run on every CPU again.
 pub(crate) fn unpin() -> io::Result<()> {
     let mut set = CpuSet::new();
-    // The kernel takes away what this process may not use.
+    // The kernel takes away CPUs that this process may not use.
     (0..CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
@@ -87,8 +87,8 @@ impl Ticks {
         fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |text| Self::parse(&text))
     }
 
-    /// The first line: user nice system idle iowait irq softirq steal guest guest_nice, where the
-    /// guests' time is in user and nice already.
+    /// Reads the first line: user nice system idle iowait irq softirq steal guest guest_nice, where
+    /// the guests' time is in user and nice already.
     fn parse(stat: &str) -> Self {
         let line = stat.lines().next().unwrap_or_default();
         let fields: Vec<u64> = line
@@ -100,7 +100,7 @@ impl Ticks {
         Self { stolen: fields.get(7).copied().unwrap_or(0), all: fields.iter().sum() }
     }
 
-    /// The part of the time since then that the hypervisor gave to others.
+    /// Part of the time since then that the hypervisor gave to others.
     pub(crate) fn stolen_since(self, then: Self) -> f64 {
         let all = self.all.saturating_sub(then.all);
         let stolen = self.stolen.saturating_sub(then.stolen);

@@ -1,10 +1,10 @@
-//! `bench`: what piped costs, measured against what the machine can do without it.
+//! `bench`: piped measured against what the machine can do without it.
 //!
-//! `bench floors` compares each promise of the project (a bar) with a floor: the same work done by raw
-//! io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both. `bench
-//! service` compares piped undisturbed with piped disturbed, and with other programs. `bench pipelines` holds the
-//! planner's plans against bounds that no plan can beat. `bench ab` compares two builds. See [`stats`] for
-//! what makes a bar hold, [`raw`] for the floors, [`rows`] for the bars.
+//! `bench floors` compares each promise of the project (a bar) with a floor: the same work done by
+//! raw io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both.
+//! `bench service` compares piped undisturbed with piped disturbed, and with other programs. `bench
+//! pipelines` holds the planner's plans against bounds that no plan can beat. `bench ab` compares
+//! two builds. See [`stats`] for the verdicts, [`raw`] for the floors, [`rows`] for the bars.
 
 mod ab;
 mod admin;
@@ -55,54 +55,58 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Group {
-    /// Each promise against raw io_uring on this machine. Exit code: 0 all hold, 1 some fail, 2 none
-    /// fails but some are undecided or invalid, 3 the run broke off.
+    /// Compare each promise with raw io_uring on this machine. Exit code: 0 all hold, 1 some fail,
+    /// 2 none fails but some are undecided or invalid, 3 the run broke off.
     Floors(Run),
-    /// What an operator relies on: limits that change, neighbours that die, copies. Exit codes as of
-    /// floors.
+    /// Measure what an operator relies on: limits that change, neighbours that die, copies. Exit
+    /// codes as of floors.
     Service(Run),
-    /// Messages between clients: eager, announced, and by the measured threshold. Exit codes as of floors.
+    /// Measure messages between clients: eager, by rendezvous, and by the measured threshold. Exit
+    /// codes as of floors.
     Buffers(Run),
-    /// Communication beside computation: strip mining, tiled loops. Needs root. Exit codes as of floors.
+    /// Measure communication beside computation: strip mining, tiled loops. Needs root. Exit codes
+    /// as of floors.
     Overlap(Run),
-    /// What authenticated and encrypted lanes cost, and strangers at the door. Needs root. Exit codes as of floors.
+    /// Measure authenticated and encrypted lanes, and the effect of strangers that connect. Needs
+    /// root. Exit codes as of floors.
     Security(Run),
-    /// The planner: how far from the best possible its plans are, and how long it takes. Exit codes as of
-    /// floors.
-    Pipelines(Run),
-    /// Two nodes in network namespaces of their own, with a link and a disk as slow as the row wants them.
-    /// Needs root. Exit codes as of floors.
-    Rig(rig::Arguments),
-    /// What is dialled against what calibration reads back, on two daemons. Exit code: 0 all holds, 1 some does not,
-    /// 3 the run broke off.
-    Dials(dials::Arguments),
-    /// How much slower reads, gets and copies become when one parameter of one stage does, on two daemons.
-    Sensitivity(sensitivity::Arguments),
-    /// One build against another, in interleaved pairs: times, CPU time, and instructions where they can be counted.
+    /// Measure the planner: how far from the best possible its plans are, and how long it takes.
     /// Exit codes as of floors.
+    Pipelines(Run),
+    /// Measure two nodes in network namespaces of their own, with link and disk as slow as a row
+    /// wants them. Needs root. Exit codes as of floors.
+    Rig(rig::Arguments),
+    /// Compare dials with what calibration reads back, on two daemons. Exit code: 0 all holds, 1
+    /// some does not, 3 the run broke off.
+    Dials(dials::Arguments),
+    /// Measure how much slower reads, gets and copies become when one parameter of one stage does,
+    /// on two daemons.
+    Sensitivity(sensitivity::Arguments),
+    /// Compare two builds in interleaved pairs: times, CPU time, and instructions where they can be
+    /// counted. Exit codes as of floors.
     Ab(ab::Arguments),
-    /// Very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did not, 2 none
-    /// failed but the run was interrupted or saw too little, 3 the run broke off.
+    /// Run very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did
+    /// not, 2 none failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
-    /// One build, for the comparison.
+    /// Serve one build for the comparison.
     #[command(hide = true)]
     AbArm(ab::arm::Arguments),
-    /// The other process of the network's floor.
+    /// Serve as the other process of the network's floor.
     #[command(hide = true)]
     RawServer,
-    /// Accepts, reads and closes.
+    /// Accept connections, read and close.
     #[command(hide = true)]
     Sink {
-        /// Where.
+        /// Address to listen on.
         listen: std::net::SocketAddr,
     },
-    /// A client that registers memory and waits for its end.
+    /// Register memory as a client and wait to be killed.
     #[command(hide = true)]
     Newcomer {
-        /// The daemon's.
+        /// Socket of the daemon.
         socket: PathBuf,
     },
-    /// Becomes a program that ends with its parent.
+    /// Become a program that ends with its parent.
     #[command(hide = true)]
     UnderParent {
         /// A network namespace, by the file that stands for it.
@@ -113,23 +117,24 @@ enum Group {
     },
 }
 
-/// How rows are measured and shown.
+/// Options for measuring and showing rows.
 #[derive(Debug, Args)]
 struct Run {
     /// One JSON document instead of a table.
     #[arg(long)]
     json: bool,
-    /// Only rows whose name contains one of these, separated by commas or given again.
+    /// Only rows with a name that contains one of these, separated by commas or given again.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Rounds of a row, fixed beforehand; rows of seconds a round take fewer, and say so.
-    #[arg(long, default_value_t = contest::ROUNDS_MAX, value_parser = clap::value_parser!(u32).range(2..=31))]
+    #[arg(long, default_value_t = contest::ROUNDS_MAX,
+        value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
-    /// Write the rows into README.md of the current directory, between the markers of these rows. Of `rig` also
-    /// some of them; of the others all.
+    /// Write the rows into README.md of the current directory, between the markers of these rows.
+    /// `rig` may write some of them; the others write all.
     #[arg(long)]
     readme: bool,
-    /// Where to put the file that is read: a directory on a real disk. Default: beside this program.
+    /// Directory for the file that is read, on a real disk. Default: beside this program.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -197,8 +202,8 @@ fn measure(group: &'static rows::Group, run: Run, plots: Option<PathBuf>) -> Res
     Ok(bench.report.exit_code())
 }
 
-/// Ctrl-C and SIGTERM end the run between two measurements, the second time at once: what was started
-/// is taken down by its owners, or by the kernel.
+/// Ctrl-C and SIGTERM end the run between two measurements, the second time at once: everything
+/// started is taken down by its owner, or by the kernel.
 fn hear_interrupts() -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,4 +1,4 @@
-//! Clients that come, register a lot of memory and die, one after the other, in processes of their own.
+//! Clients that come, register much memory and die, one after the other, in processes of their own.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use piped_client::{ClientBuilder, Request};
 use crate::failure::{Doing as _, Failure};
 use crate::nodes::under_parent;
 
-/// What each of them registers.
+/// Memory that each of them registers.
 pub(crate) const ARENA_BYTES: u64 = 1 << 30;
 
-/// Requests that it has under way when it dies.
+/// Requests under way when it dies.
 const REQUESTS: u64 = 64;
 
-/// The life of one: its end comes from outside.
+/// Main function of one client; its end comes from outside.
 pub(crate) fn live(socket: &Path) -> Result<(), Failure> {
     let client = ClientBuilder::new().arena_bytes(ARENA_BYTES).connect(socket).doing("connect")?;
     let mut queue = client.queue().doing("queue")?;
@@ -29,7 +29,7 @@ pub(crate) fn live(socket: &Path) -> Result<(), Failure> {
     println!("here");
     std::io::stdout().flush()?;
     loop {
-        // Until it is killed, asking for more than it takes.
+        // Until it is killed, ask for more than the queue takes.
         if queue.submit_detached(Request::nop()).is_ok() {
             queue.flush();
         } else {
@@ -39,11 +39,11 @@ pub(crate) fn live(socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A thread that lets them come and kills them, while [`Crowd::set`] says so.
+/// A thread that starts and kills them, while [`Crowd::set`] says so.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     comes: Arc<AtomicBool>,
-    /// One is alive, or about to be.
+    /// Whether one is alive, or about to be.
     busy: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     died: Arc<AtomicU64>,
@@ -74,12 +74,12 @@ impl Crowd {
         Ok(Self { comes, busy, stop, died, thread: Some(thread) })
     }
 
-    /// How many have died.
+    /// Number of clients that have died.
     pub(crate) fn died(&self) -> u64 {
         self.died.load(Ordering::SeqCst)
     }
 
-    /// Lets them come, or no more; then the last has died when this comes back.
+    /// Starts or stops the series; after a stop the last one has died.
     pub(crate) fn set(&self, comes: bool) -> Result<(), Failure> {
         self.comes.store(comes, Ordering::SeqCst);
         let thread = self.thread.as_ref().expect("it ends with this");

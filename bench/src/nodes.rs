@@ -1,5 +1,5 @@
-//! Two real daemons on loopback: A on the first CPU, which clients ask, and B on the second, which has
-//! the data.
+//! Two real daemons on loopback: A on the first CPU, which clients ask, and B on the second, which
+//! has the data.
 //!
 //! They end with their owner, by their own process numbers: on drop, so also on errors, panics and
 //! Ctrl-C; and by the kernel (parent death signal) if this program is killed.
@@ -20,22 +20,22 @@ use crate::failure::{Doing as _, Failure};
 use crate::machine::Cpus;
 use crate::{clock, rig};
 
-/// The name under which B knows A.
+/// Name of A at B.
 pub(crate) const CALLER: &str = "bench-a";
-/// The name under which A knows B, and B's export.
+/// Name of B at A, and of B's export.
 pub(crate) const PEER: &str = "bench-b";
 pub(crate) const EXPORT: &str = "data";
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// Both daemons.
+/// A pair of daemons.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) profile: Profile,
     pub(crate) a: Node,
     pub(crate) b: Node,
-    /// Last, so that it goes after the daemons.
+    /// Last, so that it is dropped after the daemons.
     _directory: tempfile::TempDir,
 }
 
@@ -46,7 +46,7 @@ impl Pair {
         Self::start_at(&sites, profile, cpus, data)
     }
 
-    /// The same at other places than loopback.
+    /// Starts both at other places than loopback.
     pub(crate) fn start_at(
         sites: &Sites,
         profile: Profile,
@@ -64,8 +64,8 @@ impl Pair {
         };
         let (listen, allowed) = (sites.listen, &sites.allow_plain);
         let export = format!(
-            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\nallow_plain = {allowed:?}\n\
-             [exports.{EXPORT}]\npath = {:?}\nwrite = {}\n",
+            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\nallow_plain = \
+             {allowed:?}\n[exports.{EXPORT}]\npath = {:?}\nwrite = {}\n",
             data, sites.writable
         );
         let asks =
@@ -90,31 +90,31 @@ impl Pair {
         Ok(Self { profile, a, b, _directory: directory })
     }
 
-    /// Ends both. Whoever has this still may only start another pair.
+    /// Ends both; after that only another pair may be started.
     pub(crate) fn end(&mut self) {
         self.a.end();
         self.b.end();
     }
 }
 
-/// Where the daemons are, and what else their configurations say.
+/// Addresses of the daemons, and other parts of their configurations.
 #[derive(Debug)]
 pub(crate) struct Sites {
-    /// Where B listens.
+    /// Address where B listens.
     pub(crate) listen: SocketAddr,
-    /// Where A finds B, if not there.
+    /// Address where A dials B, if it differs.
     pub(crate) dialled: Option<SocketAddr>,
-    /// Where A listens, if B is to ask A, too.
+    /// Address where A listens, if B is to ask A, too.
     pub(crate) call_back: Option<SocketAddr>,
     /// Networks besides loopback in which lanes may be plain.
     pub(crate) allow_plain: Vec<String>,
-    /// Of A and B; none is this program's.
+    /// Namespaces of A and B; none is this program's.
     pub(crate) namespaces: [Option<PathBuf>; 2],
     /// Whether B's files may be written.
     pub(crate) writable: bool,
     /// Sections of both configurations.
     pub(crate) settings: String,
-    /// What the name of the daemons' directory begins with.
+    /// Prefix of the name of the daemons' directory.
     pub(crate) prefix: String,
 }
 
@@ -143,7 +143,7 @@ fn lanes_up(admin: &Admin, name: &str) -> bool {
     })
 }
 
-/// A running daemon.
+/// One daemon that runs.
 #[derive(Debug)]
 pub(crate) struct Node {
     process: Child,
@@ -172,8 +172,8 @@ impl Node {
         let path = |name| directory.join(name);
         let (client_socket, admin_socket) = (path("client.sock"), path("admin.sock"));
         let text = format!(
-            "profile = \"{profile}\"\n[client]\nsocket = {client_socket:?}\n\
-             [admin]\nsocket = {admin_socket:?}\n[shards]\ncpus = [{cpu}]\n[log]\nlevel = \"warn\"\n{rest}"
+            "profile = \"{profile}\"\n[client]\nsocket = {client_socket:?}\n[admin]\nsocket = \
+             {admin_socket:?}\n[shards]\ncpus = [{cpu}]\n[log]\nlevel = \"warn\"\n{rest}"
         );
         fs::write(path("piped.toml"), text)?;
         let log = File::create(path("log"))?;
@@ -184,7 +184,7 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C goes to the terminal's whole group; the daemons end when their owner goes.
+            // Ctrl-C goes to the terminal's whole group, but daemons end with their owner.
             .process_group(0)
             .env_remove("NOTIFY_SOCKET");
         for (name, _) in std::env::vars_os() {
@@ -206,11 +206,11 @@ impl Node {
         }
     }
 
-    /// Another value of a key of `[planner]`, from now on.
+    /// Changes a key of `[planner]` from now on.
     pub(crate) fn set_planner(&self, key: &str, value: &str) -> Result<(), Failure> {
         let path = self.log.with_file_name("piped.toml");
         let text = fs::read_to_string(&path)?;
-        // What else `[planner]` says follows it.
+        // The other keys of `[planner]` follow it.
         let planner = format!("[planner]\n{key} = \"{value}\"\n");
         let mut text: String = text
             .lines()
@@ -238,7 +238,7 @@ impl Node {
         self.process.id()
     }
 
-    /// A failure with the daemon's last words.
+    /// Failure with the last lines of the daemon's log.
     fn lost(&mut self, what: &str) -> Failure {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -251,7 +251,7 @@ impl Node {
         if !matches!(self.process.try_wait(), Ok(None)) {
             return;
         }
-        // Not awaited yet, so the number is still this process's and no other's.
+        // The process is not awaited yet, so the number is still its own.
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
         let ended =
             clock::poll(END_LIMIT, || (!matches!(self.process.try_wait(), Ok(None))).then_some(()));
@@ -269,7 +269,8 @@ impl Drop for Node {
     }
 }
 
-/// A program that ends with this one, to be started in a network namespace if one is named: see [`become_child`].
+/// Command for a program that ends with this one, in a network namespace if one is named: see
+/// [`become_child`].
 pub(crate) fn under_parent(program: &Path, namespace: Option<&Path>) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("under-parent");
@@ -280,8 +281,8 @@ pub(crate) fn under_parent(program: &Path, namespace: Option<&Path>) -> std::io:
     Ok(command)
 }
 
-/// Becomes `program`, in a network namespace if one is named, which the kernel ends if its parent dies
-/// first. Comes back only with an error.
+/// Becomes `program`, in a network namespace if one is named, which the kernel ends if its parent
+/// dies first. Returns only with an error.
 pub(crate) fn become_child(
     namespace: Option<&Path>,
     program: &[std::ffi::OsString],
@@ -295,7 +296,7 @@ pub(crate) fn become_child(
     if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
         return error.into();
     }
-    // It may have died before the kernel was told.
+    // The parent may have died before the kernel was told.
     if rustix::process::getppid() != parent {
         return std::io::Error::other("the parent is gone");
     }
@@ -305,7 +306,7 @@ pub(crate) fn become_child(
     }
 }
 
-/// A program of ours, beside this one.
+/// Path of a program of ours, beside this one.
 pub(crate) fn program(name: &str) -> Result<PathBuf, Failure> {
     let beside = std::env::current_exe()?.with_file_name(name);
     if beside.is_file() {
@@ -322,12 +323,12 @@ pub(crate) fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// A profile's name in rows.
+/// Name of a profile in rows.
 pub(crate) fn profile_name(profile: Profile) -> String {
     profile.to_string()
 }
 
-/// What a daemon's counters say, summed over shards; none if it has no such counter.
+/// Counter of a daemon, summed over shards; none if it has no such counter.
 pub(crate) fn counter(admin: &Admin, path: &[&str]) -> Result<Option<u64>, Failure> {
     let status = admin.status().doing("status")?;
     let mut sum = None;

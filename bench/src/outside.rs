@@ -1,4 +1,4 @@
-//! Figures of other people's programs, to see that a floor is one. None of them has to be installed.
+//! Figures of other programs, to check that a floor is one. None of them has to be installed.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Ended and awaited when dropped.
+/// A process that is ended and awaited when dropped.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
@@ -27,7 +27,7 @@ impl Drop for Running {
     }
 }
 
-/// What it says on stdout, if it ends well.
+/// Text of a command on stdout, if it ends well.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
@@ -38,7 +38,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     Err(Failure::new(format!("{}: {last}", output.status)))
 }
 
-/// fio's random reads with io_uring.
+/// Results of fio's random reads with io_uring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fio {
     /// Median time in seconds, from before the submission.
@@ -46,8 +46,8 @@ pub(crate) struct Fio {
     pub(crate) rate: f64,
 }
 
-/// Runs fio for a while on one CPU. Where none are reserved for hugetlb it has no huge pages, as a floor
-/// has them ([`crate::raw`]): its figure for large blocks is that of small pages.
+/// Runs fio for a while on one CPU. Without reserved huge pages it has none, unlike a floor
+/// ([`crate::raw`]): its figure for large blocks is then that of small pages.
 pub(crate) fn fio(
     file: &Path,
     block: usize,
@@ -76,7 +76,7 @@ pub(crate) fn fio(
     }
 }
 
-/// Where a network tool's two sides run.
+/// CPUs for a network tool's two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sides {
     pub(crate) client_cpu: usize,
@@ -84,7 +84,7 @@ pub(crate) struct Sides {
     pub(crate) spin: bool,
 }
 
-/// sockperf's median round trip in seconds, of messages of `bytes` both ways.
+/// Median round trip of sockperf in seconds, for messages of `bytes` both ways.
 pub(crate) fn sockperf(bytes: usize, sides: Sides) -> Result<f64, Failure> {
     let port = free_port()?.to_string();
     let at = |cpu: usize, role: &str| {
@@ -105,14 +105,14 @@ pub(crate) fn sockperf(bytes: usize, sides: Sides) -> Result<f64, Failure> {
     percentile_50(&text).ok_or_else(|| Failure::new("sockperf: its output has no median"))
 }
 
-/// From `sockperf: ---> percentile 50.000 =   17.936`, in microseconds.
+/// Reads `sockperf: ---> percentile 50.000 = 17.936`, in microseconds.
 fn percentile_50(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.contains("percentile 50.0"))?;
     let (_, value) = line.rsplit_once('=')?;
     Some(value.trim().parse::<f64>().ok()? / 1e6)
 }
 
-/// iperf3's bytes per second over one stream.
+/// Bytes per second of iperf3 over one stream.
 pub(crate) fn iperf3(sides: Sides) -> Result<f64, Failure> {
     let port = free_port()?.to_string();
     let mut server = Command::new("iperf3");
@@ -122,7 +122,7 @@ pub(crate) fn iperf3(sides: Sides) -> Result<f64, Failure> {
     await_listener(&port)?;
     let mut client = Command::new("iperf3");
     let cpus = format!("{},{}", sides.client_cpu, sides.server_cpu);
-    // Half a second here; by time it would take a whole one at least.
+    // Half a second here; by time it would take at least a whole one.
     client.args(["-c", "127.0.0.1", "-p", &port, "-n", "1G", "-J", "-A", &cpus]);
     let text = output(&mut client).doing("iperf3")?;
     let value: Value = serde_json::from_str(&text).doing("iperf3")?;
@@ -136,7 +136,7 @@ pub(crate) fn free_port() -> Result<u16, Failure> {
 
 pub(crate) fn await_listener(port: &str) -> Result<(), Failure> {
     let port: u16 = port.parse().expect("made from a number");
-    // A socket that listens is in the kernel's table; connecting would be taken for a client.
+    // A listening socket is in the kernel's table; connecting would look like a client.
     let listens = || {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
         let end = format!(":{port:04X}");
@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn sockperfs_median_is_read_in_seconds() {
-        let text = "sockperf: ---> percentile 75.000 =   9.000\nsockperf: ---> percentile 50.000 =   18.5\n";
+        let text = "sockperf: ---> percentile 75.000 =   9.000\n\
+                    sockperf: ---> percentile 50.000 =   18.5\n";
         assert_eq!(percentile_50(text), Some(18.5e-6));
         assert_eq!(percentile_50("sockperf: No messages"), None);
     }

@@ -1,4 +1,4 @@
-//! Rows, and how they are shown: a table for people, JSON for programs, a table for the README.
+//! Rows as a table for people, as JSON for programs, and as a table for the README.
 
 use piped_cli::table;
 use piped_cli::table::Column::{Number, Text};
@@ -8,16 +8,16 @@ use crate::contest::Rounds;
 use crate::machine::Machine;
 use crate::stats::{Bar, Better, Interval, Verdict};
 
-/// The version of the JSON document.
+/// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;
 
-/// What a figure is counted in.
+/// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
     /// New over old; the bar's side says whether of times or of rates.
     Ratio,
-    /// The same where parts in a thousand matter.
+    /// Ratio where parts in a thousand matter.
     #[serde(rename = "ratio")]
     FineRatio,
     Seconds,
@@ -26,14 +26,14 @@ pub(crate) enum Unit {
     PerRequest,
     /// Part of one CPU.
     Cpu,
-    /// Of things.
+    /// Number of counted things.
     Count,
-    /// Of a whole.
+    /// Part of a whole.
     Part,
 }
 
 impl Unit {
-    /// Of a figure of which that is better: a time, or a rate.
+    /// Unit of a figure by what is better: less time, or a higher rate.
     pub(crate) const fn of(better: Better) -> Self {
         match better {
             Better::Smaller => Self::Seconds,
@@ -42,12 +42,12 @@ impl Unit {
     }
 }
 
-/// A bar and what was found.
+/// A bar with the figure found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
-    /// As in `--only`.
+    /// Name as in `--only`.
     pub(crate) name: String,
-    /// Of the daemons; `-` without one.
+    /// Profile of the daemons; `-` without one.
     pub(crate) profile: String,
     pub(crate) unit: Unit,
     /// None if it could not be measured.
@@ -55,14 +55,14 @@ pub(crate) struct Row {
     pub(crate) found: Option<Interval>,
     pub(crate) bar: Bar,
     pub(crate) verdict: Verdict,
-    /// What repeats this row; the run fills it in.
+    /// Command that repeats this row; the run fills it in.
     pub(crate) command: String,
     pub(crate) note: String,
-    /// What the figure was made from; empty where nothing was compared.
+    /// Arms that the figure was made from; empty if nothing was compared.
     pub(crate) arms: Vec<ArmReport>,
 }
 
-/// What one arm of a row measured, in all rounds in which it took part.
+/// Figure of one arm of a row, over all rounds in which it took part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ArmReport {
     pub(crate) name: String,
@@ -88,7 +88,7 @@ impl Row {
         row
     }
 
-    /// Measured for whoever wants to know: no bar is set on it.
+    /// Row that is only reported, because no bar is set on it.
     pub(crate) fn reported(
         name: &str,
         profile: &str,
@@ -102,7 +102,7 @@ impl Row {
         row
     }
 
-    /// Not measured, for the reason in the note.
+    /// Row that was not measured, for the reason in the note.
     pub(crate) fn unchecked(
         name: &str,
         profile: &str,
@@ -123,13 +123,13 @@ impl Row {
         }
     }
 
-    /// For the log of a run.
+    /// Row in short, for the log of a run.
     pub(crate) fn in_short(&self) -> String {
         let [found, interval, bar] = figures(self);
         format!("{found} ({interval}), bar {bar}: {}; {}", verdict(self.verdict), self.note)
     }
 
-    /// Shows what was measured in `rounds`.
+    /// Adds the figures of the arms in `rounds`.
     pub(crate) fn with_arms(mut self, rounds: &Rounds, unit: Unit) -> Self {
         let arms = rounds.names.iter().enumerate();
         self.arms = arms
@@ -139,11 +139,11 @@ impl Row {
     }
 }
 
-/// A whole run.
+/// Results of a whole run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Report {
     pub(crate) schema_version: u32,
-    /// The command that measured the rows.
+    /// Command that measured the rows.
     pub(crate) group: &'static str,
     pub(crate) machine: Machine,
     pub(crate) rounds: u32,
@@ -167,7 +167,8 @@ impl Report {
         }
     }
 
-    /// 0: all bars hold. 1: some fail. 2: none fails, but not all are known to hold.
+    /// Exit code: 0 if all bars hold, 1 if some fail, 2 if none fails but not all are known to
+    /// hold.
     pub(crate) fn exit_code(&self) -> u8 {
         let any = |verdict| self.rows.iter().any(|row| row.verdict == verdict);
         if any(Verdict::Fails) {
@@ -179,7 +180,7 @@ impl Report {
         }
     }
 
-    /// For people: at most 100 columns.
+    /// Text for people of at most 100 columns.
     pub(crate) fn text(&self) -> String {
         let rows = self.rows.iter().map(|row| {
             let [found, interval, bar] = figures(row);
@@ -207,8 +208,8 @@ impl Report {
     fn about(&self) -> String {
         let Machine { cpus, model, kernel, load } = &self.machine;
         format!(
-            "{cpus} CPUs ({model}), Linux {kernel}, load {load:.1} before; {} rounds a row, {} discarded \
-             for stolen time;\n{:.0} s. Repeat a row with `bench {}{} --only ROW`.\n",
+            "{cpus} CPUs ({model}), Linux {kernel}, load {load:.1} before; {} rounds a row, {} \
+             discarded for stolen time;\n{:.0} s. Repeat a row with `bench {}{} --only ROW`.\n",
             self.rounds,
             self.rounds_discarded,
             self.seconds,
@@ -222,10 +223,11 @@ impl Report {
         text.expect("rows are plain fields") + "\n"
     }
 
-    /// The README's table with the machine below it.
+    /// Table for the README, with the machine below it.
     pub(crate) fn markdown(&self) -> String {
         let mut text = String::from(
-            "| row | profile | found | 95 % | bar | verdict |\n| --- | --- | ---: | --- | ---: | --- |\n",
+            "| row | profile | found | 95 % | bar | verdict |\n| --- | --- | ---: | --- | ---: | \
+             --- |\n",
         );
         for row in &self.rows {
             let [found, interval, bar] = figures(row);
@@ -234,13 +236,14 @@ impl Report {
         }
         let Machine { cpus, model, kernel, .. } = &self.machine;
         text + &format!(
-            "\n{cpus} CPUs ({model}), Linux {kernel}; of the rows measured last: {} rounds each, {} discarded for stolen time.\n",
+            "\n{cpus} CPUs ({model}), Linux {kernel}; of the rows measured last: {} rounds each, \
+             {} discarded for stolen time.\n",
             self.rounds, self.rounds_discarded
         )
     }
 }
 
-/// Found, interval and bar of a row, in units for people.
+/// Figure, interval and bar of a row, in units for people.
 fn figures(row: &Row) -> [String; 3] {
     let show = |value| figure(row.unit, value);
     let found = row.found.map_or_else(|| "-".to_owned(), |found| show(found.median));
@@ -252,7 +255,7 @@ fn figures(row: &Row) -> [String; 3] {
         }
     });
     let bar = match row.bar {
-        // A row that has none, or broke off before it knew it.
+        // A row without a bar, or one that broke off before it was known.
         Bar::AtMost(most) if most.is_nan() => String::new(),
         Bar::AtMost(0.0) => "0".to_owned(),
         Bar::AtMost(most) => format!("≤ {}", show(most)),
@@ -289,7 +292,7 @@ const fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Lines of at most `width` columns; those that go on are indented.
+/// Lines of at most `width` columns; further lines are indented.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

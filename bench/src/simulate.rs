@@ -1,7 +1,7 @@
-//! `bench simulate`: very many simulated worlds with faults, and what they came to.
+//! `bench simulate`: very many simulated worlds with faults, and their outcomes.
 //!
-//! The worlds live in `system-tests`; this is how many are lived at once, how long it takes, and how a
-//! failure is seen again.
+//! The worlds are in `system-tests`. This file decides how many run at once, times them, and says
+//! how to repeat a failure.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,20 @@ use crate::{clock, hear_interrupts};
 /// Worlds of one run of the bar.
 const SEEDS: u64 = 100_000;
 
-/// Between two lines that say how far it is.
+/// Time between two lines about the progress.
 const PROGRESS: Duration = Duration::from_secs(20);
 
-/// What to live.
+/// Arguments of `bench simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// How many worlds.
-    #[arg(long, value_name = "N", default_value_t = SEEDS, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Number of worlds to run.
+    #[arg(long, value_name = "N", default_value_t = SEEDS,
+        value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first one's seed. With `--seeds 1` the world's last events are shown.
+    /// Seed of the first one. With `--seeds 1` the world's last events are shown.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
-    /// How many at once. Default: one on each CPU.
+    /// Number of worlds at once. Default: one on each CPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// One JSON document instead of text.
@@ -38,7 +39,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What a run says.
+/// Result of a run.
 #[derive(Debug, Serialize)]
 struct Summary {
     schema_version: u32,
@@ -53,10 +54,10 @@ struct Summary {
     interrupted: bool,
     kinds: std::collections::BTreeMap<&'static str, u64>,
     seen: std::collections::BTreeMap<&'static str, u64>,
-    /// What none of the worlds saw although some must.
+    /// Events that no world saw although some must.
     unseen: Vec<&'static str>,
     failed: u64,
-    /// The first of them.
+    /// The first failures of them.
     failures: Vec<FailedWorld>,
 }
 
@@ -68,14 +69,14 @@ struct FailedWorld {
     replay: String,
 }
 
-/// Lives them. The exit code: 0 all kept their promises, 1 some did not, 2 none failed but the run was
-/// interrupted or saw too little.
+/// Runs the worlds. Returns the exit code: 0 all kept their promises, 1 some did not, 2 none failed
+/// but the run was interrupted or saw too little.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     if arguments.seeds == 1 && !arguments.json {
         return Ok(replay(arguments.from));
     }
     hear_interrupts()?;
-    // Threads inherit it. Whoever works on this machine goes first.
+    // Threads inherit it, and people at work on this machine go first.
     rustix::process::setpriority_process(None, 19).doing("a low priority")?;
     let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = arguments.threads.map_or_else(cpus, usize::from);
@@ -105,7 +106,7 @@ fn replay(seed: u64) -> u8 {
     }
 }
 
-/// The sweep on threads of its own, and a line now and then.
+/// Runs the sweep on threads of its own, and prints a line now and then.
 fn watched(sweep: Sweep) -> Swept {
     let lived = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! From rounds to a verdict: medians, their bootstrap interval, and where that lies against a bar.
+//! From rounds to a verdict: medians, their bootstrap interval, and its position against a bar.
 //!
-//! Pairs instead of two averages: what disturbs a machine lasts longer than a round, so it hits both
-//! sides of a ratio that is taken within one. Medians instead of means: what disturbs only one side is
-//! an outlier. The bootstrap (resample the rounds, take the median again) asks nothing of their
+//! Pairs instead of two averages: a disturbance of the machine lasts longer than a round, so it
+//! hits both sides of a ratio within one. Medians instead of means: a disturbance of one side is an
+//! outlier. The bootstrap (resample the rounds, take the median again) asks nothing of their
 //! distribution; its seed is fixed, so the same rounds give the same verdict.
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const RESAMPLES: usize = 4000;
 const SEED: u64 = 0x7069_7065_6431_3131;
 
-/// A median and the 95 % interval of where it may be.
+/// A median with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interval {
     pub(crate) low: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// A count: known, not estimated.
+    /// A count, which is known and not estimated.
     pub(crate) fn exact(value: f64) -> Self {
         Self { low: value, median: value, high: value }
     }
@@ -30,7 +30,7 @@ impl Interval {
         [self.low, self.median, self.high].iter().all(|end| end.is_finite())
     }
 
-    /// Of the median of `samples`; none without samples.
+    /// Interval of the median of `samples`; none without samples.
     pub(crate) fn of_median(samples: &[f64]) -> Option<Self> {
         let center = median(samples)?;
         let mut random = Random::new(SEED);
@@ -49,7 +49,7 @@ impl Interval {
     }
 }
 
-/// Of `values`; none of none.
+/// Median of `values`; none without values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -61,38 +61,38 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// What a figure has to be.
+/// Requirement on a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bar {
-    /// Not above.
+    /// At most this value.
     AtMost(f64),
-    /// Not below.
+    /// At least this value.
     AtLeast(f64),
-    /// Within both.
+    /// Between these two values.
     Between(f64, f64),
 }
 
-/// Where a figure is.
+/// Position of a figure against its bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     /// The interval is inside the bar.
     Holds,
-    /// It is outside.
+    /// The interval is outside the bar.
     Fails,
-    /// It reaches over the bar: more rounds, or a quieter machine, would tell.
+    /// The interval reaches over the bar: more rounds, or a quieter machine, would tell.
     Undecided,
-    /// It was measured against a floor that an outside tool contradicts.
+    /// The row was measured against a floor that an outside tool contradicts.
     Invalid,
-    /// There was nothing to measure it with; the note says what is missing.
+    /// A tool was missing; the note names it.
     Unchecked,
-    /// No bar is set on it.
+    /// The row has no bar.
     Reported,
 }
 
 impl Bar {
-    /// The verdict on a figure.
+    /// Verdict on a figure.
     pub(crate) fn judge(self, found: Interval) -> Verdict {
         let (low, high) = match self {
             Self::AtMost(most) => (f64::NEG_INFINITY, most),
@@ -127,7 +127,7 @@ impl Better {
     }
 }
 
-/// One round: what each arm measured, and the round's number from 1. An arm may sit out a round.
+/// One round: the figure of each arm, and the round's number from 1. An arm may sit out a round.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Round {
     pub(crate) number: u32,
@@ -140,7 +140,7 @@ impl Round {
     }
 }
 
-/// The arm among `arms` that was best in the odd rounds. The even ones are for comparing with it: the
+/// Arm among `arms` that was best in the odd rounds. The even ones are for comparing with it: the
 /// best of noisy medians is the luckiest one too, and would be compared with its luck.
 pub(crate) fn best_on_odd(
     rounds: &[Round],
@@ -150,7 +150,8 @@ pub(crate) fn best_on_odd(
     best_of(rounds.iter().filter(|round| round.is_odd()), arms, better)
 }
 
-/// The arm among `arms` that was best in these rounds: not to be compared in them, see [`best_on_odd`].
+/// Arm among `arms` that was best in these rounds. It must not be compared in them, see
+/// [`best_on_odd`].
 pub(crate) fn best_of<'a>(
     rounds: impl Iterator<Item = &'a Round> + Clone,
     arms: std::ops::Range<usize>,
@@ -167,12 +168,13 @@ pub(crate) fn best_of<'a>(
     best.map(|(arm, _)| arm)
 }
 
-/// What `of` makes of each even round; rounds where it has nothing are left out.
+/// Values of `of` for the even rounds; rounds without a value are left out.
 pub(crate) fn on_even(rounds: &[Round], of: impl Fn(&Round) -> Option<f64>) -> Vec<f64> {
     rounds.iter().filter(|round| !round.is_odd()).filter_map(of).collect()
 }
 
-/// Numbers from a seed (SplitMix64): for resampling and for offsets, where nobody is an adversary.
+/// Random numbers from a seed (SplitMix64), for resampling and for offsets, where nobody is an
+/// adversary.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -189,7 +191,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `bound`, which is not 0; the bias is below `bound / 2^64`.
+    /// Number below `bound`, which is not 0; the bias is below `bound / 2^64`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

@@ -1,4 +1,4 @@
-//! System calls of a process or a thread while something runs, as the kernel sees them: by strace.
+//! System calls of a process or a thread while something runs, counted by strace.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -10,10 +10,10 @@ use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::outside;
 
-/// What is watched.
+/// Target of the watch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Watched {
-    /// One thread.
+    /// One thread of a process.
     Thread(u32),
     /// A process with all its threads.
     Process(u32),
@@ -30,7 +30,7 @@ pub(crate) struct Strace {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
     pub(crate) total: u64,
-    /// By name, most first.
+    /// Calls by name, most first.
     pub(crate) by_name: Vec<(String, u64)>,
 }
 
@@ -39,7 +39,7 @@ impl Strace {
         outside::is_installed("strace")
     }
 
-    /// Comes back when it is attached.
+    /// Attaches strace, and returns when it is attached.
     pub(crate) fn attach(watched: Watched) -> Result<Self, Failure> {
         let summary = tempfile::NamedTempFile::new()?;
         let mut command = Command::new("strace");
@@ -65,9 +65,9 @@ impl Strace {
         Err(Failure::new("strace could not attach: run this as root, or allow ptrace"))
     }
 
-    /// Detaches, and tells.
+    /// Detaches strace, and returns the counts.
     pub(crate) fn finish(mut self) -> Result<Calls, Failure> {
-        // Not awaited yet, so the number is its own.
+        // The process is not awaited yet, so the number is still its own.
         kill_process(Pid::from_child(&self.process), Signal::INT).doing("strace")?;
         let ended = clock::poll(Duration::from_secs(5), || {
             (!matches!(self.process.try_wait(), Ok(None))).then_some(())
@@ -92,7 +92,7 @@ fn is_traced(number: u32) -> bool {
     tracer.is_some_and(|tracer| tracer.trim() != "0")
 }
 
-/// Lines of `% time, seconds, usecs/call, calls, [errors,] name`.
+/// Reads lines of `% time, seconds, usecs/call, calls, [errors,] name`.
 fn parse(summary: &str) -> Calls {
     let mut calls = Calls::default();
     for line in summary.lines() {

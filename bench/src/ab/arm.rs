@@ -1,7 +1,7 @@
-//! One arm: the client and both daemons of one build, doing what the command asks.
+//! One arm: the client and both daemons of one build, which do what the command asks.
 //!
-//! It is the `bench` of that build. So what is compared is all of a build, its client library included, and what
-//! the command must know of an old build are its messages.
+//! An arm is the `bench` of its build. So the comparison covers a whole build with its client
+//! library, and the command needs to know only the messages of an old build.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::nodes::Pair;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Of both daemons.
+    /// Profile of both daemons.
     #[arg(long, value_parser = super::profile)]
     profile: Profile,
     /// The directory that the second daemon exports.
@@ -46,7 +46,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Does a task. What it needs is opened once, and stays open until another is asked for.
+/// Does a task. Everything it needs is opened once, and stays open until another task is asked for.
 fn measure<'a>(
     site: Site<'a>,
     open: &mut Option<(String, Task<'a>)>,
@@ -54,7 +54,7 @@ fn measure<'a>(
 ) -> Result<Measured, Failure> {
     let name = &question.task;
     if open.as_ref().is_none_or(|(open, _)| open != name) {
-        // The old one first: it may have the name of a region that this one wants.
+        // Close the old task first: it may have the name of a region that this one wants.
         *open = None;
         let known = TASKS.iter().find(|(known, _)| known == name);
         let (_, task) = known.ok_or_else(|| Failure::new(format!("no task `{name}`")))?;

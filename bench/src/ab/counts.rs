@@ -1,7 +1,8 @@
-//! What a process did while something was measured: CPU time, and where the CPU counts them, instructions and cycles.
+//! Work of a process during a measurement: CPU time and, if the CPU counts them, instructions and
+//! cycles.
 //!
-//! Only user mode is counted: that is the code of the build. The kernel is the same for both, and what it does for
-//! io_uring it also does in threads of its own.
+//! Only user mode is counted, because that is the code of the build. The kernel is the same for
+//! both builds, and does part of io_uring's work in threads of its own.
 
 use std::fs;
 use std::io;
@@ -13,15 +14,15 @@ use perf_event::{Builder, Counter};
 use crate::failure::{Doing as _, Failure};
 use crate::raw::process_cpu_time;
 
-/// What one process did.
+/// Counts of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Counts {
     pub(super) cpu_seconds: f64,
-    /// Instructions and cycles.
+    /// Instructions and cycles, if they were counted.
     pub(super) hardware: Option<[f64; 2]>,
 }
 
-/// Why the CPU's counters cannot be read; none if they can.
+/// Reason why the CPU's counters cannot be read; none if they can.
 pub(super) fn missing() -> Option<String> {
     let error = builder(Hardware::INSTRUCTIONS).observe_self().build().err()?;
     let fix = match error.kind() {
@@ -31,7 +32,7 @@ pub(super) fn missing() -> Option<String> {
     Some(format!("{error}{fix}"))
 }
 
-/// A process that is watched.
+/// A process that is being watched.
 #[derive(Debug)]
 pub(super) struct Watch {
     process: u32,
@@ -73,7 +74,7 @@ fn builder(event: impl Event) -> Builder<'static> {
     builder
 }
 
-/// The kernel counts threads, so each that the process has needs a counter.
+/// Opens a counter for each thread of the process, because the kernel counts threads.
 fn of_all_threads(process: u32, event: impl Event + Clone) -> Result<Vec<Counter>, Failure> {
     let mut counters = Vec::new();
     for thread in fs::read_dir(format!("/proc/{process}/task")).doing("threads")? {
@@ -81,7 +82,7 @@ fn of_all_threads(process: u32, event: impl Event + Clone) -> Result<Vec<Counter
         let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         match builder(event.clone()).observe_pid(thread).build() {
             Ok(counter) => counters.push(counter),
-            // It ended in the meantime.
+            // The thread ended in the meantime.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => return Err(Failure::new(format!("a counter: {error}"))),
         }
@@ -89,7 +90,7 @@ fn of_all_threads(process: u32, event: impl Event + Clone) -> Result<Vec<Counter
     Ok(counters)
 }
 
-/// What they counted. Where counters take turns at the CPU's registers, as much as if each had had one all the time.
+/// Sum of the counters. If they shared the CPU's registers in turn, it is scaled to the whole time.
 fn sum(counters: Vec<Counter>) -> Result<f64, Failure> {
     let mut sum = 0.0;
     for mut counter in counters {
@@ -112,7 +113,7 @@ mod tests {
 
     const PAGES: usize = 200;
 
-    /// Page faults, which every machine counts.
+    /// Causes page faults, which every machine counts.
     fn touch_new_pages() {
         let mut memory = memmap2::MmapMut::map_anon(PAGES * 4096).expect("memory");
         memory.advise(memmap2::Advice::NoHugePage).expect("pages of 4 KiB");
@@ -130,7 +131,7 @@ mod tests {
             touch_new_pages();
             std::thread::spawn(touch_new_pages).join().expect("no panic");
             end.send(()).expect("it is waited for");
-            // It lives until it has been counted.
+            // The thread lives until it has been counted.
             begun.recv().unwrap_err();
         });
         let counters = match of_all_threads(std::process::id(), Software::PAGE_FAULTS) {

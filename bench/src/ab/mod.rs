@@ -6,8 +6,9 @@
 //!                 └─ NEW/bench ab-arm ── NEW/piped (a) ── NEW/piped (b)
 //! ```
 //!
-//! Both builds are there all the time, and take turns of a tenth of a second: what disturbs the machine for longer
-//! disturbs both. The one that waits sleeps. See [`tasks`] for what is done, [`counts`] for what is counted.
+//! Both builds run all the time, and take turns of a tenth of a second, so a longer disturbance of
+//! the machine hits both. The one that waits sleeps. The tasks are in [`tasks`], the counts in
+//! [`counts`].
 
 pub(crate) mod arm;
 mod counts;
@@ -35,10 +36,10 @@ use crate::report::{Report, Row, Unit};
 use crate::stats::{Bar, Interval, Verdict};
 use crate::{clock, rows};
 
-/// What a new build may cost: more than this is not noise any more.
+/// Largest ratio for a new build; anything above is no longer noise.
 const BAR: Bar = Bar::AtMost(1.02);
 
-/// A turn, seconds.
+/// Length of a turn, in seconds.
 const TURN: f64 = 0.1;
 
 /// Compares two builds. DIR has the release binaries of one: `bench`, `piped` and `pipectl`, as
@@ -51,19 +52,22 @@ pub(crate) struct Arguments {
     /// The build that is compared. Default: the directory of this program.
     #[arg(long, value_name = "DIR")]
     new: Option<PathBuf>,
-    /// Only rows whose name contains one of these, separated by commas or given again.
+    /// Only rows with a name that contains one of these, separated by commas or given again.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Rounds of a row, fixed beforehand: a turn of each build.
-    #[arg(long, default_value_t = contest::ROUNDS_MAX, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(long, default_value_t = contest::ROUNDS_MAX,
+        value_parser = clap::value_parser!(u32).range(2..=1000))]
     rounds: u32,
-    /// Of all daemons. One that spins does so also while it is not its turn.
+    /// Profile of all daemons. With a profile that spins, a daemon also spins while the other build
+    /// has its turn.
     #[arg(long, default_value_t = Profile::Balanced, value_parser = profile)]
     profile: Profile,
     /// One JSON document instead of tables.
     #[arg(long)]
     json: bool,
-    /// Where to put the files that are read and copied: a directory on a real disk. Default: beside this program.
+    /// Directory for the files that are read and copied, on a real disk. Default: beside this
+    /// program.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -73,7 +77,7 @@ pub(crate) fn profile(text: &str) -> Result<Profile, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
-/// Measures and prints.
+/// Measures both builds and prints the comparison.
 pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { old, new, only, rounds, profile, json, dir } = arguments;
     let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
@@ -129,14 +133,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     Ok(report.exit_code())
 }
 
-/// What both builds did in the rounds of a row.
+/// Results of the rounds of a row.
 struct Found {
     rounds: Rounds,
-    /// Of each arm, by the number of the round less 1.
+    /// Turns of each arm, by the number of the round less 1.
     turns: [Vec<Turn>; 2],
 }
 
-/// One turn: what the client saw, and what each process did.
+/// One turn: the client's measurement, and the work of each process.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     measured: Measured,
@@ -183,7 +187,7 @@ impl Found {
         }
     }
 
-    /// What a request costs each process.
+    /// Work of each process for a request.
     fn processes(&self, row: &str) -> Vec<Process> {
         let figures = |what: &'static str, of: fn(&Counts) -> Option<f64>| {
             PROCESSES.iter().enumerate().filter_map(move |(number, process)| {

@@ -15,13 +15,13 @@ use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::nodes::under_parent;
 
-/// Whose counts a [`Turn`] has, in this order: the client, the daemon it asks, and the one that has the data.
+/// Processes of a [`Turn`], in order: the client, the daemon it asks, and the daemon with the data.
 pub(super) const PROCESSES: [&str; 3] = ["client", "asked", "serving"];
 
 /// The binaries of a build.
 const PROGRAMS: [&str; 3] = ["bench", "piped", "pipectl"];
 
-/// How long an arm may take to end its daemons.
+/// Longest time for an arm to end its daemons.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl Arm {
     ) -> Result<Self, Failure> {
         if let Some(missing) = PROGRAMS.iter().find(|program| !build.join(program).is_file()) {
             return Err(Failure::new(format!(
-                "{} has no `{missing}`: name the directory with the release binaries of a build, made by \
-                 `cargo build --release -p piped -p pipectl -p bench`",
+                "{} has no `{missing}`: name the directory with the release binaries of a build, \
+                 made by `cargo build --release -p piped -p pipectl -p bench`",
                 build.display()
             )));
         }
@@ -55,7 +55,7 @@ impl Arm {
             .arg(data)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for this program, which ends it.
+            // Ctrl-C is for this program, which ends the arm.
             .process_group(0);
         let mut process = command.spawn()?;
         let questions = process.stdin.take();
@@ -68,8 +68,8 @@ impl Arm {
         })?;
         if hello.version != VERSION {
             return Err(Failure::new(format!(
-                "it measures by version {} of the tasks, and this program by {VERSION}: run the `bench ab` of a \
-                 build between them",
+                "it measures by version {} of the tasks, and this program by {VERSION}: run the \
+                 `bench ab` of a build between them",
                 hello.version
             )));
         }
@@ -77,7 +77,7 @@ impl Arm {
         Ok(arm)
     }
 
-    /// Has it do a task for a while, and watches its processes.
+    /// Makes the arm do a task for a while, and watches its processes.
     pub(super) fn turn(
         &mut self,
         task: &str,
@@ -111,7 +111,7 @@ impl Arm {
 
 impl Drop for Arm {
     fn drop(&mut self) {
-        // It ends its daemons and removes their directory.
+        // The arm ends its daemons and removes their directory.
         self.questions = None;
         let ended =
             clock::poll(END_LIMIT, || (!matches!(self.process.try_wait(), Ok(None))).then_some(()));

@@ -1,30 +1,31 @@
-//! What the command and its arms say to each other: one JSON document a line, through the arm's stdin and stdout.
+//! Messages between the command and its arms: one JSON document a line, through the arm's stdin and
+//! stdout.
 //!
-//! An arm may be of another build. What it says has a version, and that is the first thing it says.
+//! An arm may be of another build, so its first message has the version of its messages.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of these messages and of what a task does. Arms of different versions are not compared.
+/// Version of these messages and of the tasks. Arms of different versions are not compared.
 pub(super) const VERSION: u32 = 1;
 
-/// The first words of an arm: its daemons run.
+/// First message of an arm: its daemons run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: u32,
-    /// Process numbers of the daemon that the client asks and of the one that has the data.
+    /// Process numbers of the daemon that the client asks and of the one with the data.
     pub(super) daemons: [u32; 2],
 }
 
-/// What the command asks of an arm.
+/// A question of the command to an arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Question {
-    /// A name in [`super::tasks::TASKS`].
+    /// Name of a task in [`super::tasks::TASKS`].
     pub(super) task: String,
-    /// How long to go on with it, seconds. A task that takes longer is done once.
+    /// Seconds to go on with it. A task that takes longer is done once.
     pub(super) seconds: f64,
 }
 
-/// What came of it.
+/// Answer of the arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
@@ -32,11 +33,11 @@ pub(super) enum Answer {
     Failed { reason: String },
 }
 
-/// What a task measured.
+/// Measurement of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// Of one request: the median, or where many are under way at once, the mean.
+    /// Time of one request: the median, or the mean if many are under way at once.
     pub(super) seconds: f64,
-    /// How many there were.
+    /// Number of requests measured.
     pub(super) requests: u64,
 }

@@ -6,26 +6,26 @@ use serde::Serialize;
 use crate::report::{Report, wrapped};
 use crate::stats::Interval;
 
-/// What a request costs a process.
+/// Work of a process for a request.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Process {
     pub(super) row: String,
     pub(super) process: &'static str,
-    /// `cpu_seconds`, `instructions` or `cycles`.
+    /// Kind of the count: `cpu_seconds`, `instructions` or `cycles`.
     pub(super) what: &'static str,
     pub(super) old: Interval,
     pub(super) new: Interval,
-    /// New over old, in pairs; none where one did nothing.
+    /// New over old, in pairs; none if one of them did nothing.
     pub(super) ratio: Option<Interval>,
 }
 
-/// `counters`: why there are none.
+/// JSON of the comparison. `counters` is the reason why there are no counters.
 pub(super) fn json(report: &Report, processes: &[Process], counters: Option<&str>) -> String {
     #[derive(Serialize)]
     struct Document<'a> {
         #[serde(flatten)]
         report: &'a Report,
-        /// Null if there are.
+        /// Null if there are counters.
         no_hardware_counters: Option<&'a str>,
         processes: &'a [Process],
     }
@@ -33,7 +33,7 @@ pub(super) fn json(report: &Report, processes: &[Process], counters: Option<&str
     serde_json::to_string_pretty(&document).expect("rows are plain fields") + "\n"
 }
 
-/// At most 100 columns.
+/// Tables of at most 100 columns.
 pub(super) fn text(report: &Report, processes: &[Process], counters: Option<&str>) -> String {
     let rows = processes.iter().map(|process| {
         let Process { row, process, what, old, new, ratio } = process;

@@ -1,4 +1,4 @@
-//! The work that is compared. Each task is the same for both builds, and goes through all of one: its client, its
+//! The compared tasks. Each task is the same for both builds, and uses all of one: its client, its
 //! two daemons, and for a copy its `pipectl`.
 
 use std::path::Path;
@@ -18,12 +18,12 @@ use crate::rows::messages::Post;
 use crate::rows::region::Region;
 use crate::rows::{FILE_NAME, KIB, MIB};
 
-/// Where a task finds what it needs.
+/// Sockets and directories for a task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Site<'a> {
     pub(super) pair: &'a Pair,
     pub(super) cpus: Cpus,
-    /// The directory that the second daemon exports, with [`FILE_NAME`] and the file that is copied.
+    /// Directory that the second daemon exports, with [`FILE_NAME`] and the file that is copied.
     pub(super) data: &'a Path,
 }
 
@@ -33,7 +33,7 @@ pub(super) type Task<'a> = Box<dyn FnMut(Duration) -> Result<Measured, Failure> 
 /// Opens what a task needs: sessions, handles, regions.
 type Open = for<'a> fn(Site<'a>) -> Result<Task<'a>, Failure>;
 
-/// All tasks by name, in the order in which they are measured.
+/// All tasks by name, in the order of measuring.
 pub(super) const TASKS: [(&str, Open); 11] = [
     ("nop-1", |site| nop(site, 1)),
     ("nop-64", |site| nop(site, 64)),
@@ -48,7 +48,7 @@ pub(super) const TASKS: [(&str, Open); 11] = [
     ("cp-64m", copy),
 ];
 
-/// The file that is copied, and its length.
+/// Name and length of the file that is copied.
 pub(super) const COPIED: (&str, u64) = ("copied", 64 << 20);
 
 const ARENA_BYTES: u64 = 16 << 20;
@@ -74,7 +74,7 @@ fn local(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
 fn get(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
     let mut region = Region::open(site.pair)?;
     Ok(Box::new(move |duration| {
-        // All of it, its export included.
+        // Capture all of it, with its export.
         let region = &mut region;
         let ask = Ask { handle: &region.handle, block, depth: 1 };
         Ok(of_median(&region.asker.reads(ask, duration)?))
@@ -115,7 +115,7 @@ fn message(site: Site<'_>, length: usize) -> Result<Task<'_>, Failure> {
 
 fn copy(site: Site<'_>) -> Result<Task<'_>, Failure> {
     let (name, bytes) = COPIED;
-    // Of this arm alone; the source is of both.
+    // The destination is this arm's alone; both arms share the source.
     let destination = site.data.join(format!("{name}-{}", std::process::id()));
     let mut cp = Cp::new(site.pair, site.data.join(name), destination, bytes)?;
     Ok(Box::new(move |_| Ok(Measured { seconds: cp.timed()?, requests: 1 })))

@@ -12,7 +12,7 @@ use crate::raw::ring::{Piece, Ring};
 use crate::raw::{Timing, Wait};
 use crate::stats::Random;
 
-/// Makes a file of `bytes` whose blocks are really on the disk, with no two blocks alike.
+/// Makes a file of `bytes` with blocks that are really on the disk, no two alike.
 pub(crate) fn make_file(path: &Path, bytes: u64) -> io::Result<()> {
     const CHUNK: usize = 1 << 20;
     let mut file = File::create(path)?;
@@ -30,7 +30,7 @@ pub(crate) fn make_file(path: &Path, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// No plan cuts shorter.
+/// No plan has shorter fragments.
 const FRAGMENT_BYTES_MIN: usize = 16 << 10;
 
 /// A file to read.
@@ -81,9 +81,9 @@ impl Disk {
         Ok(Timing::new(latencies, end - start))
     }
 
-    /// Reads `request` bytes at random places, one request at a time, each cut into fragments of which
-    /// `depth` are under way at once: the disk's part of a pipelined read, alone. The first is `fragment`
-    /// bytes long, each of the others `shrink` bytes shorter than the one before.
+    /// Reads `request` bytes at random places, one request at a time, each cut into fragments of
+    /// which `depth` are under way at once: the disk's part of a pipelined read, alone. The first
+    /// is `fragment` bytes long, each of the others `shrink` bytes shorter than the one before.
     pub(crate) fn read_cut(
         &self,
         request: usize,

@@ -1,4 +1,5 @@
-//! Floors: what the kernel does without piped. The only `unsafe` of this program is here.
+//! Floors: the kernel's work without piped. The only `unsafe` of this program is here and in
+//! [`allocations`].
 
 pub(crate) mod disk;
 pub(crate) mod net;
@@ -8,11 +9,11 @@ mod turns;
 
 use std::time::Duration;
 
-/// The memory that a get reads from, piped's and a floor's: fits the caches of no CPU's first level, and of
-/// every CPU's last.
+/// Memory that a get reads from, piped's and a floor's: larger than any CPU's first-level cache,
+/// and smaller than any last-level one.
 pub(crate) const REGION_BYTES: usize = 8 << 20;
 
-/// CPU time of a process since its start, of threads that have ended too; none if it is not there.
+/// CPU time of a process since its start, with ended threads; none if there is no such process.
 pub(crate) fn process_cpu_time(process: u32) -> Option<Duration> {
     let mut clock: libc::clockid_t = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -28,12 +29,12 @@ pub(crate) fn process_cpu_time(process: u32) -> Option<Duration> {
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
-/// How completions are waited for.
+/// How a side waits for completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// In the kernel.
+    /// Wait inside the kernel.
     Block,
-    /// Looking at the completion queue.
+    /// Poll the completion queue.
     Spin,
 }
 
@@ -46,7 +47,7 @@ impl Wait {
     }
 }
 
-/// What a closed loop of requests took.
+/// Times of a closed loop of requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timing {
     latencies_ns: Vec<u64>,
@@ -59,23 +60,24 @@ impl Timing {
         Self { latencies_ns, elapsed }
     }
 
-    /// The median in seconds; not a number if nothing completed.
+    /// Median in seconds; not a number if nothing completed.
     pub(crate) fn p50(&self) -> f64 {
         self.percentile(0.5)
     }
 
-    /// What this part of them took at most, in seconds; not a number if nothing completed.
+    /// Time that this part of the requests took at most, in seconds; not a number if nothing
+    /// completed.
     pub(crate) fn percentile(&self, part: f64) -> f64 {
         let place = (self.latencies_ns.len() as f64 * part) as usize;
         self.latencies_ns.get(place).map_or(f64::NAN, |ns| *ns as f64 / 1e9)
     }
 
-    /// Requests per second.
+    /// Number of requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.latencies_ns.len() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Requests.
+    /// Number of all requests.
     pub(crate) fn count(&self) -> usize {
         self.latencies_ns.len()
     }

@@ -3,7 +3,8 @@
 //!
 //! The other process is this program again ([`serve`]). It blocks in `accept` between measurements,
 //! because a server that spins while another arm is measured would be part of the other's figure.
-//! Each connection begins with a [`Setup`], which says what to answer, by which [`Way`], and how to wait.
+//! Each connection begins with a [`Setup`], which has the answer's size, the [`Way`], and how to
+//! wait.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,27 +14,27 @@ use std::time::Duration;
 use crate::machine;
 use crate::raw::{Timing, Wait, pieces, turns};
 
-/// What travels.
+/// Sizes of messages, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Bytes of a request.
     pub(crate) request: usize,
     /// Bytes of a response.
     pub(crate) response: usize,
-    /// The piece in which a response is sent and received.
+    /// Size of the pieces in which a response is sent and received.
     pub(crate) chunk: usize,
     /// Requests under way at once.
     pub(crate) depth: usize,
 }
 
-/// By which calls it travels. The two sides use the same.
+/// Calls by which messages travel, on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// io_uring, many operations in one call: [`pieces`].
     Pieces,
     /// io_uring, one message at a time: [`turns`].
     Turns,
-    /// The same turns with `send` and `recv`.
+    /// Turns with `send` and `recv`, without a ring.
     Sockets,
 }
 
@@ -94,7 +95,7 @@ impl Setup {
     }
 }
 
-/// The other process; ended when dropped.
+/// The other process, which is ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Child,
@@ -110,7 +111,7 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()?;
         let output = process.stdout.take().expect("its output was asked for");
-        // Owned from here on, so that it ends also if it says nothing sensible.
+        // Owned from here on, so that it ends even if its answer makes no sense.
         let mut server = Self { process, address: (Ipv4Addr::LOCALHOST, 0).into() };
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
@@ -120,7 +121,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Requests and responses over a new connection, for a while.
+    /// Exchanges requests and responses over a new connection, for a while.
     pub(crate) fn exchange(
         &self,
         shape: Shape,
@@ -139,7 +140,8 @@ impl Drop for Server {
     }
 }
 
-/// As piped sets up a lane that stays on the machine: what paces or probes a link would only be slower.
+/// Sets a socket up as piped does for a lane that stays on the machine: pacing and probing would
+/// only make it slower.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     Ok(rustix::net::sockopt::set_tcp_congestion(stream, "reno")?)
@@ -157,7 +159,7 @@ fn exchange(
     let Placement { client_cpu, server_cpu, wait } = placement;
     let setup = Setup { shape, way, cpu: server_cpu, wait };
     stream.write_all(&setup.encode())?;
-    // It is ready: its ring is made, its memory is there.
+    // The other side is ready: its ring is made, its memory is there.
     stream.read_exact(&mut [0])?;
     machine::pin(client_cpu)?;
     match way {
@@ -167,7 +169,7 @@ fn exchange(
     }
 }
 
-/// The other process: one connection after the other, until its parent ends.
+/// Main function of the other process: one connection after the other, until its parent ends.
 pub(crate) fn serve() -> io::Result<()> {
     use rustix::process::{Signal, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::TERM))?;

@@ -1,8 +1,9 @@
-//! Responses in pieces, several requests under way: as many operations in one system call as there are.
+//! Responses in pieces, several requests under way: as many operations in one system call as there
+//! are.
 //!
-//! The receives of a response are one linked chain, each of which waits for its bytes (`MSG_WAITALL`), and
-//! so are the sends: a kernel that has the whole chain goes on by itself. That is what moves most bytes;
-//! a single message comes sooner by [`super::turns`].
+//! The receives of a response are one linked chain, each of which waits for its bytes
+//! (`MSG_WAITALL`), and so are the sends: a kernel that has the whole chain goes on by itself. This
+//! way moves most bytes; a single message arrives sooner by [`super::turns`].
 
 use std::io;
 use std::net::TcpStream;
@@ -16,10 +17,10 @@ use crate::raw::{REGION_BYTES, Timing, Wait};
 
 const SEND: u64 = 0;
 const RECEIVE: u64 = 1;
-/// The last piece of a response.
+/// Tag of the last piece of a response.
 const RECEIVE_LAST: u64 = 2;
 
-/// Asks for a while.
+/// Asks for a while, and times the responses.
 pub(super) fn ask(
     stream: &TcpStream,
     shape: Shape,
@@ -85,13 +86,13 @@ fn pieces(shape: Shape) -> impl Iterator<Item = Piece> {
         .map(move |start| Piece { start, length: chunk.min(response - start) })
 }
 
-/// What is answered from, one response after the other: as much memory as the region that piped is asked
-/// for. A response that never left the cache would be another measurement.
+/// Size of the memory that answers come from, one response after the other: as much as the region
+/// that piped is asked for. A response that never left the cache would be another measurement.
 fn source_bytes(shape: Shape) -> usize {
     (REGION_BYTES / shape.response).max(1) * shape.response
 }
 
-/// The ring of the side that answers.
+/// Ring of the answering side.
 pub(super) fn answering(stream: &TcpStream, shape: Shape, wait: Wait) -> io::Result<Ring> {
     let chunks = shape.response.div_ceil(shape.chunk);
     Ring::new(chunks as u32 + 1, source_bytes(shape) + shape.request, stream.as_fd(), wait)
@@ -103,9 +104,10 @@ pub(super) fn answer(ring: &mut Ring, shape: Shape) -> io::Result<()> {
     let mut sends = 0;
     let mut base = 0;
     loop {
-        // Beside the answer to the one before: one system call for both. But not waited for together,
-        // unless the answer is one piece: a ring that waits for several completions is not woken for
-        // an unlinked operation that has to go on (a send that found room again).
+        // Queued beside the answer to the one before: one system call for both. But they are not
+        // waited for together, unless the answer is one piece: a ring that waits for several
+        // completions is not woken for an unlinked operation that has to go on (a send that found
+        // room again).
         ring.receive(question, false, RECEIVE)?;
         ring.submit_and_wait(sends.max(1))?;
         let mut asked = false;

@@ -1,8 +1,8 @@
-//! An io_uring with registered memory and one registered file, as bare as it gets.
+//! An io_uring with registered memory and one registered file, without any comfort.
 //!
-//! It owns the memory its operations use, and checks their bounds, so its users need no `unsafe`. If it
-//! goes while operations are under way (after an error), the memory stays mapped for ever: closing a
-//! ring does not wait for them.
+//! The ring owns the memory of its operations, and checks their bounds, so its users need no
+//! `unsafe`. If it is dropped while operations are under way (after an error), the memory stays
+//! mapped for ever, because closing a ring does not wait for them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,9 +19,9 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// A ring, its memory and its file.
 pub(super) struct Ring {
     ring: IoUring,
-    /// Taken, and leaked, only when the ring goes with operations under way.
+    /// Taken, and leaked, only when the ring is dropped with operations under way.
     memory: Option<MmapMut>,
-    /// Where in the mapping the memory begins.
+    /// Offset in the mapping where the memory begins.
     memory_start: usize,
     memory_bytes: usize,
     wait: Wait,
@@ -43,10 +43,11 @@ pub(super) struct Piece {
 }
 
 impl Ring {
-    /// For at most `entries` operations at once, with `memory_bytes` of registered memory.
+    /// Makes a ring for at most `entries` operations at once, with `memory_bytes` of registered
+    /// memory.
     ///
     /// # Errors
-    /// What the kernel refuses: a feature, or so much locked memory.
+    /// The kernel refuses a feature, or so much locked memory.
     pub(super) fn new(
         entries: u32,
         memory_bytes: usize,
@@ -75,7 +76,7 @@ impl Ring {
         self.push(entry.user_data(tag))
     }
 
-    /// Sends a piece whole. `linked`: the next operation begins when this one has ended.
+    /// Sends a piece whole. If `linked`, the next operation begins when this one has ended.
     pub(super) fn send(&mut self, from: Piece, linked: bool, tag: u64) -> io::Result<()> {
         let memory = self.address(from)?;
         let entry = opcode::Send::new(FILE, memory, from.length as u32)
@@ -92,7 +93,7 @@ impl Ring {
         self.push(linked_if(entry, linked).user_data(tag))
     }
 
-    /// Receives what there is of a piece; nothing is an error of kind `WouldBlock`.
+    /// Receives the part of a piece that is there; nothing is an error of kind `WouldBlock`.
     pub(super) fn receive_now(&mut self, to: Piece, tag: u64) -> io::Result<()> {
         let memory = self.address(to)?;
         let entry =
@@ -119,7 +120,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits what was pushed and waits until `want` completions can be taken.
+    /// Submits pushed operations and waits until `want` completions can be taken.
     pub(super) fn submit_and_wait(&mut self, want: usize) -> io::Result<()> {
         match self.wait {
             Wait::Block => {
@@ -145,7 +146,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The next completion: the operation's tag and its result.
+    /// Takes the next completion: the operation's tag and its result.
     pub(super) fn take(&mut self) -> Option<(u64, io::Result<usize>)> {
         let entry = self.ring.completion().next()?;
         self.in_flight -= 1;
@@ -159,21 +160,22 @@ impl Ring {
     }
 }
 
-/// Memory that begins at the returned place of its mapping, in huge pages where the system lets a program
-/// have them.
+/// Memory that begins at the returned offset of its mapping, in huge pages where the system allows
+/// them.
 ///
 /// A device takes a request as a list of physically contiguous segments. 1 MiB in huge pages is one
-/// segment; in small pages it is up to 256, as the kernel's free lists happen to lie: more than the queue of
-/// a virtio disk holds, so that the next request waits for the one before, whatever the depth. Measured:
-/// 2.5 GB/s in huge pages, 0.5 to 1.2 GB/s in small ones, another figure with each allocation.
+/// segment; in small pages it is up to 256, as the kernel's free lists happen to lie. That is more
+/// than the queue of a virtio disk holds, so the next request waits for the one before, whatever
+/// the depth. Measured: 2.5 GB/s in huge pages, 0.5 to 1.2 GB/s in small ones, another figure with
+/// each allocation.
 fn huge_pages(bytes: usize) -> io::Result<(MmapMut, usize)> {
     let whole = bytes.next_multiple_of(HUGE_PAGE_BYTES);
-    // A huge page longer, because old kernels do not align a mapping to one.
+    // Longer by a huge page, because old kernels do not align a mapping to one.
     let mut memory = MmapOptions::new().len(whole + HUGE_PAGE_BYTES).map_anon()?;
     let start = memory.as_mut_ptr().align_offset(HUGE_PAGE_BYTES);
-    // Refused where they are switched off: then it is small pages.
+    // Refused where they are switched off: then small pages are used.
     let _ = memory.advise_range(Advice::HugePage, start, whole);
-    // Before anything is timed.
+    // Touch all pages before anything is timed.
     memory.advise_range(Advice::PopulateWrite, start, bytes)?;
     Ok((memory, start))
 }

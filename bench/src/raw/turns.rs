@@ -1,18 +1,18 @@
 //! One message at a time, whole: the side that has sent waits for the other.
 //!
-//! Nothing can be batched, so what counts is the way from the arrival of a message to the next send. A side
-//! that spins therefore asks with receives that do not wait (`MSG_DONTWAIT`): the one that finds the message
-//! has it. A receive that waits for the message in the kernel, while the completion queue is looked at,
-//! costs 7 % more: the arrival wakes a poll entry, that queues task work, that has to be called for, and
-//! only then is received. Multishot receives, linked send and receive, both in one call, no DEFER_TASKRUN,
-//! poll first: none was better than this by more than 3 %.
+//! Nothing can be batched, so the time from the arrival of a message to the next send decides. A
+//! side that spins therefore asks with receives that do not wait (`MSG_DONTWAIT`): the one that
+//! finds the message has it. A receive that waits in the kernel, while the completion queue is
+//! polled, costs 7 % more: the arrival wakes a poll entry, that queues task work, which has to be
+//! called for before the message is received. Multishot receives, linked send and receive, both in
+//! one call, no DEFER_TASKRUN, poll first: none was better than this by more than 3 %.
 //!
-//! The same turns by `send` and `recv` are the second way, because they are the faster one here: by 8 % (4 KiB,
-//! two CPUs, spinning) and by 12 % (64 KiB, one CPU, blocking), which is what io_uring adds to a call that
-//! carries one operation. A floor has no favourite.
+//! The second way does the same turns by `send` and `recv`, which are faster here: by 8 % (4 KiB,
+//! two CPUs, spinning) and by 12 % (64 KiB, one CPU, blocking). That is what io_uring adds to a
+//! call with one operation. A floor has no favourite.
 //!
-//! A message is received to where the one before was sent from, as in every echo: from another place it
-//! would have to come from a farther cache.
+//! A message is received into the memory that the one before was sent from, as in every echo: other
+//! memory would be in a farther cache.
 
 use std::io;
 use std::net::TcpStream;
@@ -31,11 +31,11 @@ pub(super) trait Side {
     /// Sends the first `bytes` of the memory.
     fn send(&mut self, bytes: usize) -> io::Result<()>;
 
-    /// Fills the first `bytes` of the memory. False: the other side has closed.
+    /// Fills the first `bytes` of the memory. False if the other side has closed.
     fn receive(&mut self, bytes: usize) -> io::Result<bool>;
 }
 
-/// Asks for a while.
+/// Asks for a while, and times the answers.
 pub(super) fn ask(side: &mut impl Side, shape: Shape, duration: Duration) -> io::Result<Timing> {
     let mut latencies = Vec::with_capacity(1 << 16);
     let start = clock::now();
@@ -64,7 +64,7 @@ fn memory_bytes(shape: Shape) -> usize {
     shape.request.max(shape.response)
 }
 
-/// Each turn is two operations of an io_uring, one after the other.
+/// Two operations of an io_uring a turn, one after the other.
 #[derive(Debug)]
 pub(super) struct Uring {
     ring: Ring,
@@ -76,7 +76,7 @@ impl Uring {
         Ok(Self { ring: Ring::new(1, memory_bytes(shape), stream.as_fd(), wait)?, wait })
     }
 
-    /// What the only operation came to.
+    /// Result of the only operation.
     fn result(&mut self) -> io::Result<usize> {
         self.ring.submit_and_wait(1)?;
         self.ring.take().map_or(Err(io::ErrorKind::UnexpectedEof.into()), |(_, result)| result)
@@ -101,7 +101,7 @@ impl Side for Uring {
     }
 }
 
-/// Each turn is two system calls.
+/// Two system calls a turn.
 #[derive(Debug)]
 pub(super) struct Sockets<'a> {
     stream: &'a TcpStream,
@@ -115,7 +115,7 @@ impl<'a> Sockets<'a> {
             Wait::Block => RecvFlags::WAITALL,
             Wait::Spin => RecvFlags::DONTWAIT,
         };
-        // Not zero: pages that are only read would all be the one page of zeroes.
+        // Not zero, because pages that are only read would all be the one page of zeroes.
         Self { stream, memory: vec![1; memory_bytes(shape)], flags }
     }
 }
@@ -140,7 +140,8 @@ impl Side for Sockets<'_> {
     }
 }
 
-/// Calls `receive` with the bytes that have come until all have. False: the other side has closed.
+/// Calls `receive` with the bytes that have come until all have. False if the other side has
+/// closed.
 fn received(bytes: usize, mut receive: impl FnMut(usize) -> io::Result<usize>) -> io::Result<bool> {
     let mut received = 0;
     while received < bytes {

@@ -1,4 +1,5 @@
-//! Stages made slower by the daemons themselves: whose dial it is, and what it is called there.
+//! Stages made slower by the daemons themselves: the node with the dial, and the stage's name
+//! there.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -7,20 +8,20 @@ use crate::failure::{Doing as _, Failure};
 use crate::load::Way;
 use crate::nodes::{CALLER, Node, PEER};
 
-/// What is made slower.
+/// Stage to make slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DialStage {
-    /// B's disk.
+    /// Disk of node B.
     Disk,
-    /// The node that the data leaves.
+    /// Node that the data leaves.
     Send,
-    /// The wire: a server of its own at the node where the data arrives.
+    /// Wire: a server of its own at the node where the data arrives.
     Net,
-    /// The node where the data arrives.
+    /// Node where the data arrives.
     Receive,
 }
 
-/// So much on top of what a stage takes: seconds for a fragment, seconds for a byte.
+/// Time on top of a stage's own: seconds for a fragment, seconds for a byte.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Dial {
     pub(super) stage: DialStage,
@@ -35,7 +36,7 @@ impl Dial {
 }
 
 impl Rig {
-    /// These dials are set for what goes that way, and no others.
+    /// Sets these dials, and no others, for data that goes that way.
     pub(super) fn set_dials(&self, way: Way, dials: &[Dial]) -> Result<(), Failure> {
         if self.dialled.replace(!dials.is_empty()) {
             self.both().into_iter().try_for_each(|node| node.admin.clear_dials())?;
@@ -47,7 +48,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Whose stage it is, and its name there.
+    /// Node that has the stage, and the stage's name there.
     fn place(&self, way: Way, stage: DialStage) -> Result<(&Node, String), Failure> {
         let ((from, sender), (to, receiver)) = match way {
             Way::Read => ((&self.pair.b, PEER), (&self.pair.a, CALLER)),

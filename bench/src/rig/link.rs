@@ -1,10 +1,10 @@
-//! Two namespaces and the link between them, as fast as one says.
+//! Two namespaces and the link between them, with a given rate.
 //!
-//! A veth pair hands packets over at the speed of memory. Each side has an HTB class in front of it that
-//! lets them pass at a rate. Its bucket holds one packet, and the segmentation offloads are off: with the
-//! usual bucket of some hundred KiB, or with packets of 64 KiB, a lone transfer would pass before the
-//! rate is felt. Packets are 9000 bytes long: at 1500 the softirq, and not the rate, is the limit where there
-//! are two CPUs for two nodes.
+//! A veth pair hands packets over at the speed of memory. Each side has an HTB class in front of it
+//! that limits the rate. Its bucket holds one packet, and the segmentation offloads are off. With
+//! the usual bucket of some hundred KiB, or with packets of 64 KiB, a lone transfer would pass
+//! before the rate is felt. Packets are 9000 bytes long: at 1500 the softirq, and not the rate, is
+//! the limit where there are two CPUs for two nodes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,25 +13,25 @@ use super::namespace::Namespace;
 use super::owner::Owner;
 use crate::failure::Failure;
 
-/// The end of the link in each namespace.
+/// Name of the link's end in each namespace.
 const DEVICE: &str = "rig0";
 const MTU: &str = "9000";
-/// A packet with its Ethernet header: the bucket.
+/// A packet with its Ethernet header, the size of the bucket.
 const PACKET: &str = "9014";
 
-/// Addresses for benchmarks of network devices (RFC 2544): nobody's.
+/// Addresses for benchmarks of network devices (RFC 2544), which nobody uses.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
-/// They in one network.
+/// Network with both addresses.
 pub(super) const NETWORK: &str = "198.18.0.0/30";
 
-/// Whatever this system's choice is: nothing happens every few seconds in it, and it is the one that every
-/// kernel lets a namespace have.
+/// Congestion control, whatever this system's choice is: reno does nothing every few seconds, and
+/// every kernel lets a namespace have it.
 const CONGESTION: &str = "reno";
 
-/// Faster than the machine.
+/// Rate above that of the machine.
 pub(super) const UNSHAPED: u64 = 12_500_000_000;
 
-/// One of the two.
+/// One of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     A,
@@ -46,21 +46,21 @@ impl Side {
     }
 }
 
-/// See the module.
+/// A link between two namespaces.
 #[derive(Debug)]
 pub(super) struct Link {
     namespaces: [Namespace; 2],
 }
 
 impl Link {
-    /// Both ends up, at `rate` bytes per second each way.
+    /// Sets both ends up, at `rate` bytes per second each way.
     pub(super) fn set_up(owner: Owner, rate: u64) -> Result<Self, Failure> {
         static LINKS: AtomicU32 = AtomicU32::new(0);
         let number = LINKS.fetch_add(1, Ordering::Relaxed);
         let add = |name| Namespace::add(owner, &format!("{number}-{name}"));
         let namespaces = [add("a")?, add("b")?];
         let [a, b] = &namespaces;
-        // Made where they belong: there is no time at which they lie around in the machine's own namespace.
+        // Both ends are made in their namespaces, so they never appear in the machine's own.
         let (mtu, peer) = (["mtu", MTU], ["type", "veth", "peer", "name", DEVICE]);
         let ends = [&["link", "add", DEVICE][..], &mtu, &peer, &mtu, &["netns", b.name()]];
         a.ip(&ends.concat())?;
@@ -79,7 +79,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Changes the rate of what leaves both sides, in bytes per second, for what is under way too.
+    /// Changes the rate of data that leaves both sides, in bytes per second, also for packets under
+    /// way.
     pub(super) fn set_rate(&self, rate: u64) -> Result<(), Failure> {
         Side::BOTH.into_iter().try_for_each(|side| self.class(side, "change", rate))
     }
@@ -106,7 +107,7 @@ mod tests {
     use crate::clock;
     use crate::outside;
 
-    /// A connection from B to A.
+    /// Connection from B to A.
     fn connected(link: &Link) -> (TcpStream, TcpStream) {
         let [a, b] = Side::BOTH.map(|side| link.namespace(side));
         let listener = a.inside(|| Ok(TcpListener::bind(Side::A.address(0))?)).expect("a listener");
@@ -115,7 +116,7 @@ mod tests {
         (sender, listener.accept().expect("it connected").0)
     }
 
-    /// None, with the reason printed, where a link cannot be made.
+    /// None, with the reason printed, if a link cannot be made.
     fn link(rate: u64) -> Option<Link> {
         if !rustix::process::geteuid().is_root() || !outside::is_installed("tc") {
             eprintln!("skipped: it needs root and iproute2");
@@ -125,8 +126,8 @@ mod tests {
         Some(Link::set_up(owner, rate).expect("root may"))
     }
 
-    /// How long so many bytes take from the first to the last; what is checked of it are lower bounds,
-    /// which no load of the machine breaks.
+    /// Time of this many bytes from the first to the last. The tests check lower bounds, which no
+    /// load of the machine breaks.
     fn seconds(pair: &mut (TcpStream, TcpStream), bytes: usize) -> f64 {
         let (sender, receiver) = pair;
         std::thread::scope(|scope| {

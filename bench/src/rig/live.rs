@@ -1,5 +1,5 @@
-//! What it costs to keep measuring: `calibration = live` against `frozen` where nothing changes, one second
-//! each by turns.
+//! Cost of measuring all the time: `calibration = live` against `frozen` where nothing changes, one
+//! second each in turn.
 
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ const BLOCK: usize = 64 * KIB;
 const DEPTH: usize = 16;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Seconds of each; as many may be lost to others as leave the fewest that say something.
+/// Seconds of each. Some may be lost to stolen time, but not so many that fewer than the minimum
+/// are left.
 const PAIRS: u32 = 66;
 const PAIRS_MIN: usize = 60;
 
-/// For both rows: of times, and of the inverse of rates.
+/// Bar for both rows: of times, and of the inverse of rates.
 const BAR: f64 = 1.03;
 
 pub(super) fn cost(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
@@ -52,7 +53,8 @@ pub(super) fn cost(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
         if rounds.kept.len() < PAIRS_MIN {
             let left = rounds.kept.len();
             return Err(Failure::new(format!(
-                "{left} pairs are left, {PAIRS_MIN} are needed: other guests took the rest of the time"
+                "{left} pairs are left, {PAIRS_MIN} are needed: other guests took the rest of the \
+                 time"
             )));
         }
         let found = match better {
@@ -68,7 +70,8 @@ pub(super) fn cost(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
                 frozen * 1e6
             ),
             Better::Larger => format!(
-                "16 reads of 64 KiB at a time: live {live:.0}/s, frozen {frozen:.0}/s, {pairs} pairs"
+                "16 reads of 64 KiB at a time: live {live:.0}/s, frozen {frozen:.0}/s, {pairs} \
+                 pairs"
             ),
         };
         Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, Bar::AtMost(BAR), note)

@@ -1,9 +1,10 @@
-//! The rig: two daemons in network namespaces of their own, with a link and a disk as slow as a row wants
-//! them, and somebody who competes for either.
+//! The rig: two daemons in network namespaces of their own, with link and disk as slow as a row
+//! wants them, and competitors for either.
 //!
-//! [`link`] shapes the wire, the daemons' dials slow their stages, [`traffic`] competes. It needs root and
-//! iproute2, uses no network but its own, and takes down what it set up: on drop, so also on errors,
-//! panics and Ctrl-C; and what a rig that was killed has left, the next one removes ([`owner`]).
+//! [`link`] shapes the wire, the daemons' dials slow their stages, [`traffic`] competes. The rig
+//! needs root and iproute2, uses no network but its own, and takes down what it set up: on drop, so
+//! also on errors, panics and Ctrl-C. The next rig removes the remains of one that was killed
+//! ([`owner`]).
 
 mod dials;
 mod link;
@@ -38,25 +39,26 @@ use crate::raw::disk::make_file;
 use crate::rows::{FILE_NAME, Group, MIB, require_disk, zero_copy};
 use crate::{clock, contest};
 
-/// Of the daemons with a CPU each.
+/// Profile of the daemons with a CPU each.
 pub(crate) const PROFILE: Profile = Profile::Balanced;
 
-/// Where both listen: nobody else is in their namespaces.
+/// Port of both nodes: nobody else is in their namespaces.
 const PORT: u16 = 7440;
 
-/// Of both daemons.
+/// Settings of both daemons.
 const SETTINGS: &str = "[planner]\nallow_dials = true\n";
 
-/// Of each of the two files: no cache of a device holds both, and they are made within seconds.
+/// Length of each of the two files: no cache of a device holds both, and they are made within
+/// seconds.
 const BYTES: u64 = 256 * MIB as u64;
 
 /// A link of one gigabit per second, in bytes per second.
 pub(crate) const GIGABIT: u64 = 125_000_000;
 
-/// What an asker may hold: the largest transfers, a few of them.
+/// Memory of an asker: a few of the largest transfers.
 const ARENA_BYTES: u64 = 64 << 20;
 
-/// The daemon's planner and calibration where sizes matter.
+/// Rows of the daemon's planner and calibration where sizes matter.
 pub(crate) static RIG: Group = Group {
     name: "rig",
     rows_stand_alone: true,
@@ -97,13 +99,13 @@ pub(crate) static RIG: Group = Group {
     ],
 };
 
-/// `bench rig`.
+/// Arguments of `bench rig`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     run: crate::Run,
-    /// Only set the rig up, with disk and link as slow (for reads) as rows of that name have them, say where it is, and
-    /// take it down on Ctrl-C.
+    /// Only set the rig up, with disk and link as slow (for reads) as rows of that name have them,
+    /// print where it is, and take it down on Ctrl-C.
     #[arg(
         long,
         value_name = "PACE",
@@ -112,7 +114,8 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["only", "readme", "json"]
     )]
     hold: Option<Pace>,
-    /// Write how the steps went, transfer by transfer: NAME.svg and NAME.csv in that directory.
+    /// Write the course of the steps, transfer by transfer: NAME.svg and NAME.csv in that
+    /// directory.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
 }
@@ -125,7 +128,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     }
 }
 
-/// A network namespace with nothing but its own loopback. What earlier ones left is removed.
+/// A network namespace with only its own loopback. Remains of earlier ones are removed.
 pub(crate) fn closed_network(name: &str) -> Result<Namespace, Failure> {
     namespace::remove_left_over()?;
     Namespace::add(Owner::this()?, name)
@@ -138,7 +141,7 @@ pub(crate) fn require_root() -> Result<(), Failure> {
     Err(Failure::new("the rig makes network namespaces, which only root may: run it with sudo"))
 }
 
-/// See the module. Its fields go in this order: daemons, link, file.
+/// The rig. Its fields are dropped in this order: daemons, link, file.
 #[derive(Debug)]
 pub(crate) struct Rig {
     pub(crate) pair: Pair,
@@ -147,12 +150,12 @@ pub(crate) struct Rig {
     link: Link,
     data: tempfile::TempDir,
     disk_rate: DiskRate,
-    /// Dials are set.
+    /// Whether dials are set.
     dialled: Cell<bool>,
 }
 
 impl Rig {
-    /// With a link as fast as the machine; its files are in `directory`.
+    /// Sets up a rig with a link as fast as the machine; its files are in `directory`.
     pub(crate) fn set_up(profile: Profile, cpus: Cpus, directory: &Path) -> Result<Self, Failure> {
         require_root()?;
         require_disk(directory)?;
@@ -179,21 +182,21 @@ impl Rig {
         Ok(Self { pair, sites, cpus, link, data, disk_rate, dialled })
     }
 
-    /// New daemons, which know nothing.
+    /// Starts new daemons, which know nothing.
     pub(crate) fn renew(&mut self) -> Result<(), Failure> {
-        // The old ones first: B's port is theirs.
+        // The old ones end first, because B's port is theirs.
         self.pair.end();
         self.dialled.set(false);
         self.pair = Pair::start_at(&self.sites, self.pair.profile, self.cpus, self.data.path())?;
         Ok(())
     }
 
-    /// Where its files are, on the disk of both nodes.
+    /// Directory of its files, on the disk of both nodes.
     pub(crate) fn directory(&self) -> &Path {
         self.data.path()
     }
 
-    /// What leaves either node does so at this many bytes per second.
+    /// Limits data that leaves either node to this many bytes per second.
     pub(crate) fn set_rate(&self, rate: u64) -> Result<(), Failure> {
         self.link.set_rate(rate)
     }
@@ -212,9 +215,9 @@ impl Rig {
     }
 }
 
-/// What rigs left whose process is gone.
+/// Removes the remains of rigs without a process.
 fn remove_left_over(directory: &Path) -> Result<(), Failure> {
-    // First: it ends the daemons that have the files open.
+    // First of all, because that ends the daemons that have the files open.
     namespace::remove_left_over()?;
     for directory in [directory, &std::env::temp_dir()] {
         for name in owner::left_over(directory).doing(directory.display())? {

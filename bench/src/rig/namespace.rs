@@ -1,4 +1,4 @@
-//! Network namespaces by name, as `ip netns` makes them, and what earlier rigs left of theirs.
+//! Network namespaces by name, as `ip netns` makes them, and the remains of earlier rigs.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,20 +16,20 @@ use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::outside;
 
-/// Where `ip netns` keeps them.
+/// Directory where `ip netns` keeps them.
 const DIRECTORY: &str = "/run/netns";
 
 /// Daemons of a rig that is gone were told to end when it went; they need no longer than this.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// A namespace of this process; removed when dropped.
+/// A namespace of this process, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// A new one, with loopback up.
+    /// Makes a new one, with loopback up.
     pub(super) fn add(owner: Owner, name: &str) -> Result<Self, Failure> {
         let name = format!("{}{name}", owner.prefix());
         run("ip", &["netns", "add", &name])?;
@@ -42,23 +42,23 @@ impl Namespace {
         &self.name
     }
 
-    /// The file that stands for it.
+    /// File that stands for the namespace.
     pub(crate) fn path(&self) -> PathBuf {
         Path::new(DIRECTORY).join(&self.name)
     }
 
-    /// `ip` in it.
+    /// Runs `ip` inside the namespace.
     pub(crate) fn ip(&self, arguments: &[&str]) -> Result<(), Failure> {
         run("ip", &[&["-n", &self.name], arguments].concat())
     }
 
-    /// Sets one of its kernel's parameters.
+    /// Sets a parameter of the namespace's kernel.
     pub(super) fn set(&self, parameter: &str, value: &str) -> Result<(), Failure> {
         let file = Path::new("/proc/sys").join(parameter);
         self.inside(|| fs::write(&file, value).doing(file.display()))
     }
 
-    /// Runs `body` in it, on a thread of its own. Sockets made there stay there.
+    /// Runs `body` in the namespace, on a thread of its own. Sockets made there stay there.
     pub(super) fn inside<T: Send>(
         &self,
         body: impl FnOnce() -> Result<T, Failure> + Send,
@@ -71,7 +71,7 @@ impl Namespace {
             .unwrap_or_else(|_| Err(Failure::new("its thread broke off")))
     }
 
-    /// `tc` in it.
+    /// Runs `tc` inside the namespace.
     pub(super) fn tc(&self, arguments: &[&str]) -> Result<(), Failure> {
         run("tc", &[&["-n", &self.name], arguments].concat())
     }
@@ -85,7 +85,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Runs a program of iproute2 that says nothing when all is well.
+/// Runs a program of iproute2 that prints nothing when all is well.
 fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
     if !outside::is_installed(program) {
         return Err(Failure::new(format!("{program} is not there: install iproute2")));
@@ -94,17 +94,17 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
     done.map(drop).map_err(|failure| failure.within(format!("{program} {}", arguments.join(" "))))
 }
 
-/// Moves the calling thread into a namespace: its sockets, and what it starts, are there.
+/// Moves the calling thread into a namespace, with its sockets and the programs that it starts.
 pub(crate) fn enter(path: &Path) -> io::Result<()> {
     let namespace = File::open(path)?;
     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
-/// Removes the namespaces of rigs whose process is gone, and ends what still runs in them.
+/// Removes the namespaces of rigs without a process, and ends the processes still in them.
 pub(super) fn remove_left_over() -> Result<(), Failure> {
     for name in owner::left_over(Path::new(DIRECTORY)).doing(DIRECTORY)? {
         let path = Path::new(DIRECTORY).join(&name);
-        // Somebody who tidies up as well may be faster.
+        // Another rig that cleans up may be faster.
         let Some(inhabited) = Inhabited::of(&path) else { continue };
         inhabited.end();
         if let Err(failure) = run("ip", &["netns", "delete", &name])
@@ -116,19 +116,19 @@ pub(super) fn remove_left_over() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A namespace by what the kernel calls it.
+/// A namespace by the kernel's name for it.
 struct Inhabited {
     inode: u64,
 }
 
 impl Inhabited {
-    /// None if it is not there; one that was made in part is a plain file, in which nobody is.
+    /// None if it does not exist; one that was made in part is a plain file without processes.
     fn of(path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt as _;
         Some(Self { inode: fs::metadata(path).ok()?.ino() })
     }
 
-    /// The processes in it.
+    /// Processes in the namespace.
     fn processes(&self) -> Vec<Pid> {
         let here = format!("net:[{}]", self.inode);
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -141,7 +141,7 @@ impl Inhabited {
         numbers.filter(inside).filter_map(Pid::from_raw).collect()
     }
 
-    /// Waits for those that are ending, and kills the rest: nobody but a rig's daemons lives there.
+    /// Waits for processes that are ending, and kills the rest: only a rig's daemons live there.
     fn end(&self) {
         let empty = || self.processes().is_empty().then_some(());
         if clock::poll(END_LIMIT, empty).is_none() {

@@ -1,6 +1,6 @@
-//! Whose a namespace or a directory is, by its name: a process, told from later ones of the same number
-//! by when it started. What belongs to a process that is gone is left over, and may be removed; anything
-//! else is somebody's.
+//! Owner of a namespace or directory, by its name: a process, told from later ones of the same
+//! number by its start time. Things of a process that is gone are left over, and may be removed;
+//! all others belong to somebody.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,19 +9,19 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Before the owner in every name.
+/// Prefix of the owner in every name.
 const PREFIX: &str = "piped-rig-";
 
 /// A process, this one or one that may be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner {
     process: u32,
-    /// In the kernel's ticks since boot.
+    /// Start time in the kernel's ticks since boot.
     started: u64,
 }
 
 impl Owner {
-    /// This process.
+    /// Owner that is this process.
     pub(super) fn this() -> Result<Self, Failure> {
         let process = std::process::id();
         let started = started(process).ok_or_else(|| {
@@ -30,12 +30,12 @@ impl Owner {
         Ok(Self { process, started })
     }
 
-    /// What its names begin with.
+    /// Prefix of the owner's names.
     pub(super) fn prefix(self) -> String {
         format!("{PREFIX}{}-{}-", self.process, self.started)
     }
 
-    /// From a name of its own; none from anybody else's.
+    /// Owner of a name; none if the name has none.
     fn of(name: &OsStr) -> Option<Self> {
         let rest = name.to_str()?.strip_prefix(PREFIX)?;
         let (process, rest) = rest.split_once('-')?;
@@ -43,21 +43,21 @@ impl Owner {
         Some(Self { process: process.parse().ok()?, started: started.parse().ok()? })
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     fn lives(self) -> bool {
         started(self.process) == Some(self.started)
     }
 }
 
-/// When a process started; none if there is none of that number.
+/// Start time of a process; none if there is none of that number.
 fn started(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may have blanks and parentheses itself; the 20th field after it is it.
+    // The name, in parentheses, may contain blanks and parentheses itself; the start time is the
+    // 20th field after it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Names in a directory that belong to rigs whose process is gone. A directory that is not there has
-/// none.
+/// Names in a directory that belong to rigs without a process. A missing directory has none.
 pub(super) fn left_over(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! A picture of what each transfer took over time, and the same as CSV.
+//! A plot of the time of each transfer, and the same as CSV.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,18 +11,18 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::failure::{Doing as _, Failure};
 
-/// A transfer.
+/// Point of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Point {
     pub(super) seconds: f64,
-    /// Its first fragment.
+    /// Size of its first fragment.
     pub(super) fragment_bytes: u64,
 }
 
 /// Transfers one after the other.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Run {
-    /// What was different about it.
+    /// Name of what differs in this run.
     pub(super) name: &'static str,
     pub(super) points: Vec<Point>,
     /// The first transfer of each part.
@@ -61,7 +61,7 @@ fn table(runs: &[Run]) -> String {
 const SIZE: (u32, u32) = (1600, 1100);
 const HEAD: i32 = 110;
 const TEXT: f64 = 34.0;
-/// Okabe and Ito's blue and orange: anybody can tell them apart, and the lines lie over each other.
+/// Okabe and Ito's blue and orange, which all people can tell apart; the lines lie over each other.
 const COLOURS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
 const GREY: RGBColor = RGBColor(110, 110, 110);
 
@@ -100,7 +100,7 @@ fn panel(
 ) -> Drawn {
     let values = || runs.iter().flat_map(|run| run.points.iter().map(value));
     let (low, high) = octaves(values());
-    // Powers of two at the ticks: plotters' own ticks of a logarithmic axis collide, or there are none.
+    // Ticks at powers of two: plotters' own ticks of a logarithmic axis collide, or there are none.
     let ticks = if high - low > 3.0 { 1.0 } else { 0.5 };
     let longest = runs.iter().map(|run| run.points.len()).max().unwrap_or(1);
     let mut chart = ChartBuilder::on(area)
@@ -137,11 +137,11 @@ fn octaves(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let logs = values.filter(|value| *value > 0.0).map(f64::log2);
     let low = logs.clone().fold(f64::INFINITY, f64::min).floor();
     let high = logs.fold(f64::NEG_INFINITY, f64::max).ceil();
-    // plotters goes on for ever about an axis without an end.
+    // plotters never ends with an axis that has no end.
     if low.is_finite() { (low, high.max(low + 1.0)) } else { (0.0, 1.0) }
 }
 
-/// Short enough for a tick.
+/// A number short enough for a tick.
 fn number(value: f64) -> String {
     if value >= 10.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }

@@ -1,4 +1,4 @@
-//! How good the daemon's predictions are: of sizes it has never used, and of what it does by itself.
+//! Quality of the daemon's predictions: for sizes that it has never used, and for its own choices.
 
 use piped_core::modes::{CalibrationMode, PlannerMode};
 
@@ -11,17 +11,18 @@ use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB, MIB};
 use crate::stats::{self, Bar, Interval, Random};
 
-/// Mean error: the paper's is 5.9 %.
+/// Bar of the mean error: the paper's is 5.9 %.
 const ERROR_BAR: f64 = 0.06;
 
-/// Transfers with each size that the daemon may learn from, and of the size it may not, to compare with; of slow ones
-/// fewer.
+/// Transfers with each size that the daemon may learn from, and with the size it may not, to
+/// compare with; fewer of slow ones.
 const LEARNING: usize = 20;
 const COMPARED: usize = 15;
 
 const BLOCKS: [usize; 3] = [64 * KIB, 256 * KIB, MIB];
 
-/// By the name of the row: which path, and how many of [`BLOCKS`]: a MiB takes up to a second on the paper's.
+/// Paths by the name of the row, with the number of [`BLOCKS`]: a MiB takes up to a second on the
+/// paper's.
 static PATHS: [(&str, Way, Pace, usize); 3] = [
     ("prediction-equal-100", Way::Read, Pace::Equal100, 3),
     ("prediction-slow-disk", Way::Read, Pace::SlowDisk, 3),
@@ -42,8 +43,8 @@ impl Guess {
     }
 }
 
-/// Each size in turn is left out: new daemons learn from all others, stop learning, and say what the one
-/// left out will take.
+/// Leaves each size out in turn: new daemons learn from all others, stop learning, and predict the
+/// one left out.
 pub(super) fn unknown(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let &(_, way, pace, blocks) =
         PATHS.iter().find(|path| path.0 == name).expect("a row of the table");
@@ -80,7 +81,7 @@ fn guess(rig: &mut Rig, scene: Scene, left_out: PlannerMode) -> Result<Guess, Fa
     Ok(Guess { block: scene.block, mode: left_out, predicted, measured })
 }
 
-/// Each size's prediction and what it was.
+/// Each size's prediction with its measurement.
 fn in_words(guesses: &[Guess]) -> String {
     let worst = guesses.iter().map(Guess::error).fold(0.0, f64::max);
     let mut text = format!("{} sizes, the worst {:.1} % off", guesses.len(), worst * 100.0);
@@ -98,23 +99,23 @@ fn in_words(guesses: &[Guess]) -> String {
     text
 }
 
-/// Scenes whose transfers are looked at one by one.
+/// Scenes with transfers that are looked at one by one.
 const WATCHED: [Scene; 3] = [
     Scene { way: Way::Read, block: 256 * KIB, pace: Pace::Equal100 },
     Scene { way: Way::Read, block: MIB, pace: Pace::Equal100 },
     Scene { way: Way::Read, block: MIB, pace: Pace::SlowDisk },
 ];
 const WATCHED_TRANSFERS: usize = 120;
-/// Each is posed and learnt so many times, in turn: what was met in one of them says little of the next.
+/// Times that each is posed and learnt, in turn, because one of them says little about the next.
 const WATCHED_TURNS: usize = 3;
 const COVERED_BAR: f64 = 0.9;
 const MARGIN_BAR: f64 = 0.2;
 
-/// A transfer of `auto`'s, and what was said of it.
+/// A transfer of `auto`, with its prediction.
 #[derive(Clone, Copy)]
 struct Watched {
     covered: bool,
-    /// Half of the interval's width, of what was predicted.
+    /// Half of the interval's width, relative to the prediction.
     margin: f64,
 }
 
@@ -166,7 +167,8 @@ fn median_margin(watched: &[Watched]) -> f64 {
 
 const RESAMPLES: usize = 1000;
 
-/// What `of` says of them, with its 95 % interval by drawing whole turns again: transfers of one are alike.
+/// Value of `of` with its 95 % interval by drawing whole turns again, because transfers of one turn
+/// are alike.
 fn bootstrapped(turns: &[Vec<Watched>], of: fn(&[Watched]) -> f64) -> Interval {
     let mut random = Random::new(9);
     let mut draw = || {

@@ -1,4 +1,4 @@
-//! What a row moves over which path, and how slow the path is made for it.
+//! The transfers and paths of the rows, and how slow each path is made.
 
 use std::cell::{OnceCell, RefCell};
 use std::time::Duration;
@@ -23,21 +23,21 @@ pub(super) const MEGABYTES: u64 = 1_000_000;
 /// How slow the path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Pace {
-    /// As the machine is.
+    /// Path as fast as the machine is.
     Own,
     /// Disk and link of 100 MB/s each: much slower than the CPUs.
     #[value(name = "equal-100")]
     Equal100,
     /// The disk as it is, and a link that is as fast.
     EqualOwn,
-    /// A disk with 0.5 ms for each fragment, and as fast as the link is: a gigabit.
+    /// A disk with 0.5 ms for each fragment, and with the link's rate, a gigabit.
     SlowDisk,
-    /// Section 5.5 of the paper about pipelines, its stages each a dial of its own.
+    /// Section 5.5 of the paper about pipelines, each of its stages as a dial of its own.
     #[value(name = "section-5.5")]
     Paper,
 }
 
-/// The disk of [`Pace::Equal100`]: its own overhead is there besides.
+/// Disk of [`Pace::Equal100`], on top of its own overhead.
 pub(super) const DISK_100: Dial = Dial::of(DialStage::Disk, 0.0, 10e-9);
 const SLOW_DISK: Dial = Dial::of(DialStage::Disk, 500e-6, 8e-9);
 /// Times in us and us per 1000 bytes, as in the paper.
@@ -77,7 +77,7 @@ pub(super) struct Scene {
     pub(super) pace: Pace,
 }
 
-/// The disk's bandwidth, once measured.
+/// Bandwidth of the disk, once measured.
 #[derive(Debug, Default)]
 pub(super) struct DiskRate(OnceCell<u64>);
 
@@ -86,7 +86,7 @@ const DISK_MOMENT: Duration = Duration::from_millis(500);
 const DISK_DEPTH: usize = 4;
 
 impl Rig {
-    /// The disk's own bandwidth, in bytes per second.
+    /// Bandwidth of the disk alone, in bytes per second.
     pub(super) fn disk_rate(&self) -> Result<u64, Failure> {
         if let Some(rate) = self.disk_rate.0.get() {
             return Ok(*rate);
@@ -108,7 +108,8 @@ impl Rig {
         [&self.pair.a, &self.pair.b]
     }
 
-    /// Sizes are chosen that way from now on. Only `auto` learns: what it knows is from its own transfers.
+    /// Sets how sizes are chosen from now on. Only `auto` learns, so that it knows only its own
+    /// transfers.
     pub(super) fn plan_by(&self, mode: PlannerMode) -> Result<(), Failure> {
         let calibration = match mode {
             PlannerMode::Auto => CalibrationMode::Live,
@@ -117,7 +118,7 @@ impl Rig {
         self.plan(mode, calibration)
     }
 
-    /// Sizes are chosen, and costs learnt, that way from now on.
+    /// Sets how sizes are chosen, and costs learnt, from now on.
     pub(super) fn plan(
         &self,
         mode: PlannerMode,
@@ -127,21 +128,21 @@ impl Rig {
         self.calibrate(calibration)
     }
 
-    /// Costs are learnt that way from now on.
+    /// Sets how costs are learnt from now on.
     pub(super) fn calibrate(&self, mode: CalibrationMode) -> Result<(), Failure> {
         self.both().into_iter().try_for_each(|node| node.admin.set_calibration(mode))
     }
 }
 
-/// Transfers of a moment, at least; of one that only lets the daemons settle.
+/// Least transfers of a moment, and of one that only lets the daemons settle.
 const TRANSFERS_MIN: usize = 8;
 const SETTLE: usize = 2;
 
-/// A size so bad that a few transfers take this long needs no more of them.
+/// With a size so bad that a few transfers take this long, no more of them are needed.
 const HOPELESS: Duration = Duration::from_millis(400);
 const FEW: usize = 5;
 
-/// Until the daemons know the path: so many transfers and so long, and no longer than that.
+/// Transfers and time until the daemons know the path, and the longest time for that.
 const WARM_TRANSFERS: usize = 400;
 const WARM: Duration = Duration::from_secs(3);
 const WARM_MAX: Duration = Duration::from_secs(12);
@@ -162,14 +163,14 @@ impl<'a> Caller<'a> {
         Ok(caller)
     }
 
-    /// Only poses the scene.
+    /// Only poses the scene, without learning.
     pub(super) fn stranger(rig: &'a Rig, scene: Scene) -> Result<Self, Failure> {
         rig.pose(scene)?;
         let (asker, handle) = rig.asker()?;
         Ok(Self { rig, scene, asker: RefCell::new(asker), handle })
     }
 
-    /// Lets `auto` learn what the path is like now.
+    /// Lets `auto` learn the path as it is now.
     fn warm(&self) -> Result<(), Failure> {
         self.rig.plan_by(PlannerMode::Auto)?;
         let start = clock::now();
@@ -181,25 +182,25 @@ impl<'a> Caller<'a> {
         Ok(())
     }
 
-    /// One transfer, in seconds.
+    /// Time of one transfer, in seconds.
     pub(super) fn one(&self) -> Result<f64, Failure> {
         contest::check()?;
         let Scene { way, block, .. } = self.scene;
         Ok(self.asker.borrow_mut().one(way, &self.handle, block)?.as_secs_f64())
     }
 
-    /// Reads, several at once, for a while.
+    /// Times of reads, several at once, for a while.
     pub(super) fn reads(&self, depth: usize, duration: Duration) -> Result<Timing, Failure> {
         let ask = Ask { handle: &self.handle, block: self.scene.block, depth };
         self.asker.borrow_mut().reads(ask, duration)
     }
 
-    /// So many transfers.
+    /// Times of this many transfers.
     pub(super) fn some(&self, count: usize) -> Result<Vec<f64>, Failure> {
         (0..count).map(|_| self.one()).collect()
     }
 
-    /// At most so many transfers, in a moment: of very slow ones a few tell as much.
+    /// Times of at most this many transfers, in a moment: a few slow ones tell as much.
     pub(super) fn few(&self, most: usize) -> Result<Vec<f64>, Failure> {
         let start = clock::now();
         let mut times = Vec::with_capacity(most);
@@ -209,7 +210,7 @@ impl<'a> Caller<'a> {
         Ok(times)
     }
 
-    /// The median of a moment's transfers, after a few with the plans of `mode`.
+    /// Median of a moment's transfers, after a few with the plans of `mode`.
     pub(super) fn median_by(&self, mode: PlannerMode) -> Result<f64, Failure> {
         self.rig.plan_by(mode)?;
         self.some(SETTLE)?;
@@ -224,7 +225,7 @@ impl<'a> Caller<'a> {
         Ok(stats::median(&times).expect("there are some"))
     }
 
-    /// The node that plans: the one that has the data.
+    /// Node that plans, because it has the data.
     pub(super) fn planner(&self) -> &'a Node {
         match self.scene.way {
             Way::Read => &self.rig.pair.b,

@@ -1,8 +1,8 @@
-//! Steps in mid-run: the path changes under `auto`, and within 50 transfers it has to be as good as the
-//! best size that anybody could have set by hand for the new path.
+//! Steps in mid-run: the path changes under `auto`, which has to be as good as the best fixed size
+//! for the new path within 50 transfers.
 //!
-//! A step counts only where it matters: where the plan that was right before, kept (`calibration = frozen`), becomes
-//! a quarter slower than that best size. The others are shown, unchecked.
+//! A step counts only if the old plan, kept (`calibration = frozen`), becomes a quarter slower than
+//! that best size. The others are shown, unchecked.
 
 use std::cell::RefCell;
 
@@ -22,25 +22,25 @@ use crate::stats::{self, Bar, Better, Verdict};
 
 const BLOCK: usize = MIB;
 
-/// What `auto` has for getting used to the new path, and what is measured of it then.
+/// Transfers for `auto` to get used to the new path, and number of those measured then.
 const TRANSFERS: usize = 50;
 
 /// Transfers on the old path before a step.
 const BEFORE: usize = 200;
 
-/// Rounds that choose the best size by hand on the new path; rounds that compare, of seconds each.
+/// Rounds that choose the best fixed size on the new path; rounds that compare, of seconds each.
 const CHOOSING: u32 = 3;
 const COMPARING: u32 = 9;
 
 const BAR: f64 = 1.10;
-/// By how much the old plan has to be worse for a step to count.
+/// Ratio by which the old plan has to be worse for a step to count.
 const MATTERS: f64 = 1.25;
 
-/// What a path is like.
+/// State of a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct State {
     pace: Pace,
-    /// Of the disk's dial, in seconds.
+    /// Overhead of the disk's dial, in seconds.
     disk_overhead: f64,
     /// Bytes per second of the link; none is the pace's.
     rate: Option<u64>,
@@ -57,7 +57,7 @@ const STREAM: State = State { stream: Some(70 * MEGABYTES), ..QUICK };
 const OWN: State = State { pace: Pace::EqualOwn, disk_overhead: 0.0, ..QUICK };
 const READER: State = State { reader: true, ..OWN };
 
-/// By the name of the row: from where, and to where.
+/// Steps by the name of the row: from where, and to where.
 static STEPS: [(&str, State, State); 8] = [
     ("step-disk-slower", QUICK, SLOW_DISK),
     ("step-disk-faster", SLOW_DISK, QUICK),
@@ -69,7 +69,7 @@ static STEPS: [(&str, State, State); 8] = [
     ("step-reader-goes", READER, OWN),
 ];
 
-/// Who competes now.
+/// Competitors that run now.
 #[derive(Debug, Default)]
 struct Others {
     stream: Option<Stream>,
@@ -92,7 +92,7 @@ impl<'a> Course<'a> {
         Ok(course)
     }
 
-    /// Makes the path like that.
+    /// Puts the path into that state.
     fn turn(&self, state: State) -> Result<(), Failure> {
         let rig = self.rig;
         rig.set_rate(match state.rate {
@@ -109,14 +109,14 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// What the competitor on the link gets, in words; nothing without one.
+    /// Rate of the competitor on the link, in words; empty without one.
     fn shared(&self) -> String {
         let others = self.others.borrow();
         let rate = others.stream.as_ref().map(|stream| stream.rate() / MEGABYTES as f64);
         rate.map_or_else(String::new, |rate| format!("; the stream got {rate:.0} MB/s"))
     }
 
-    /// `auto` gets used to `from`; then comes the step.
+    /// Lets `auto` get used to `from`, then makes the step.
     fn step(&self, from: State, to: State, then: CalibrationMode) -> Result<(), Failure> {
         self.turn(from)?;
         self.rig.plan_by(PlannerMode::Auto)?;
@@ -126,7 +126,7 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Whatever happens, nobody competes with the next row.
+/// Stops all competitors, so that the next row has none.
 impl Drop for Course<'_> {
     fn drop(&mut self) {
         let _ = self.rig.calibrate(CalibrationMode::Live);
@@ -140,9 +140,9 @@ pub(super) fn step(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
     bench.with_rig(|bench, rig| {
         let course = Course::start(rig, to)?;
         let caller = &course.caller;
-        let by_hand = sweep::by_hand(BLOCK).into_iter().map(|mode| {
-            Arm::variant(mode.to_string(), move || caller.median_by(mode))
-        });
+        let by_hand = sweep::by_hand(BLOCK)
+            .into_iter()
+            .map(|mode| Arm::variant(mode.to_string(), move || caller.median_by(mode)));
         let best = bench.best(CHOOSING, by_hand.collect(), Better::Smaller)?;
         let taken = RefCell::new(Vec::new());
         let shared = RefCell::new(String::new());
@@ -158,7 +158,7 @@ pub(super) fn step(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
             course.step(from, to, CalibrationMode::Frozen)?;
             Ok(middle(&caller.few(TRANSFERS)?))
         };
-        // One after the other: each brings its own past.
+        // One after the other, because each brings its own past.
         let mut arms = vec![
             Arm::variant("auto".to_owned(), auto),
             best,
@@ -171,7 +171,8 @@ pub(super) fn step(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
         let kept = found.all_ratio(2, 1)?.median;
         let millis = |arm: usize| found.all_of(arm).map_or(f64::NAN, |one| one.median * 1e3);
         let mut note = format!(
-            "auto {:.2} ms after {} transfers, {} {:.2} ms, frozen {:.2} ms ({kept:.2} x the best by hand)",
+            "auto {:.2} ms after {} transfers, {} {:.2} ms, frozen {:.2} ms ({kept:.2} x the best \
+             by hand)",
             millis(0),
             settled_after(&taken.borrow(), millis(1) * 1e-3 * BAR),
             found.names[1],
@@ -200,7 +201,8 @@ fn middle(times: &[f64]) -> f64 {
 /// Transfers that are looked at together.
 const WINDOW: usize = 5;
 
-/// How many transfers `auto` needed until its next ones were within the bar, in the median round.
+/// Number of transfers that `auto` needed until its next ones were within the bar, in the median
+/// round.
 fn settled_after(taken: &[(Vec<f64>, f64)], bar: f64) -> String {
     let needed = |(settling, settled): &(Vec<f64>, f64)| {
         let within = settling.windows(WINDOW).position(|times| middle(times) <= bar);
@@ -216,7 +218,7 @@ fn settled_after(taken: &[(Vec<f64>, f64)], bar: f64) -> String {
 /// Transfers of a picture before the step, after it, and after the way back.
 const SHOWN: [usize; 3] = [60, 120, 120];
 
-/// The same path there and back, once with each calibration.
+/// Course of the same path there and back, once with each calibration.
 fn timeline(course: &Course<'_>, from: State, to: State) -> Result<Vec<plot::Run>, Failure> {
     let modes = [("live", CalibrationMode::Live), ("frozen", CalibrationMode::Frozen)];
     let run = |(name, mode)| {

@@ -1,4 +1,4 @@
-//! `auto` against the best size that anybody could set by hand, and against transfers in one piece.
+//! `auto` against the best fixed size, and against transfers in one piece.
 
 use piped_core::modes::PlannerMode;
 
@@ -12,23 +12,23 @@ use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB, MIB};
 use crate::stats::{self, Bar, Better};
 
-/// The smallest and the largest size that is set by hand; the others are between, by doubling.
+/// The smallest and the largest fixed size; the others are between, by doubling.
 const SIZES: (usize, usize) = (4 * KIB, MIB);
 
-/// Rounds that tell which sizes are worth comparing, and how much slower than the best one such a size may
+/// Rounds that choose which sizes to compare, and how much slower than the best one such a size may
 /// look in them.
 const CHOOSING: u32 = 5;
 const WORTH: f64 = 1.15;
 
-/// What `auto` is compared with.
+/// Rival of `auto` in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rival {
-    /// The best size, whole among them.
+    /// The best fixed size, or whole.
     Fixed,
     Whole,
 }
 
-/// A row.
+/// One row of the sweep.
 #[derive(Debug)]
 struct Sweep {
     name: &'static str,
@@ -73,7 +73,7 @@ static SWEEPS: [Sweep; 16] = {
     ]
 };
 
-/// Sizes to set by hand for transfers of `block` bytes.
+/// Fixed sizes for transfers of `block` bytes.
 pub(super) fn by_hand(block: usize) -> Vec<PlannerMode> {
     let (smallest, largest) = SIZES;
     let sizes = std::iter::successors(Some(smallest), |size| Some(size * 2));
@@ -120,7 +120,7 @@ pub(super) fn compare(bench: &mut Bench, name: &'static str) -> Result<Row, Fail
     })
 }
 
-/// The arms that may be the best.
+/// Arms that may be the best.
 fn worth_comparing<'a>(arms: Vec<Arm<'a>>, chosen: &Rounds) -> Result<Vec<Arm<'a>>, Failure> {
     let best = chosen.best_of_all(0..arms.len(), Better::Smaller)?;
     let median = |arm| chosen.all_of(arm).map_or(f64::INFINITY, |found| found.median);
@@ -132,7 +132,7 @@ fn worth_comparing<'a>(arms: Vec<Arm<'a>>, chosen: &Rounds) -> Result<Vec<Arm<'a
 /// Transfers that are asked how they were cut.
 const EXPLANATIONS: usize = 15;
 
-/// How most transfers are cut, and what such ones are predicted to take.
+/// Describes how most transfers are cut, and the prediction for such ones.
 fn cut(caller: &Caller<'_>) -> Result<String, Failure> {
     let mut seen = std::collections::BTreeMap::<String, Vec<f64>>::new();
     for _ in 0..EXPLANATIONS {

@@ -1,4 +1,4 @@
-//! Who competes: a stream for the link, a reader for the disk.
+//! Competitors: a stream for the link, a reader for the disk.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,16 +16,16 @@ use crate::raw::Wait;
 use crate::raw::disk::Disk;
 use crate::stats::Random;
 
-/// What the reader reads, which nobody else does.
+/// File of the reader, which nobody else reads.
 pub(super) const FILE_NAME: &str = "others";
 
-/// How often the stream sends what is due.
+/// Time between two sends of the stream.
 const TICK: Duration = Duration::from_millis(1);
 const CHUNK: usize = 64 << 10;
-/// Longer than the link needs for a chunk; so long a stop may take.
+/// Longer than the link needs for a chunk; a stop may take so long.
 const STUCK: Duration = Duration::from_millis(500);
 
-/// Bytes per second from B to A, as what A reads goes.
+/// A stream from B to A, the direction of A's reads, at this many bytes per second.
 #[derive(Debug)]
 pub(super) struct Stream {
     stop: Arc<AtomicBool>,
@@ -69,9 +69,9 @@ impl Drop for Stream {
     }
 }
 
-/// Sends what is due until it is stopped. What the link does not take is not made up for.
+/// Sends at its rate until it is stopped. Bytes that the link does not take are not made up for.
 fn send(mut socket: TcpStream, rate: u64, stop: &AtomicBool) {
-    // Whoever started this may be pinned beside a shard.
+    // The caller may be pinned beside a shard.
     let _ = machine::unpin();
     let chunk = vec![0x5a; CHUNK];
     let (start, mut sent) = (clock::now(), 0.0);
@@ -107,7 +107,7 @@ fn receive(mut socket: TcpStream, count: &AtomicU64) {
     }
 }
 
-/// Reads of another file of the same disk, past the page cache, several at once.
+/// A reader of another file of the same disk, past the page cache, with several reads at once.
 #[derive(Debug)]
 pub(super) struct Reader {
     stop: Arc<AtomicBool>,
@@ -116,7 +116,7 @@ pub(super) struct Reader {
 
 const READ_BYTES: usize = 256 << 10;
 const READ_DEPTH: usize = 4;
-/// How soon it notices that it is to stop.
+/// Time within which it notices that it is to stop.
 const READ_MOMENT: Duration = Duration::from_millis(20);
 
 impl Reader {

@@ -1,9 +1,10 @@
-//! Bursts of messages that come twice as fast as they are received: with the early-arrival memory that is advised, with
-//! far more, and with a fifth less.
+//! Bursts of messages that come twice as fast as they are received: with the advised
+//! unexpected-message buffer, with a far larger one, and with a fifth less.
 //!
-//! A dial makes a message leave the sender every millisecond (lambda), another one makes its copy take one (mu), and its
-//! receiver does something else for one before it asks for the next (alpha). So the paper's case comes out at this
-//! machine's scale, and neither socket nor scheduler decides what is measured.
+//! A dial makes a message leave the sender every millisecond (lambda). Another one makes its copy
+//! take a millisecond (mu). The receiver works for one before it asks for the next (alpha). So the
+//! paper's case comes out at this machine's scale, and neither socket nor scheduler decides the
+//! result.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -22,23 +23,23 @@ use crate::{clock, machine};
 const PROFILE: Profile = Profile::Balanced;
 const MESSAGES: usize = 64;
 const LENGTH: usize = 64 * KIB;
-/// Of one message, at the sender's socket and at its copy.
+/// Time of one message, at the sender's socket and at its copy.
 const ARRIVAL_SECONDS: f64 = 1e-3;
 const COPY_SECONDS: f64 = 1e-3;
-/// What the receiver does with each message.
+/// Work of the receiver on each message.
 const STARTUP: Duration = Duration::from_millis(1);
 
-/// What is compared with; staging is so large that all of it can be used.
+/// The large buffer to compare with; staging is so large that all of it can be used.
 const WIDE_BYTES: u64 = 64 << 20;
 const WIDE_STAGING: &str = "global.staging=256MiB";
-/// Advice is taken from so many bursts.
+/// Bursts from which advice is taken.
 const BURSTS: usize = 8;
-/// What is taken away to see whether it was needed.
+/// Part that is taken away to see whether it was needed.
 const LESS: f64 = 0.2;
 
-/// Not more time than that.
+/// Largest ratio of times.
 const TIME_BAR: f64 = 1.03;
-/// So much less memory.
+/// Least ratio of memory.
 const MEMORY_BAR: f64 = 10.0;
 
 /// Two daemons with the dials, and a client of each.
@@ -54,7 +55,7 @@ struct Bursts {
 impl Bursts {
     fn open(bench: &mut Bench) -> Result<Self, Failure> {
         let data = bench.data()?;
-        // Whatever runs would be in the way.
+        // Other daemons would be in the way.
         bench.pair = None;
         let settings = String::from("[planner]\nallow_dials = true\neager = \"256KiB\"\n");
         let sites = Sites { listen: free_address()?, settings, ..Sites::default() };
@@ -81,14 +82,14 @@ impl Bursts {
         Ok(Self { pair, sender, receiver, cpu, buffers, into })
     }
 
-    /// Early-arrival memory from now on, in bytes.
+    /// Sets the unexpected-message buffer from now on, in bytes.
     fn allow(&self, bytes: u64) -> Result<(), Failure> {
         let set = ["global", "client"].map(|scope| format!("{scope}.early_arrival={bytes}B"));
         self.pair.b.admin.set_limits(&set.each_ref().map(String::as_str))
     }
 
-    /// All are sent at once, and received one by one: from the first send to the end of the last one's
-    /// work, in seconds.
+    /// Sends all messages at once, and receives them one by one. Returns the time from the first
+    /// send to the end of the last one's work, in seconds.
     fn burst(&mut self) -> Result<f64, Failure> {
         machine::pin(self.cpu)?;
         let begun = clock::now();
@@ -108,7 +109,7 @@ impl Bursts {
         Ok(seconds)
     }
 
-    /// What is advised after some bursts with room for all, in bytes.
+    /// Advised bytes after some bursts with room for all.
     fn advised(&mut self) -> Result<u64, Failure> {
         self.allow(WIDE_BYTES)?;
         for _ in 0..BURSTS {
@@ -119,22 +120,22 @@ impl Bursts {
         most.ok_or_else(|| Failure::new("no messages were seen"))
     }
 
-    /// Messages that found no memory, since the start.
+    /// Messages that found no buffer, since the start.
     fn stalled(&self) -> Result<u64, Failure> {
         Ok(counter(&self.pair.b.admin, &["limits", "stalled"])?.unwrap_or(0))
     }
 }
 
-/// What a burst is given.
+/// Buffer of a burst.
 #[derive(Debug, Clone, Copy)]
 enum Allowed {
     Wide,
-    /// This part of what is advised, which is asked for anew.
+    /// Part of the advised size, which is asked for anew.
     Advised(f64),
     None,
 }
 
-/// What came of it.
+/// Outcome of a burst.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     bytes: u64,
@@ -156,7 +157,7 @@ impl Bursts {
     }
 }
 
-/// Rounds in which each of these is tried, and all that came of it.
+/// Rounds in which each of these is tried, with all outcomes.
 fn rounds(
     bench: &mut Bench,
     tried: &[(&str, Allowed)],
@@ -178,14 +179,14 @@ fn rounds(
     Ok((rounds, outcomes.into_inner()))
 }
 
-/// The median memory, in KiB, and how many bursts there were in which any message stalled.
+/// Median buffer in KiB, and the number of bursts in which any message stalled.
 fn told(outcomes: &[Outcome]) -> (f64, usize) {
     let kib: Vec<f64> = outcomes.iter().map(|it| it.bytes as f64 / 1024.0).collect();
     let stalled = outcomes.iter().filter(|it| it.stalled > 0).count();
     (median(&kib).unwrap_or(f64::NAN), stalled)
 }
 
-/// How long a burst takes with what is advised, against how long it takes with far more.
+/// Time of a burst with the advised buffer, against a far larger one.
 pub(super) fn time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let tried =
         [("64 MiB", Allowed::Wide), ("advised", Allowed::Advised(1.0)), ("none", Allowed::None)];
@@ -194,8 +195,9 @@ pub(super) fn time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
     let millis = |arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median * 1e3);
     let (kib, stalled) = told(&outcomes[1]);
     let note = format!(
-        "64 messages of 64 KiB, one a millisecond, received in two: {:.1} ms with 64 MiB, {:.1} ms with the {kib:.0} KiB \
-         that are advised, {:.1} ms with none; in {stalled} of {} bursts with what is advised some stalled",
+        "64 messages of 64 KiB, one a millisecond, received in two: {:.1} ms with 64 MiB, {:.1} ms \
+         with the {kib:.0} KiB that are advised, {:.1} ms with none; in {stalled} of {} bursts \
+         with what is advised some stalled",
         millis(0),
         millis(1),
         millis(2),
@@ -206,7 +208,7 @@ pub(super) fn time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
         .with_arms(&rounds, Unit::Seconds))
 }
 
-/// 64 MiB over what is advised.
+/// Ratio of 64 MiB to the advised size.
 pub(super) fn memory(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let tried = [("advised", Allowed::Advised(1.0))];
     let (rounds, outcomes) = rounds(bench, &tried, |it| WIDE_BYTES as f64 / it.bytes as f64)?;
@@ -217,7 +219,7 @@ pub(super) fn memory(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
     Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note))
 }
 
-/// Messages of a burst that find no memory where there is a fifth less than advised.
+/// Messages of a burst that find no buffer where there is a fifth less than advised.
 pub(super) fn stalls(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let tried =
         [("advised", Allowed::Advised(1.0)), ("a fifth less", Allowed::Advised(1.0 - LESS))];
@@ -225,8 +227,8 @@ pub(super) fn stalls(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
     let found = rounds.all(|round| round.values[1])?;
     let [(whole, in_whole), (less, in_less)] = [0, 1].map(|arm| told(&outcomes[arm]));
     let note = format!(
-        "of the 64 messages of a burst, with {less:.0} KiB; some stalled in {in_less} of {} bursts, and in {in_whole} of {} \
-         with the {whole:.0} KiB that are advised",
+        "of the 64 messages of a burst, with {less:.0} KiB; some stalled in {in_less} of {} \
+         bursts, and in {in_whole} of {} with the {whole:.0} KiB that are advised",
         outcomes[1].len(),
         outcomes[0].len()
     );

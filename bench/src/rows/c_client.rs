@@ -1,8 +1,8 @@
 //! Gets of another node's memory by a program in C against the same by client-lib.
 //!
-//! The program is one, compiled and linked to the shared library as an application is. Calling the C functions from here
-//! would be simpler and would measure less: not the calls through the library's table, and code that the compiler of
-//! this side might have seen through.
+//! The program is a real one, compiled and linked to the shared library as an application is.
+//! Calling the C functions from here would be simpler but would measure less: not the calls through
+//! the library's table, and code that the compiler of this side might have seen through.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -20,12 +20,12 @@ use crate::rows::region::{NAME, Region};
 use crate::rows::{Bench, KIB, MOMENT};
 use crate::stats::Bar;
 
-/// What names and border may cost.
+/// Largest ratio for the C interface.
 const BAR: f64 = 1.03;
 
 const BLOCK: usize = 4 * KIB;
 
-/// A program in C that waits to be told how long to ask.
+/// A program in C that is told how long to ask.
 struct Program {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -61,7 +61,7 @@ impl Program {
         Ok(Self { input, output, _process: Running(process), _directory: directory })
     }
 
-    /// The median of what gets took, in seconds.
+    /// Median time of its gets, in seconds.
     fn p50(&mut self) -> Result<f64, Failure> {
         writeln!(self.input, "{}", MOMENT.as_nanos()).doing("ask the program in C")?;
         let mut line = String::new();

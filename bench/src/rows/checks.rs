@@ -1,8 +1,8 @@
-//! Floors against outside tools: a floor that somebody else beats is none.
+//! Floors against outside tools: a floor that is slower than a tool is none.
 //!
-//! Half of a check chooses the best variant of the floor and of the tool, the other half compares the two:
-//! the best of noisy figures is compared in other rounds than those it was lucky in. A tool takes seconds
-//! where a floor takes a moment, so it decides how many rounds there are.
+//! Half of a check chooses the best variant of the floor and of the tool, the other half compares
+//! the two: the best of noisy figures is compared in other rounds than those it was lucky in. A
+//! tool takes seconds where a floor takes a moment, so it decides how many rounds there are.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB, MIB, MOMENT, floor};
 use crate::stats::{Bar, Better, Interval, Verdict};
 
-/// A floor may be this far behind an outside tool. Ahead of it is no fault of a floor: the bars that
-/// stand on it only become harder.
+/// Bar for a floor that is behind an outside tool. A floor may be ahead: the bars that stand on it
+/// only become harder.
 fn within(better: Better) -> Bar {
     match better {
         Better::Smaller => Bar::AtMost(1.15),
@@ -24,14 +24,15 @@ fn within(better: Better) -> Bar {
     }
 }
 
-/// Rounds that choose a tool's way. Odd, as the others: one more outlier is needed to move a median.
+/// Rounds that choose a tool's way. An odd number, as for the others: a median then moves only with
+/// one more outlier.
 const CHOOSING_TOOL: u32 = 3;
 
-/// A shared machine has two speeds for what passes between its CPUs, one half of the other, and changes
-/// every few seconds. A round that met both is an outlier; this many outvote those that are to be expected.
+/// A shared machine has two speeds between its CPUs, one half of the other, and changes every few
+/// seconds. A round that met both is an outlier; this many outvote the expected ones.
 const COMPARING: u32 = 5;
 
-/// Of both sides: a disk that was idle serves 5 % less in its first 50 ms than later.
+/// Moment of both sides: a disk that was idle serves 5 % less in its first 50 ms than later.
 const DISK_MOMENT: Duration = Duration::from_millis(100);
 
 pub(super) fn disk(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
@@ -86,7 +87,8 @@ pub(super) fn net(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
             let tool = bench.best(CHOOSING_TOOL, tools.collect(), Better::Larger)?;
             return compare(bench, name, [tool, floor], Better::Larger);
         }
-        // sockperf's largest message is a little less than 64 KiB; both ways, so is the floor here.
+        // sockperf's largest message is a little less than 64 KiB; as it goes both ways, so does
+        // the floor here.
         let bytes = if name == "check-net-4k" { 4 * KIB } else { 65_000 };
         let echo = Shape { request: bytes, response: bytes, chunk: bytes, depth: 1 };
         let mut floors = floor::net(&server, cpus, echo, MOMENT);
@@ -107,7 +109,7 @@ pub(super) fn net(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
     result
 }
 
-/// The floor against the tool, which is the first of the two: sockperf sleeps before it measures.
+/// Compares the floor with the tool, the first of the two: sockperf sleeps before it measures.
 fn compare(
     bench: &mut Bench,
     name: &'static str,

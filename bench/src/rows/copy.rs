@@ -1,4 +1,4 @@
-//! `pipectl cp` of a cold file from one node to another, durable, against other people's ways.
+//! `pipectl cp` of a cold file from one node to another, durable, against other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ const SOURCE: &str = "gibibyte";
 const CHOOSING: u32 = 3;
 const COMPARING: u32 = 9;
 
-/// After the sync of a removal, for the device to be done with what it was told to discard.
+/// Time after the sync of a removal for the device to discard the blocks.
 const SETTLE: Duration = Duration::from_millis(300);
 
 pub(super) fn cp(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
@@ -76,12 +76,12 @@ pub(super) fn cp(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> 
     };
     let row = measured();
     bench.pair = Some(pair);
-    // Nobody else wants it.
+    // The source is not needed any more.
     std::fs::remove_file(&source)?;
     row
 }
 
-/// `pipectl cp` of a file in the second daemon's export.
+/// Copies a file of the second daemon's export with `pipectl cp`.
 pub(crate) struct Cp {
     command: Command,
     source: PathBuf,
@@ -90,7 +90,8 @@ pub(crate) struct Cp {
 }
 
 impl Cp {
-    /// `source` is in the directory that the second daemon of the pair exports.
+    /// Prepares a copy of `source`, which is in the directory that the second daemon of the pair
+    /// exports.
     pub(crate) fn new(
         pair: &Pair,
         source: PathBuf,
@@ -112,7 +113,7 @@ impl Cp {
     }
 }
 
-/// Seconds of a copy of what is not in the page cache to what is not there.
+/// Seconds of a copy that begins without a page cache at either end.
 fn timed(
     source: &Path,
     destination: &Path,

@@ -44,7 +44,8 @@ pub(super) fn local(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
     let cpus = bench.cpus;
     bench.with_both(profile, |bench, _, pair| {
         let mut subjects = Vec::new();
-        // As a floor may choose the CPU, so may who runs piped. The client spins on the other one.
+        // A floor may choose the CPU, so an operator of piped may, too. The client spins on the
+        // other one.
         for (node, cpu, other) in
             [(&pair.a, cpus.first, cpus.second), (&pair.b, cpus.second, cpus.first)]
         {

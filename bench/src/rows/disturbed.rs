@@ -18,13 +18,13 @@ use crate::stats::Bar;
 /// Long against the life of a newcomer.
 const MOMENT: Duration = Duration::from_millis(1000);
 
-/// The most a disturbed 99th percentile may be of the undisturbed one.
+/// Largest ratio of the disturbed 99th percentile to the undisturbed one.
 const BAR: f64 = 2.0;
 
-/// Nothing takes so long to be given back.
+/// Longest time for memory to be given back.
 const DRAINED_WITHIN: Duration = Duration::from_secs(30);
 
-/// See the module. The asker's own session is the one that stays.
+/// Measures the row. The asker's own session is the one that stays.
 pub(super) fn get(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let profile = Profile::Balanced;
     bench.with_pair(profile, |bench, pair| {

@@ -19,24 +19,24 @@ use crate::rows::{Bench, MIB, MOMENT};
 use crate::stats::{Bar, Interval, median};
 use crate::{clock, machine};
 
-/// What ten thousand pieces may take against a get of as many bytes in one.
+/// Largest ratio of ten thousand pieces to a get of as many bytes in one piece.
 const VECTORED_BAR: f64 = 2.5;
 
-/// What an atomic may take against a get of 64 bytes.
+/// Largest ratio of an atomic to a get of 64 bytes.
 const ATOMIC_BAR: f64 = 1.3;
 
 const PIECES: usize = 10_000;
 const PIECE_BYTES: usize = 512;
 const BYTES: usize = PIECES * PIECE_BYTES;
 
-/// From one piece to the next in the region: never one behind the other.
+/// Distance of two pieces in the region, so that they are never adjacent.
 const STRIDE: u64 = 3 * PIECE_BYTES as u64;
 
 /// A region at B for everything, and a queue at A.
 struct Words {
     queue: Queue,
     client: Client,
-    /// Where requests are made: where those of a get are.
+    /// CPU of the requests, the same as for gets.
     cpu: usize,
     handle: Handle,
     _export: RegionExport,
@@ -56,7 +56,7 @@ impl Words {
         Ok(Self { queue, client, cpu, handle, _export: export })
     }
 
-    /// The median time of a request, one at a time, in seconds.
+    /// Median time of a request, one at a time, in seconds.
     fn for_a_moment(
         &mut self,
         mut one: impl FnMut(&mut Self) -> Result<(), Failure>,
@@ -72,7 +72,8 @@ impl Words {
         median(&times).ok_or_else(|| Failure::new("nothing ended"))
     }
 
-    /// Pieces that lie apart there, and in another order here: neither side has them one behind the other.
+    /// Pieces that are apart in the region, and in another order here, so that neither side has
+    /// them in sequence.
     fn scattered(&self) -> Result<Pieces, Failure> {
         let piece = |number: usize| {
             let at = (number ^ 1) * PIECE_BYTES;
@@ -151,15 +152,16 @@ pub(super) fn fetch_add(bench: &mut Bench, name: &'static str) -> Result<Row, Fa
     })
 }
 
-/// Who adds to one word, and how often lanes are cut meanwhile.
+/// Clients that add to one word, and the number of times that lanes are cut meanwhile.
 const ADDERS: usize = 8;
 const CUTS: u32 = 50;
-/// Adds of each that are under way together.
+/// Adds of each client that are under way together.
 const ADDENDS: [u64; 3] = [1, 2, 3];
-/// Until a cut lane is back and everything is done again.
+/// Time until a cut lane is back and all requests are done again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Eight clients add to one word while the lanes are cut: how far the word is from the sum of what they were told is done.
+/// Eight clients add to one word while the lanes are cut. The figure is the distance of the word
+/// from the sum of the acknowledged adds.
 pub(super) fn sum(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let profile = Profile::Balanced;
     let listen = free_address()?;
@@ -182,7 +184,8 @@ pub(super) fn sum(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
         let cut = || -> Result<(), Failure> {
             let mut seen = 0;
             for _ in 0..CUTS {
-                // Not before something was done since the last one, or nothing would ever be under way.
+                // Cut only after something was done since the last cut, so that requests are under
+                // way.
                 let moved = clock::poll(PATIENCE, || word().ok().filter(|now| *now > seen));
                 seen = moved.ok_or_else(|| Failure::new("nothing is added any more"))?;
                 contest::check()?;
@@ -194,7 +197,7 @@ pub(super) fn sum(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
         over.store(true, Ordering::Relaxed);
         let mut told = 0;
         for adder in adders {
-            told += joined(adder.join(), "who adds")?;
+            told += joined(adder.join(), "the adder")?;
         }
         cut.map(|()| told)
     })?;
@@ -206,7 +209,7 @@ pub(super) fn sum(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
     Ok(Row::judged(name, &profile_name(profile), Unit::Count, found, bar, note))
 }
 
-/// Adds until it is over. The sum of what was done.
+/// Adds until it is over, and returns the sum of acknowledged adds.
 fn added(socket: &Path, over: &AtomicBool) -> Result<u64, Failure> {
     let client = Client::connect(socket).doing("connect")?;
     let handle = client.open_region(Some(PEER), "sum", Access::ALL).doing("open")?;

@@ -1,4 +1,4 @@
-//! Who waits for whom: short gets and reads beside bulk copies, and bulk clients beside each other.
+//! Fair shares: short gets and reads beside bulk copies, and bulk clients beside each other.
 //!
 //! On the rig, with a link of one gigabit per second and the disk as it is.
 
@@ -17,20 +17,21 @@ use crate::rows::region::Region;
 use crate::rows::{Bench, FILE_NAME, KIB};
 use crate::stats::{Bar, Interval};
 
-/// Long against what a scheduler's turns take, and against the burst of a socket buffer.
+/// Long against a scheduler's turns, and against the burst of a socket buffer.
 const MOMENT: Duration = Duration::from_millis(1000);
 
-/// What a short request may take beside bulk copies: so many times what it takes alone, and that.
+/// Largest time of a short request beside bulk copies: this many times its time alone, plus a
+/// constant.
 const TIMES_ALONE: f64 = 3.0;
 const BESIDE_SECONDS: f64 = 3e-3;
 
-/// What bulk keeps of its rate beside short requests.
+/// Part of its rate that bulk keeps beside short requests.
 const BULK_BAR: f64 = 0.85;
 
-/// Requests of all bulk readers together: enough that each has some that wait, however little the others leave it.
+/// Requests of all bulk readers together: enough that each has some that wait, whatever its share.
 const READS: usize = 128;
 
-/// How far a share may be from its weight.
+/// Largest distance of a share from its weight.
 const SHARE_BAR: f64 = 0.05;
 
 /// Bulk copies that use up the link from B to A (two) and B's disk (one on B itself).
@@ -45,7 +46,7 @@ fn copies(rig: &Rig) -> Vec<(&Node, Job)> {
     ]
 }
 
-/// Somebody who gets or reads 4 KiB at a time from B, while others do their jobs or not.
+/// A client that gets or reads 4 KiB at a time from B, with the jobs of others or without.
 fn with_scene<T>(
     bench: &mut Bench,
     name: &str,
@@ -69,7 +70,7 @@ fn with_scene<T>(
         let ask = Ask { handle: &handle, block: 4 * KIB, depth: 1 };
         let p99 = || Ok(asker.borrow_mut().reads(ask, MOMENT)?.percentile(0.99));
         let copies = copies(rig);
-        // The files that are written have their blocks then.
+        // The files to write have their blocks then.
         bulk::beside(&copies, p99)?;
         body(bench, &copies, &p99)
     })
@@ -90,7 +91,8 @@ pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Fail
         })?;
         let told = |arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median * 1e3);
         let note = format!(
-            "99th percentile {:.2} ms alone, {:.2} ms beside two copies over the link and one on the disk; of 3 x alone + 3 ms",
+            "99th percentile {:.2} ms alone, {:.2} ms beside two copies over the link and one on \
+             the disk; of 3 x alone + 3 ms",
             told(0),
             told(1)
         );
@@ -100,7 +102,8 @@ pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Fail
     })
 }
 
-/// What the copies keep of their rate meanwhile: of the link's and the disk's, what is less.
+/// Part of their rate that the copies keep meanwhile: of the link's and the disk's, the smaller
+/// one.
 pub(super) fn throughput(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     with_scene(bench, name, |bench, copies, p99| {
         let rates = RefCell::new([Vec::new(), Vec::new()]);
@@ -133,7 +136,8 @@ pub(super) fn throughput(bench: &mut Bench, name: &'static str) -> Result<Row, F
         };
         let found = if link.median <= disk.median { link } else { disk };
         let note = format!(
-            "the link's copies keep {:.2} of {link_rate:.0} MB/s, the disk's {:.2} of {disk_rate:.0} MB/s",
+            "the link's copies keep {:.2} of {link_rate:.0} MB/s, the disk's {:.2} of \
+             {disk_rate:.0} MB/s",
             link.median, disk.median
         );
         let bar = Bar::AtLeast(BULK_BAR);
@@ -142,7 +146,7 @@ pub(super) fn throughput(bench: &mut Bench, name: &'static str) -> Result<Row, F
     })
 }
 
-/// Bulk clients that read the same, by weight: how far the one is from its share that is farthest.
+/// Bulk clients that read the same, by weight: the largest distance of one from its share.
 pub(super) fn shares(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let weights: &[u32] = if name.ends_with('8') { &[1; 8] } else { &[1, 3] };
     bench.with_rig(|bench, rig| {

@@ -11,12 +11,12 @@ use crate::raw::{Timing, Wait};
 use crate::rows::{Bench, MOMENT};
 use crate::stats::{Better, Random};
 
-/// What of a timing is compared.
+/// Part of a timing that is compared.
 pub(super) type Figure = fn(&Timing) -> f64;
 
 const WAITS: [Wait; 2] = [Wait::Block, Wait::Spin];
 
-/// Reads of a file.
+/// Reads of a file from raw io_uring.
 pub(super) fn disk<'a>(
     disk: &'a Disk,
     cpus: Cpus,
@@ -29,7 +29,8 @@ pub(super) fn disk<'a>(
     })
 }
 
-/// Reads of a file, however: on the CPU that takes the device's interrupts, or on the other one.
+/// Reads of a file in all variants, on the CPU that takes the device's interrupts or on the other
+/// one.
 pub(super) fn disk_ways<'a>(
     cpus: Cpus,
     read: impl Fn(Wait, &mut Random) -> Result<f64, Failure> + Copy + 'a,
@@ -51,8 +52,8 @@ fn cpu_choices(cpus: Cpus) -> Vec<usize> {
     if cpus.are_two() { vec![cpus.first, cpus.second] } else { vec![cpus.first] }
 }
 
-/// Where the two sides of a connection can be, and how they can wait. Two sides that spin on one CPU are
-/// left out: each would wait for the end of the other's time slice.
+/// Places and waits of a connection's two sides. Two sides that spin on one CPU are left out: each
+/// would wait for the end of the other's time slice.
 pub(super) fn placements(cpus: Cpus) -> Vec<(String, Placement)> {
     let mut all = Vec::new();
     for server_cpu in cpu_choices(cpus) {
@@ -82,10 +83,11 @@ pub(super) fn net(server: &Server, cpus: Cpus, shape: Shape, duration: Duration)
     arms
 }
 
-/// The chunks in which a large response is tried.
+/// Chunk sizes that are tried for a large response.
 const CHUNKS: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 
-/// Rounds that choose among chunk sizes or ways to wait. Odd: one more outlier is needed to move a median.
+/// Rounds that choose among chunk sizes or ways to wait. An odd number: a median then moves only
+/// with one more outlier.
 pub(super) const CHOOSING_FLOOR: u32 = 5;
 
 /// Responses of `response` bytes in all chunk sizes.
@@ -99,8 +101,8 @@ pub(super) fn net_chunks<'a>(
     places.flat_map(|place| chunks(server, place, response, figure)).collect()
 }
 
-/// The best chunk size at each placement, chosen beforehand: in rounds with all of them hardly one would be
-/// without stolen time.
+/// The best chunk size at each placement, chosen beforehand, because rounds with all of them would
+/// hardly ever be without stolen time.
 pub(super) fn net_best_chunks<'a>(
     bench: &mut Bench,
     server: &'a Server,
@@ -129,10 +131,10 @@ fn chunks<'a>(
     chunks.map(arm).collect()
 }
 
-/// A request of the raw protocol: an offset and a length.
+/// Bytes of a raw request: an offset and a length.
 pub(super) const REQUEST_BYTES: usize = 16;
 
-/// A get of that size in one piece.
+/// Shape of a get of that size in one piece.
 pub(super) fn get_shape(bytes: usize) -> Shape {
     Shape { request: REQUEST_BYTES, response: bytes, chunk: bytes, depth: 1 }
 }
@@ -145,7 +147,7 @@ pub(super) fn rate(timing: &Timing) -> f64 {
     timing.rate()
 }
 
-/// For notes: a median of seconds or of a rate, in people's units.
+/// Median of seconds or of a rate in people's units, for notes.
 pub(super) fn in_words(seconds: f64) -> String {
     format!("{:.1} us", seconds * 1e6)
 }

@@ -1,4 +1,4 @@
-//! Operations on the daemon's half of a ring whose other side writes anything anywhere.
+//! Operations on the daemon's half of a ring while the other side writes anything anywhere.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,20 +11,20 @@ use crate::report::{Row, Unit};
 use crate::rows::Bench;
 use crate::stats::{Bar, Interval, Random};
 
-/// What must be survived in one run.
+/// Operations to be survived in one run.
 const BAR: u64 = 100_000_000;
 
-/// Of these, so many against a client that writes from another thread at the same time: what happens
-/// there no seed repeats, so most is played in turns.
+/// Part of them against a client that writes from another thread at the same time. No seed repeats
+/// such a run, so most are played in turns.
 const AT_ONCE: u64 = BAR / 10;
 
-/// Steps against one queue; then another size, another seed.
+/// Steps against one queue, before another size and another seed.
 const STEPS: u64 = 1_000_000;
 
-/// The seed of the first queue; the others follow.
+/// Seed of the first queue; the others follow.
 const SEED: u64 = 1;
 
-/// See the module.
+/// Measures the row, with all its queues.
 pub(super) fn ring(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let begun = clock::now();
     let turns = played(BAR - AT_ONCE, in_turns)?;
@@ -32,8 +32,8 @@ pub(super) fn ring(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let both = played(AT_ONCE, at_once)?;
     let total = turns.operations + both.operations;
     let note = format!(
-        "{:.1} M/s in turns; {:.2e} at once with the client; {:.2e} descriptors taken, {:.2e} completions \
-         posted, {:.2e} faults found",
+        "{:.1} M/s in turns; {:.2e} at once with the client; {:.2e} descriptors taken, {:.2e} \
+         completions posted, {:.2e} faults found",
         turns.operations as f64 / seconds / 1e6,
         both.operations as f64,
         (turns.taken + both.taken) as f64,
@@ -44,7 +44,7 @@ pub(super) fn ring(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     Ok(Row::judged(name, "-", Unit::Count, found, Bar::AtLeast(BAR as f64), note))
 }
 
-/// Queue after queue, on two threads, until there were so many operations.
+/// Plays queue after queue, on two threads, until there were this many operations.
 fn played(wanted: u64, play: fn(u64) -> Result<Tally, Failure>) -> Result<Tally, Failure> {
     let (seed, done) = (AtomicU64::new(SEED), AtomicU64::new(0));
     let work = || {
@@ -87,7 +87,7 @@ fn in_turns(seed: u64) -> Result<Tally, Failure> {
     Ok(duel.tally())
 }
 
-/// The client's steps are played by a thread of its own, as fast as it can.
+/// Plays one seed with the client's steps on a thread of its own, as fast as it can.
 fn at_once(seed: u64) -> Result<Tally, Failure> {
     let mut random = Random::new(seed);
     let mut duel = duel(&mut random)?;
@@ -122,7 +122,7 @@ mod tests {
     fn a_seed_plays_the_same_again_and_much_of_it_is_work() {
         let tally = in_turns(7).expect("the half keeps its books");
         assert_eq!(in_turns(7).expect("again"), tally);
-        // Not a queue that was spoilt by the first word and refuses everything since.
+        // The queue was not spoilt by the first word, refusing everything since.
         for count in [tally.taken, tally.posted, tally.faults] {
             assert!(count > tally.operations / 100, "{tally:?}");
         }

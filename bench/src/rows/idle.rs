@@ -1,4 +1,4 @@
-//! A daemon with nothing to do, but with a client connected and lanes up.
+//! A daemon without work, but with a client connected and lanes up.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::rows::{Bench, MOMENT};
 use crate::stats::{Bar, Interval};
 use crate::{clock, raw};
 
-/// Together 20 seconds.
+/// Windows of together 20 seconds.
 const WINDOWS: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(4);
 const STEP: Duration = Duration::from_millis(200);

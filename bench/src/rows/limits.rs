@@ -1,4 +1,4 @@
-//! Limits that are halved and doubled while a client reads a peer's file: what that costs, whether a
+//! Limits that are halved and doubled while a client reads a peer's file: the cost, whether a
 //! request fails, and how soon the memory is gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +22,18 @@ const BLOCK: usize = 256 * KIB;
 const DEPTH: usize = 16;
 
 const CHANGES: u32 = 100;
-/// A halving and a doubling.
+/// Time of a halving and a doubling.
 const CHANGE: Duration = Duration::from_millis(200);
-/// So many in each moment that the rounds together have all of them.
+/// Changes in each moment, so that the rounds together have all of them.
 const CHANGES_PER_MOMENT: u32 = CHANGES.div_ceil(ROUNDS_MAX);
 const MOMENT: Duration = CHANGE.saturating_mul(CHANGES_PER_MOMENT);
 
-/// What is used stays below the smaller of both: 4 MiB are in flight.
+/// Wide limits; use stays below the smaller of both, with 4 MiB in flight.
 const WIDE: [&str; 4] =
     ["global.staging=64MiB", "global.in_flight=64MiB", "client.requests=256", "peer.staging=64MiB"];
 const NARROW: [&str; 4] =
     ["global.staging=32MiB", "global.in_flight=32MiB", "client.requests=128", "peer.staging=32MiB"];
-/// As a daemon has them that was told nothing, for the rows that follow.
+/// Defaults of a daemon, for the rows that follow.
 const DEFAULTS: [&str; 4] = [
     "global.staging=64MiB",
     "global.in_flight=16GiB",
@@ -42,7 +42,7 @@ const DEFAULTS: [&str; 4] = [
 ];
 const NARROW_STAGING: u64 = 32 << 20;
 
-/// Later than that it will not be.
+/// A later success will not come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client of A with B's file.
@@ -69,7 +69,7 @@ fn set(pair: &Pair, limits: &[&str]) -> Result<(), Failure> {
     [&pair.a, &pair.b].into_iter().try_for_each(|node| node.admin.set_limits(limits))
 }
 
-/// With wide limits, and the defaults again afterwards.
+/// Sets wide limits for `body`, and the defaults again afterwards.
 fn limited(
     bench: &mut Bench,
     body: impl FnOnce(&mut Bench, &Pair) -> Result<Row, Failure>,
@@ -186,7 +186,8 @@ pub(super) fn memory(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
             Ok(slowest)
         })?;
         let found = Interval::exact(slowest.as_secs_f64());
-        let note = "the slowest of 100 changes on two nodes, until ledger and mapped segments are at the limit";
+        let note = "the slowest of 100 changes on two nodes, until ledger and mapped segments are \
+            at the limit";
         let bar = Bar::AtMost(1.0);
         Ok(Row::judged(name, &profile_name(PROFILE), Unit::Seconds, found, bar, note))
     })

@@ -1,4 +1,5 @@
-//! Loops over another node's memory, as programs write them: after one get of everything, and by strips.
+//! Loops over another node's memory as in real programs: after one get of everything, and by
+//! strips.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -16,11 +17,11 @@ use crate::nodes::Node;
 use crate::rows::KIB;
 use crate::stats::median;
 
-/// What a kernel is timed on, and how often, while its computation is being set.
+/// Bytes and repetitions for timing a kernel while its computation is being set.
 const TIMED_BYTES: usize = 256 * KIB;
 const TIMINGS: usize = 7;
 
-/// Of a client: the largest vector, and the strips of two loops over it.
+/// Memory of a client: the largest vector, and the strips of two loops over it.
 const ARENA_BYTES: u64 = 40 << 20;
 
 /// The client with its queue, and the other node's memory.
@@ -34,7 +35,8 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// A client of `asker` with memory of that name at `owner`, which `asker` calls `peer`.
+    /// Connects a client of `asker`, with memory of that name at `owner`, which `asker` calls
+    /// `peer`.
     pub(super) fn open(
         asker: &Node,
         (owner, peer): (&Node, &str),
@@ -63,20 +65,20 @@ impl Remote {
     }
 }
 
-/// A loop over so many bytes of it.
+/// A loop over this many bytes of the memory.
 pub(super) struct Loop<'a> {
     remote: &'a Remote,
     bytes: usize,
     work: RefCell<Work>,
-    /// For one get of everything.
+    /// Buffer for one get of everything.
     buffer: Cell<Option<Buffer>>,
     wanted: u64,
-    /// Strips of the last loop by strips.
+    /// Number of strips of the last loop by strips.
     strips: Cell<usize>,
 }
 
 impl<'a> Loop<'a> {
-    /// With so much computation on a byte, in seconds.
+    /// Loop with so much computation on a byte, in seconds.
     pub(super) fn new(
         remote: &'a Remote,
         (kernel, bytes): (Kernel, usize),
@@ -97,7 +99,7 @@ impl<'a> Loop<'a> {
         Ok(Self { wanted, ..it })
     }
 
-    /// One get, in seconds.
+    /// Time of one get, in seconds.
     pub(super) fn get(&self, bytes: usize) -> Result<f64, Failure> {
         let mut buffer = self.buffer.take().expect("it is here between loops");
         buffer.set_len(bytes).doing("a shorter get")?;
@@ -109,7 +111,7 @@ impl<'a> Loop<'a> {
         Ok(seconds)
     }
 
-    /// One get, then everything is computed.
+    /// Time of one get with all computation after it.
     pub(super) fn vectorised(&self) -> Result<f64, Failure> {
         let work = &mut *self.work.borrow_mut();
         work.clear();
@@ -121,7 +123,7 @@ impl<'a> Loop<'a> {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// By strips.
+    /// Time of a loop by strips.
     pub(super) fn stripped(&self, strips: Strips) -> Result<f64, Failure> {
         let Remote { client, queue, handle, .. } = self.remote;
         let (queue, work) = (&mut *queue.lock(), &mut *self.work.borrow_mut());
@@ -143,12 +145,13 @@ impl<'a> Loop<'a> {
         Ok(seconds)
     }
 
-    /// How many strips the last loop had.
+    /// Number of strips of the last loop.
     pub(super) fn strips(&self) -> usize {
         self.strips.get()
     }
 
-    /// The computation on bytes that have just come, in seconds: what was computed on before lies nearer.
+    /// Time of the computation on bytes that have just come, in seconds: bytes that were computed
+    /// on before would be in a nearer cache.
     pub(super) fn computed(&self, bytes: usize) -> Result<f64, Failure> {
         self.get(bytes)?;
         let buffer = self.buffer.take().expect("it is here between loops");
@@ -159,7 +162,7 @@ impl<'a> Loop<'a> {
         Ok(seconds)
     }
 
-    /// What a submission takes the thread, in seconds: the get's own time is not in it.
+    /// Time of a submission for the thread, in seconds, without the get's own time.
     pub(super) fn issued(&self) -> Result<f64, Failure> {
         let buffer = self.buffer.take().expect("it is here between loops");
         let queue = &mut *self.remote.queue.lock();

@@ -1,4 +1,5 @@
-//! Messages between clients of two nodes: eager against announced ones, and against gets of as many bytes.
+//! Messages between clients of two nodes: eager ones against rendezvous, and against gets of as
+//! many bytes.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -17,24 +18,24 @@ use crate::rows::{Bench, KIB, MIB, MOMENT};
 use crate::stats::Bar;
 use crate::{clock, machine};
 
-/// What the automatic threshold may lose against the better of the two ways.
+/// Largest loss of the automatic threshold against the better of the two ways.
 const THRESHOLD_BAR: f64 = 1.05;
 
-/// What a message may take against a get of as many bytes, which goes to the peer and back.
+/// Largest ratio of a message to a get of as many bytes, which goes to the peer and back.
 const GET_BAR: f64 = 1.3;
 
-/// How long a message is left alone before it is asked for, where it comes first: it is there by then.
+/// Time before a late receive, so that the message has already come.
 const LATE: Duration = Duration::from_millis(1);
 
-/// The ways of `planner.eager`.
+/// Values of `planner.eager` that are compared.
 const WAYS: [&str; 3] = ["256KiB", "0B", "auto"];
 
-/// A client of each node, with one thread for both: what one submits the other gets by the same clock.
+/// A client of each node, with one thread for both, so that both are timed by the same clock.
 pub(crate) struct Post {
     sender: (Queue, Handle),
     receiver: (Queue, Handle),
     cpu: usize,
-    /// Of the sender and the receiver.
+    /// Buffers of the sender and the receiver.
     buffers: Option<(Buffer, Buffer)>,
 }
 
@@ -56,7 +57,7 @@ impl Post {
         Ok(Self { sender: (outbox, to), receiver: (inbox, mail), cpu, buffers })
     }
 
-    /// From the send to its end at the receiver, which has asked for it before, in seconds.
+    /// Time from the send to its end at the receiver, which has asked for it before, in seconds.
     pub(crate) fn expected(&mut self) -> Result<f64, Failure> {
         let (out, into) = self.buffers.take().expect("both are here between messages");
         let receive = Request::receive(&self.receiver.1, 0, into);
@@ -72,7 +73,7 @@ impl Post {
         Ok(seconds)
     }
 
-    /// From the receive to its end, of a message that was sent a while before.
+    /// Time from the receive to its end, for a message that was sent a while before.
     fn late(&mut self) -> Result<f64, Failure> {
         let (out, into) = self.buffers.take().expect("both are here between messages");
         let send = self.sender.0.submit(Request::send(&self.sender.1, 0, out)).doing("send")?;
@@ -87,12 +88,12 @@ impl Post {
         Ok(seconds)
     }
 
-    /// The median of what is measured for a moment, in seconds.
+    /// Median of a measurement over a moment, in seconds.
     fn for_a_moment(&mut self, one: fn(&mut Self) -> Result<f64, Failure>) -> Result<f64, Failure> {
         Ok(self.timing(one, MOMENT)?.p50())
     }
 
-    /// One after the other for a while.
+    /// Times of messages, one after the other, for a while.
     pub(crate) fn timing(
         &mut self,
         one: fn(&mut Self) -> Result<f64, Failure>,
@@ -137,7 +138,8 @@ pub(super) fn against_get(bench: &mut Bench, name: &'static str) -> Result<Row, 
     })
 }
 
-/// The automatic threshold against always eager and never, half of the messages asked for before they are sent.
+/// The automatic threshold against always eager and never, where half of the messages are asked for
+/// before they are sent.
 pub(super) fn threshold(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let length = match name.strip_prefix("eager-").unwrap_or_default() {
         "256" => 256,
@@ -172,7 +174,8 @@ pub(super) fn threshold(bench: &mut Bench, name: &'static str) -> Result<Row, Fa
         let best = if told(0) <= told(1) { 0 } else { 1 };
         let found = rounds.all_ratio(2, best)?;
         let note = format!(
-            "mean of asked for first and sent first: eager {:.1} us, announced {:.1} us, auto {:.1} us",
+            "mean of asked for first and sent first: eager {:.1} us, announced {:.1} us, auto \
+             {:.1} us",
             told(0),
             told(1),
             told(2)

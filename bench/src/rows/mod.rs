@@ -1,4 +1,5 @@
-//! The rows of the run. Each file has the rows of one kind; this one has what they share and their order.
+//! The rows of the run. Each file has the rows of one kind; this one has their order and common
+//! parts.
 
 mod advised;
 mod c_client;
@@ -44,29 +45,29 @@ use crate::stats::{Bar, Better, Verdict};
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;
 
-/// How long an arm is measured in a round. Long against a time slice, short against what disturbs.
+/// Time of an arm in a round. Long against a time slice, short against disturbances.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 /// Large against the caches of the device, small against the time it takes to write.
 const FILE_BYTES: u64 = 512 << 20;
 pub(crate) const FILE_NAME: &str = "blocks";
 
-/// For the profile of a row that has two ways to run piped, of which the better one counts.
+/// Profile name of a row that runs piped in two ways and counts the better one.
 const BEST_OF_TWO: &str = "best of two";
 
-/// What was asked for.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) only: Vec<String>,
     pub(crate) rounds: u32,
     pub(crate) directory: PathBuf,
-    /// Where pictures go, if they are wanted.
+    /// Directory for plots, if they are wanted.
     pub(crate) plots: Option<PathBuf>,
-    /// Tell on standard error what is being measured.
+    /// Whether to report progress on standard error.
     pub(crate) progress: bool,
 }
 
-/// A run: what rows need, made when the first one needs it.
+/// A run, with the things that rows need, made when the first row needs them.
 #[derive(Debug)]
 pub(crate) struct Bench {
     group: &'static Group,
@@ -78,32 +79,32 @@ pub(crate) struct Bench {
     pair: Option<Pair>,
     rig: Option<Rig>,
     strips: strips::Found,
-    /// By the name of a check: whether the outside tool agrees.
+    /// Agreement of outside tools, by the name of a check.
     checks: BTreeMap<&'static str, bool>,
 }
 
-/// A row's name and whatever measures it.
+/// A row's name and the function that measures it.
 pub(crate) type Entry = (&'static str, fn(&mut Bench, &'static str) -> Result<Row, Failure>);
 
 /// Rows that one command measures and one table of the README shows.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The command's name, and that of the README's markers.
+    /// Name of the command, and of the README's markers.
     pub(crate) name: &'static str,
     pub(crate) entries: &'static [Entry],
-    /// No row needs another of the same run.
+    /// Whether no row needs another of the same run.
     pub(crate) rows_stand_alone: bool,
 }
 
 impl Group {
-    /// Of all rows, in order.
+    /// Names of all rows, in order.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         self.entries.iter().map(|(name, _)| *name).collect()
     }
 }
 
-/// What piped costs, against floors. In this order: checks before what relies on them, one profile after
-/// the other.
+/// Rows of costs against floors. In this order: checks before rows that rely on them, one profile
+/// after the other.
 pub(crate) static FLOORS: Group = Group {
     name: "floors",
     rows_stand_alone: false,
@@ -136,7 +137,7 @@ pub(crate) static FLOORS: Group = Group {
     ],
 };
 
-/// What an operator relies on: limits, neighbours that die, copies.
+/// Rows for an operator: limits, neighbours that die, copies.
 pub(crate) static SERVICE: Group = Group {
     name: "service",
     rows_stand_alone: false,
@@ -152,7 +153,7 @@ pub(crate) static SERVICE: Group = Group {
     ],
 };
 
-/// Messages, and the memory for those that come first.
+/// Rows of messages, and of the buffer for unexpected ones.
 pub(crate) static BUFFERS: Group = Group {
     name: "buffers",
     rows_stand_alone: false,
@@ -180,7 +181,7 @@ pub(crate) static BUFFERS: Group = Group {
     ],
 };
 
-/// Communication beside computation.
+/// Rows of communication beside computation.
 pub(crate) static OVERLAP: Group = Group {
     name: "overlap",
     rows_stand_alone: true,
@@ -228,7 +229,7 @@ pub(crate) static OVERLAP: Group = Group {
     ],
 };
 
-/// Lanes with keys, and strangers.
+/// Rows of lanes with keys, and of strangers.
 pub(crate) static SECURITY: Group = Group {
     name: "security",
     rows_stand_alone: true,
@@ -243,7 +244,7 @@ pub(crate) static SECURITY: Group = Group {
     ],
 };
 
-/// The planner's promises.
+/// Rows of the planner's promises.
 pub(crate) static PIPELINES: Group = Group {
     name: "pipelines",
     rows_stand_alone: false,
@@ -279,11 +280,11 @@ impl Bench {
         }
     }
 
-    /// Measures the rows asked for.
+    /// Measures the rows that were asked for.
     ///
     /// # Errors
-    /// An interruption, or a name that is no row's. A row that cannot be measured is invalid, and says
-    /// why; the others go on.
+    /// An interruption, or a name that no row has. A row that cannot be measured is invalid, and
+    /// says why; the others go on.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
         let only = self.options.only.clone();
         let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
@@ -306,7 +307,7 @@ impl Bench {
             });
             row.command = format!("bench {} --only {name}", self.group.name);
             if self.options.progress {
-                // A run of many minutes that is broken off has told what it knew.
+                // A run of many minutes that is broken off has printed its results so far.
                 eprintln!("bench: {name}: {}", row.in_short());
             }
             self.report.rows.push(row);
@@ -314,7 +315,7 @@ impl Bench {
         Ok(())
     }
 
-    /// As many as asked for, or fewer where each takes seconds.
+    /// Rounds as asked for, or fewer where each takes seconds.
     pub(crate) fn rounds_at_most(&self, most: u32) -> u32 {
         self.options.rounds.min(most)
     }
@@ -323,19 +324,19 @@ impl Bench {
         self.options.plots.clone()
     }
 
-    /// Measures arms in rounds, and keeps the books of what was discarded.
+    /// Measures arms in rounds, and counts the discarded ones.
     pub(crate) fn rounds(&mut self, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
         self.chosen(self.options.rounds, arms)
     }
 
-    /// Rounds that only choose.
+    /// Runs rounds that only choose.
     pub(crate) fn chosen(&mut self, rounds: u32, arms: &mut [Arm<'_>]) -> Result<Rounds, Failure> {
         let rounds = contest::run(rounds, arms)?;
         self.report.rounds_discarded += rounds.discarded;
         Ok(rounds)
     }
 
-    /// The best of `arms`, to be compared in rounds that are yet to come.
+    /// Chooses the best of `arms`, to be compared in later rounds.
     pub(crate) fn best<'a>(
         &mut self,
         rounds: u32,
@@ -346,7 +347,7 @@ impl Bench {
         Ok(arms.swap_remove(best))
     }
 
-    /// The directory of the file that is read, which B exports.
+    /// Directory of the file that is read, which B exports.
     pub(crate) fn data(&mut self) -> Result<PathBuf, Failure> {
         if self.directory.is_none() {
             self.directory = Some(make_data(&self.options.directory)?);
@@ -375,7 +376,7 @@ impl Bench {
     /// Makes sure that two daemons of that profile run, and no others.
     pub(crate) fn need_pair(&mut self, profile: Profile) -> Result<(), Failure> {
         if self.pair.as_ref().is_none_or(|pair| pair.profile != profile) {
-            // The old ones first: two pairs would spin on the same CPUs.
+            // The old ones end first, because two pairs would spin on the same CPUs.
             self.pair = None;
             let data = self.data()?;
             self.pair = Some(Pair::start(profile, self.cpus, &data)?);
@@ -383,7 +384,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Takes the server and the daemons out, so that arms can borrow them beside the books.
+    /// Takes the server and the daemons out, so that arms can borrow them beside the counts.
     pub(crate) fn with_both<T>(
         &mut self,
         profile: Profile,
@@ -399,7 +400,7 @@ impl Bench {
         result
     }
 
-    /// Takes the daemons out, so that arms can borrow them beside the books.
+    /// Takes the daemons out, so that arms can borrow them beside the counts.
     pub(crate) fn with_pair<T>(
         &mut self,
         profile: Profile,
@@ -412,7 +413,7 @@ impl Bench {
         result
     }
 
-    /// Takes the rig out, made if it is not there, so that arms can borrow it beside the books.
+    /// Takes the rig out, made if it does not exist, so that arms can borrow it beside the counts.
     pub(crate) fn with_rig<T>(
         &mut self,
         body: impl FnOnce(&mut Self, &mut Rig) -> Result<T, Failure>,
@@ -420,7 +421,7 @@ impl Bench {
         self.with_rig_on(rig::PROFILE, self.cpus, body)
     }
 
-    /// The same with both daemons on the first CPU: the second is the application's.
+    /// Takes a rig out that has both daemons on the first CPU: the second is the application's.
     pub(crate) fn with_rig_for_one<T>(
         &mut self,
         profile: Profile,
@@ -436,7 +437,7 @@ impl Bench {
         cpus: Cpus,
         body: impl FnOnce(&mut Self, &mut Rig) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        // Another one is taken down first.
+        // Another rig is taken down first.
         let found = self.rig.take().filter(|rig| rig.is_for(profile, cpus));
         let mut rig = match found {
             Some(rig) => rig,
@@ -447,7 +448,7 @@ impl Bench {
         result
     }
 
-    /// The row, or an invalid one where the floor's check failed.
+    /// Returns the row, or an invalid one if the floor's check failed.
     pub(crate) fn judged(&self, mut row: Row, checks: &[&str]) -> Row {
         let failed = checks.iter().find(|check| self.checks.get(**check) == Some(&false));
         if let Some(check) = failed {
@@ -458,7 +459,7 @@ impl Bench {
     }
 }
 
-/// A directory with a file to be read, in one that is on a disk.
+/// Makes a directory with a file to be read, below one that is on a disk.
 pub(crate) fn make_data(parent: &Path) -> Result<tempfile::TempDir, Failure> {
     require_disk(parent)?;
     let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir_in(parent)?;
@@ -467,7 +468,7 @@ pub(crate) fn make_data(parent: &Path) -> Result<tempfile::TempDir, Failure> {
     Ok(directory)
 }
 
-/// A file system in memory is no floor for a disk.
+/// Refuses a file system in memory, which is no floor for a disk.
 pub(crate) fn require_disk(directory: &Path) -> Result<(), Failure> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
@@ -481,10 +482,10 @@ pub(crate) fn require_disk(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ends the row's profile before the next is measured, and the machine is left as it was found.
+/// Ends the daemons and removes the file, so that the machine is left as it was found.
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Daemons first: they have the directory's file open.
+        // Daemons go first, because they have the directory's file open.
         self.pair = None;
     }
 }

@@ -1,4 +1,4 @@
-//! Page faults that `remote_pager` serves, against the gets that they are made of and against the wire.
+//! Page faults that `remote_pager` serves, against gets of the same pages and against the wire.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -19,7 +19,7 @@ use crate::rows::{Bench, Entry, KIB, MOMENT};
 use crate::stats::{Bar, Interval, Random};
 use crate::{clock, machine};
 
-/// For whoever hangs them into a group.
+/// Rows for a group.
 pub(crate) const ENTRIES: [Entry; 4] = [
     ("fault-4k", fault),
     ("fault-4k-latency", fault),
@@ -27,20 +27,21 @@ pub(crate) const ENTRIES: [Entry; 4] = [
     ("scan-loopback", scan_loopback),
 ];
 
-/// What a fault may take of a plain get.
+/// Largest ratio of a fault to a plain get.
 const FAULT_BAR: f64 = 2.0;
-/// What a scan has to reach of the wire.
+/// Part of the wire that a scan has to reach.
 const SCAN_BAR: f64 = 0.6;
 
-/// Pages that are here at once: far fewer than the region has, so that nearly every touch of a random one faults.
+/// Pages in memory at once: far fewer than the region has, so that nearly every random touch
+/// faults.
 const RESIDENT: usize = REGION_BYTES / 16;
-/// Of a scan: what is larger than memory is scanned.
+/// Pages in memory during a scan, which reads more than fits.
 const RESIDENT_SCAN: usize = REGION_BYTES / 4;
 
-/// What plain gets that fill the wire ask for.
+/// Size and number of plain gets that fill the wire.
 const DEEP: (usize, usize) = (256 * KIB, 4);
 
-/// A thread beside the shard gets 4 KiB; the same thread touches a page that is not here.
+/// A thread beside the shard gets 4 KiB; the same thread touches a page that is missing.
 fn fault(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let profile = if name.ends_with("latency") { Profile::Latency } else { Profile::Balanced };
     bench.with_pair(profile, |bench, pair| {
@@ -71,7 +72,7 @@ fn fault(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     })
 }
 
-/// Touches pages at random for a while: how long each took that was not here.
+/// Touches pages at random for a while, and times the touches of missing ones.
 fn touch(pager: &Pager, random: &mut Random, duration: Duration) -> Timing {
     let bytes = pager.bytes();
     let mut latencies = Vec::with_capacity(1 << 16);
@@ -90,7 +91,7 @@ fn touch(pager: &Pager, random: &mut Random, duration: Duration) -> Timing {
     Timing::new(latencies, ended - start)
 }
 
-/// Over a link of one gigabit per second: bytes per second of a scan, of what the link has.
+/// Rate of a scan over a link of one gigabit per second, relative to the link's.
 fn scan_link(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     bench.with_rig(|bench, rig| {
         rig.set_rate(GIGABIT)?;
@@ -110,8 +111,8 @@ fn scan_link(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     })
 }
 
-/// On loopback, which is no wire: plain gets take there what two CPUs can copy, and a scan has to have its pages made, copied
-/// to and mapped besides. So it is what a pager can take at all.
+/// Rate of a scan on loopback, which is no wire: plain gets take there what two CPUs can copy, and
+/// a scan also has its pages made, copied to and mapped. So it is the limit of a pager.
 fn scan_loopback(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let profile = Profile::Balanced;
     bench.with_pair(profile, |bench, pair| {
@@ -128,8 +129,8 @@ fn scan_loopback(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> 
     })
 }
 
-/// Bytes per second of plain gets and of a scan, and the ratio of the second to the first. Who scans computes, so it
-/// has a CPU that is not its shard's; who only gets is beside the shard.
+/// Bytes per second of plain gets and of a scan, and the ratio of the second to the first. A scan
+/// computes, so it has a CPU that is not its shard's; plain gets run beside the shard.
 fn scans(bench: &mut Bench, region: Region) -> Result<(crate::contest::Rounds, Interval), Failure> {
     let Region { asker, handle, _export } = region;
     let options = Options::new().resident_bytes(RESIDENT_SCAN);
@@ -153,8 +154,9 @@ fn scans(bench: &mut Bench, region: Region) -> Result<(crate::contest::Rounds, I
     Ok((rounds, found))
 }
 
-/// Adds up one number of every cache line, from the first page to the last, again and again for a while: bytes per
-/// second. Each time nothing of it is here, and nobody knows that it will be read in order.
+/// Adds up one number of every cache line, from the first page to the last, again and again for a
+/// while, and returns bytes per second. Each time no page is in memory, and nobody knows that it
+/// will be read in order.
 fn scan(pager: &mut Pager, duration: Duration) -> Result<f64, Failure> {
     let (mut took, mut scanned) = (Duration::ZERO, 0);
     while took < duration {

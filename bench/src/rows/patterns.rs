@@ -1,5 +1,5 @@
-//! Who gets what from whom at the same time: the patterns and the application kernel of the strip-mining paper, by strips
-//! against one get of everything.
+//! Communication patterns of several nodes, and the application kernel of the strip-mining paper:
+//! by strips against one get of everything.
 
 use std::cell::RefCell;
 use std::thread;
@@ -29,10 +29,10 @@ const UNROLL: u32 = 4;
 /// Loops before anything is measured: the daemons learn the path.
 const WARM: usize = 20;
 
-/// A link on which the redistribution's memory traffic takes about as long as its transfer.
+/// Rate of a link on which the redistribution's memory traffic takes about as long as its transfer.
 const FAST: u64 = 8 * GIGABIT;
 
-/// No spinning: processes share CPUs with each other or with a daemon.
+/// Waiting without spinning, because processes share CPUs with each other or with a daemon.
 const SHARED: WaitPolicy = WaitPolicy::Custom { spin: Duration::ZERO };
 
 /// A process of a pattern and its CPU.
@@ -48,7 +48,7 @@ impl Process<'_> {
     }
 }
 
-/// All of them once, from when they begin until the last has ended, in seconds.
+/// Time of all processes once, from their common begin until the last has ended, in seconds.
 fn together(processes: &mut [Process<'_>], strips: Option<Strips>) -> Result<f64, Failure> {
     let begun = clock::now();
     if let [alone] = processes {
@@ -63,7 +63,7 @@ fn together(processes: &mut [Process<'_>], strips: Option<Strips>) -> Result<f64
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Strips that the library chooses, one get of everything, and fixed strips.
+/// Compares strips that the library chooses, one get of everything, and fixed strips.
 fn compare(bench: &mut Bench, processes: &mut [Process<'_>]) -> Result<Rounds, Failure> {
     for _ in 0..WARM {
         together(processes, Some(Strips::new()))?;
@@ -84,7 +84,7 @@ fn compare(bench: &mut Bench, processes: &mut [Process<'_>]) -> Result<Rounds, F
     bench.rounds(&mut arms)
 }
 
-/// What a row's name says.
+/// Measures the row with that name.
 pub(super) fn row(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let (first, second) = (bench.cpus.first, bench.cpus.second);
     let rounds = if name.starts_with("one-to-one") {
@@ -126,7 +126,7 @@ pub(super) fn row(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
         .with_arms(&rounds, Unit::Seconds))
 }
 
-/// Reductions whose computation takes as long as their bytes take the link when nobody else uses it.
+/// Reductions with computation that takes as long as their bytes take an idle link.
 fn reductions(bench: &mut Bench, remotes: [(&Remote, usize); 2]) -> Result<Rounds, Failure> {
     let [one, other] = remotes.map(|(remote, cpu)| {
         machine::pin(cpu)?;
@@ -136,7 +136,7 @@ fn reductions(bench: &mut Bench, remotes: [(&Remote, usize); 2]) -> Result<Round
     compare(bench, &mut [one?, other?])
 }
 
-/// Whose computation is moving what came to where it belongs.
+/// A redistribution, in which the computation moves the received bytes to their places.
 fn redistribution(bench: &mut Bench, rig: &Rig, cpu: usize) -> Result<Rounds, Failure> {
     let (a, b) = (&rig.pair.a, (&rig.pair.b, PEER));
     let remote = Remote::open(a, b, ("grid", BYTES), WaitPolicy::Latency)?;

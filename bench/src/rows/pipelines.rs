@@ -1,7 +1,8 @@
-//! The planner against a bound that no plan can beat, and its own time.
+//! The planner's plans against a bound that no plan can beat, and the planner's own time.
 //!
-//! Latencies here are computed, not measured: they are the same on every machine. The random pipelines have
-//! stages of comparable cost, the hardest for a planner: no stage is the bottleneck whatever the size.
+//! Latencies here are computed, not measured: they are the same on every machine. The random
+//! pipelines have stages of comparable cost, the hardest for a planner: no stage is the bottleneck
+//! whatever the size.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -28,7 +29,7 @@ const SEED: u64 = 0x7069_7065_6c69_6e65;
 const MEAN_MOST: f64 = 0.04;
 const WORST_MOST: f64 = 0.12;
 
-/// By path: the latency at most, and the bound at least, in seconds.
+/// Greatest latency and least bound of a path, in seconds.
 const DISK_5: (f64, f64) = (23_860e-6, 23_300e-6);
 const DISK_9: (f64, f64) = (29_500e-6, 28_400e-6);
 
@@ -38,19 +39,19 @@ const FIXED_SECONDS: f64 = 1e-6;
 const BEST_SECONDS: f64 = 1e-3;
 const CERTIFIED_SECONDS: f64 = 20e-3;
 
-/// Calls between two looks at the clock where a call takes less than a microsecond.
+/// Calls between two looks at the clock if a call takes less than a microsecond.
 const BATCH: u32 = 256;
 
-/// A random pipeline and how far its plan is from its bound.
+/// A random pipeline, with the distance of its plan from its bound.
 struct Pipeline {
     stages: Vec<Stage>,
     bytes: u64,
     gap: f64,
-    /// Of the plan without a certificate, which is searched for a shorter time.
+    /// Distance of the plan without a certificate, which is searched for a shorter time.
     quick: f64,
 }
 
-/// All of them, sorted by their gaps; computed once.
+/// All pipelines, sorted by their distances; computed once.
 fn pipelines() -> Result<&'static [Pipeline], Failure> {
     static ALL: OnceLock<Vec<Pipeline>> = OnceLock::new();
     if let Some(all) = ALL.get() {
@@ -75,7 +76,8 @@ fn planned(best: Option<Best>) -> Result<Best, Failure> {
     best.ok_or_else(|| Failure::new("the planner has no plan for a path with stages"))
 }
 
-/// 3 to 6 stages, `g = 10^U(0.3, 2.5)` us, `G = 10^U(0.5, 2)` us per 1000 bytes, 4 to 40 KB log-uniform.
+/// Draws 3 to 6 stages, `g = 10^U(0.3, 2.5)` us, `G = 10^U(0.5, 2)` us per 1000 bytes, 4 to 40 KB
+/// log-uniform.
 fn draw(random: &mut Random) -> (Vec<Stage>, u64) {
     let mut unit = || random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
     let count = 3 + (unit() * 4.0) as usize;
@@ -94,8 +96,9 @@ pub(super) fn gap_mean(_: &mut Bench, name: &'static str) -> Result<Row, Failure
     let mean = |of: fn(&Pipeline) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
     let at = |part: f64| all[((all.len() - 1) as f64 * part).round() as usize].gap * 100.0;
     let note = format!(
-        "T / bound - 1 over {} random pipelines: {:.2} % at the 10th percentile, {:.2} % median, {:.2} % at the \
-         90th, {:.2} % at the 99th, {:.2} % worst; without a certificate {:.2} % on average",
+        "T / bound - 1 over {} random pipelines: {:.2} % at the 10th percentile, {:.2} % median, \
+         {:.2} % at the 90th, {:.2} % at the 99th, {:.2} % worst; without a certificate {:.2} % on \
+         average",
         all.len(),
         at(0.1),
         at(0.5),
@@ -171,7 +174,7 @@ pub(super) fn certified_time(bench: &mut Bench, name: &'static str) -> Result<Ro
     })
 }
 
-/// The plan of one more request, known; after a thousand that took what was predicted.
+/// Time of a known plan for one more request, after a thousand that took the predicted time.
 pub(super) fn look_up_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let probe = RefCell::new(probe()?);
     timed(bench, name, LOOK_UP_SECONDS, BATCH, || {
@@ -179,7 +182,7 @@ pub(super) fn look_up_time(bench: &mut Bench, name: &'static str) -> Result<Row,
     })
 }
 
-/// Sizes of their own for each level, beside the shard.
+/// Time of solving sizes for each level, beside the shard.
 pub(super) fn solve_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let mut probe = Probe::new(1 << 20);
     probe.look_up();
@@ -198,7 +201,7 @@ fn probe() -> Result<Probe, Failure> {
     Ok(probe)
 }
 
-/// The median over rounds of the time of a call; the calls' own distribution in the note.
+/// Median over rounds of the time of a call; the note has the calls' own distribution.
 fn timed(
     bench: &mut Bench,
     name: &'static str,

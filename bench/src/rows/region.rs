@@ -13,19 +13,19 @@ use crate::report::{Row, Unit};
 use crate::rows::{BEST_OF_TWO, Bench, KIB, MIB, MOMENT, floor};
 use crate::stats::{Bar, Better};
 
-/// What the region is called.
+/// Name of the region.
 pub(crate) const NAME: &str = "bench";
 
 /// A region at B, opened at A.
 pub(crate) struct Region {
     pub(crate) asker: Asker,
     pub(crate) handle: Handle,
-    /// Its export lives as long as it is read.
+    /// Export that lives as long as the region is read.
     pub(crate) _export: RegionExport,
 }
 
 impl Region {
-    /// To be read.
+    /// Opens a region for reading.
     pub(crate) fn open(pair: &Pair) -> Result<Self, Failure> {
         Self::open_for(pair, Access::READ)
     }
@@ -61,7 +61,7 @@ pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Fail
         let best = rounds.best(0..subject, Better::Smaller)?;
         let found = rounds.ratio(subject, best)?;
         let told = |arm| Ok::<_, Failure>(floor::in_words(rounds.value(arm)?.median));
-        // Each way at its best: what the other one loses is nothing that piped could help.
+        // Each way is at its best, because piped could not help the losses of the other.
         let ways = [0..subject / 2, subject / 2..subject].map(|way| {
             let best = rounds.best(way, Better::Smaller)?;
             Ok::<_, Failure>(format!("{} ({})", told(best)?, rounds.names[best]))
@@ -74,8 +74,9 @@ pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Fail
     })
 }
 
-/// As a floor may choose its CPUs, so may who runs piped: a shard for each node that spins on a CPU of its
-/// own, or both on one CPU, where neither spins and what they exchange stays in its cache.
+/// Throughput of gets. A floor may choose its CPUs, so an operator of piped may, too: a shard for
+/// each node that spins on a CPU of its own, or both on one CPU, where neither spins and the data
+/// stays in its cache.
 pub(super) fn throughput(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let depth = if name.ends_with('4') { 4 } else { 1 };
     let cpus = bench.cpus;

@@ -1,5 +1,5 @@
-//! A read of a file at another node, where disk and network should overlap: against the slower of the
-//! two alone, and against a transfer in one piece.
+//! A read of a file at another node, where disk and network should overlap: against the slower of
+//! the two alone, and against a transfer in one piece.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::report::{Row, Unit};
 use crate::rows::{BEST_OF_TWO, Bench, FILE_NAME, MIB, MOMENT, floor};
 use crate::stats::{Bar, Better};
 
-/// Of the daemons with a CPU each.
+/// Profile of the daemons with a CPU each.
 const PROFILE: Profile = Profile::Balanced;
 
 /// Reads that are asked how they were cut.
@@ -27,7 +27,7 @@ const EXPLANATIONS: usize = 15;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Cut {
     fragment: usize,
-    /// By how much each fragment is shorter than the one before.
+    /// Difference in size from each fragment to the next.
     shrink: usize,
     depth: usize,
 }
@@ -67,8 +67,9 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// As a floor may choose its CPUs, so may who runs piped: a shard for each node on a CPU of its own, or both
-/// on the one that takes the disk's interrupts, where what they exchange stays in its cache.
+/// Ways to run piped. A floor may choose its CPUs, so an operator of piped may, too: a shard for
+/// each node on a CPU of its own, or both on the one that takes the disk's interrupts, where the
+/// data stays in its cache.
 fn subjects<'a>(apart: &'a Pair, beside: &'a Pair) -> Result<[Subject<'a>; 2], Failure> {
     Ok([
         Subject::start("balanced, two CPUs", apart)?,

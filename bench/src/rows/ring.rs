@@ -18,7 +18,7 @@ use crate::strace::{Calls, Strace, Watched};
 
 const PROFILE: Profile = Profile::Latency;
 const DEPTH: usize = 64;
-/// How long calls and allocations are counted.
+/// Time in which calls and allocations are counted.
 const COUNTED: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -43,7 +43,7 @@ pub(super) fn nop_deep(bench: &mut Bench, name: &'static str) -> Result<Row, Fai
     })
 }
 
-/// A value in all rounds: there is nothing to choose, so none of them is for choosing.
+/// Value over all rounds: there is nothing to choose, so none of them is for choosing.
 fn repeated(
     bench: &mut Bench,
     measure: impl FnMut() -> Result<f64, Failure>,
@@ -53,8 +53,9 @@ fn repeated(
     Interval::of_median(&values).ok_or_else(|| Failure::new("all rounds had stolen time"))
 }
 
-/// Its own count, in rounds without stolen time: a daemon whose CPU was taken away for longer than it spins
-/// has to be woken, by whatever client. What strace sees beside it has all of that in it.
+/// The client's own count, in rounds without stolen time: a daemon that lost its CPU for longer
+/// than it spins has to be woken, by whatever client. The count of strace beside it includes all of
+/// that.
 pub(super) fn syscalls_client(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let bar = Bar::AtMost(0.0);
     let cpus = bench.cpus;
@@ -95,7 +96,8 @@ pub(super) fn syscalls_daemon(bench: &mut Bench, name: &'static str) -> Result<R
         } else {
             Load::Reads(cpus.second, file)
         };
-        // Its own count first: strace slows each call, and a slow daemon takes larger batches.
+        // The daemon's own count comes first: strace slows each call, and a slow daemon takes
+        // larger batches.
         let (own, requests) = load.watched(pair, |_| {
             let before = own_calls(pair)?;
             Ok(Box::new(move || {
@@ -184,18 +186,18 @@ pub(super) fn allocations_daemon(bench: &mut Bench, name: &'static str) -> Resul
 
 const ALLOCATIONS: &[&str] = &["reactor", "allocations"];
 
-/// What a client does at depth 64 while something is counted.
+/// Work of a client at depth 64 while something is counted.
 enum Load {
     Nops(usize),
     Reads(usize, std::path::PathBuf),
 }
 
-/// Ends a count and tells it.
+/// Ends a count and returns it.
 type Finish<'a, T> = Box<dyn FnOnce() -> Result<T, Failure> + 'a>;
 
 impl Load {
-    /// Runs it on a thread of its own; `begin` is called with that thread's number when it is warm, and
-    /// what it returns is called at the end. Tells the count and the requests meanwhile.
+    /// Runs the load on a thread of its own. `begin` is called with that thread's number when it is
+    /// warm, and its result is called at the end. Returns the count and the requests meanwhile.
     fn watched<'a, T>(
         &self,
         pair: &Pair,

@@ -1,4 +1,4 @@
-//! What authenticated and encrypted lanes cost, and what strangers at the door cost those who are inside.
+//! Cost of authenticated and encrypted lanes, and the effect of strangers on trusted peers.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -22,27 +22,27 @@ use crate::{clock, rig};
 
 const PROFILE: Profile = Profile::Balanced;
 
-/// What integrity may take against plain.
+/// Largest ratio of integrity to plain.
 const INTEGRITY_BAR: f64 = 1.10;
 
-/// What peers may take while strangers come, against strangers that go to somebody else.
+/// Largest ratio for peers while strangers come, against strangers that go to another program.
 const FLOOD_BAR: f64 = 1.5;
 
-/// By how much a daemon may grow while they come: what an allocator keeps, and no more.
+/// Largest growth of a daemon while they come: the reserve of an allocator, and no more.
 const GROWTH_BAR: u64 = MIB as u64;
 
-/// How long strangers come in each measurement, and how often that is done.
+/// Time of strangers in each measurement, and the number of measurements.
 const FLOOD_TIME: Duration = Duration::from_secs(10);
 const FLOODS: u32 = 7;
 
-/// Outside loopback, so that nobody is plain there.
+/// Address outside loopback, so that no lane is plain there.
 const ADDRESS: &str = "10.77.0.1";
 const PORTS: [u16; 2] = [7440, 7441];
 
-/// Long against the caches, as of the other rows.
+/// Long against the caches, as in the other rows.
 const REGION_BYTES: usize = 64 * MIB;
 
-/// A node that asks, its client, and what that has open.
+/// A node that asks, its client, and its open region.
 struct Reader {
     asker: RefCell<Asker>,
     region: Handle,
@@ -67,7 +67,8 @@ enum What {
     Read1m,
 }
 
-/// One node that serves, and others that ask it: each in its own way. They go in this order.
+/// One node that serves, and others that ask it, each in its own way. They are dropped in this
+/// order.
 struct Scene {
     readers: Vec<Reader>,
     server: Node,
@@ -76,11 +77,11 @@ struct Scene {
     _directory: tempfile::TempDir,
 }
 
-/// How a node that asks is protected; none: not at all.
+/// Protection of a node that asks; none without any.
 type Mode = Option<&'static str>;
 
 impl Scene {
-    /// The node that serves on the second CPU, those that ask on the first.
+    /// Starts the node that serves on the second CPU, those that ask on the first.
     fn start(
         cpus: Cpus,
         data: &Path,
@@ -109,8 +110,9 @@ impl Scene {
             askers.push((name, settings));
         }
         let settings = format!(
-            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\nallow_plain = [\"{}/32\"]\n\
-             [security]\nkey_file = {server_key:?}\n[exports.{EXPORT}]\npath = {data:?}\n{trusted}",
+            "[node]\nname = \"{PEER}\"\n[listen]\naddress = \"{listen}\"\nallow_plain = \
+             [\"{}/32\"]\n[security]\nkey_file = {server_key:?}\n[exports.{EXPORT}]\npath = \
+             {data:?}\n{trusted}",
             listen.ip()
         );
         let server = Node::start(&piped, place("b"), PROFILE, cpus.second, &settings)?;
@@ -144,7 +146,8 @@ fn key(directory: &Path, name: &str) -> Result<(PathBuf, PublicKey), Failure> {
     Ok((file, key.public()))
 }
 
-/// Sealed lanes against plain ones: the same node serves both, and the same client asks both by turns.
+/// Sealed lanes against plain ones: the same node serves both, and the same client asks both in
+/// turn.
 pub(super) fn sealed(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let what = if name.ends_with("4k") { What::Get4k } else { What::Read1m };
     let mode = if name.starts_with("integrity") { "integrity" } else { "encrypted" };
@@ -176,7 +179,7 @@ pub(super) fn sealed(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
     Ok(row.with_arms(&rounds, Unit::Seconds))
 }
 
-/// Strangers at the door, and a sink that they go to in every other measurement.
+/// Strangers that attack the node, and a sink that they go to in every other measurement.
 struct Siege {
     scene: Scene,
     namespace: rig::Namespace,
@@ -196,7 +199,8 @@ impl Siege {
         Ok(Self { scene, namespace, _sink: sink })
     }
 
-    /// The p99 of the trusted node's gets while strangers come there, and how many came each second.
+    /// The p99 of the trusted node's gets while strangers come, and the number of strangers in a
+    /// second.
     fn p99(&self, target: SocketAddr, nonsense: Nonsense) -> Result<(f64, f64), Failure> {
         let reader = &self.scene.readers[0];
         let ask = Ask { handle: &reader.region, block: 4 * KIB, depth: 1 };
@@ -210,7 +214,7 @@ impl Siege {
     }
 }
 
-/// The node's door, and the sink.
+/// Addresses of the node and the sink.
 fn targets() -> [SocketAddr; 2] {
     PORTS.map(|port| SocketAddr::new(ADDRESS.parse().expect("an address"), port))
 }
@@ -237,7 +241,8 @@ pub(super) fn flood(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
     let told = |arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median * 1e6);
     let slowest = rates.borrow().iter().copied().fold(f64::INFINITY, f64::min);
     let note = format!(
-        "p99 of 4 KiB gets beside {} for {} s: {:.0} us, with a sink {:.0} us; at least {slowest:.0} came a second",
+        "p99 of 4 KiB gets beside {} for {} s: {:.0} us, with a sink {:.0} us; at least \
+         {slowest:.0} came a second",
         if nonsense == Nonsense::Frames { "malformed frames" } else { "malformed handshakes" },
         FLOOD_TIME.as_secs(),
         told(1),
@@ -247,12 +252,12 @@ pub(super) fn flood(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
         .with_arms(&rounds, Unit::Seconds))
 }
 
-/// Whether the daemon grows while they come.
+/// Growth of the daemon while they come.
 pub(super) fn memory(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let siege = Siege::begin(bench)?;
     let [door, _] = targets();
     let process = siege.scene.server.pid();
-    // What it needs at all it has after the first time.
+    // After the first time it has all memory that it needs.
     siege.p99(door, Nonsense::Handshakes)?;
     let before = flood::resident(process)?;
     let mut came = 0.0;

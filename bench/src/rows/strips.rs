@@ -1,8 +1,8 @@
-//! Strip mining on a shaped link: loops over another node's memory, by `auto`, by fixed strips, after one get of
-//! everything, and against what no order of gets and computation can beat.
+//! Strip mining on a shaped link: loops over another node's memory, by `auto`, by fixed strips,
+//! after one get of everything, and against a bound for all orders of gets and computation.
 //!
-//! Both daemons are on one CPU and the application has the other to itself: it is the node whose computation is to
-//! overlap, and the other node's work on the same CPU would be computation of somebody else.
+//! Both daemons are on one CPU and the application has the other to itself: its computation is to
+//! overlap, and the other node's work on the same CPU would be foreign computation.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use crate::rows::{Bench, KIB, MIB, MOMENT};
 use crate::stats::{Bar, Better, Interval, median};
 use crate::{clock, machine};
 
-/// Of both daemons: they share a CPU, so neither may spin on it for long.
+/// Profile of both daemons: they share a CPU, so neither may spin on it for long.
 pub(super) const PROFILE: Profile = Profile::Throughput;
 
 const BEST_BAR: f64 = 1.05;
@@ -31,15 +31,17 @@ const BALANCED_BAR: f64 = 0.7;
 pub(super) const NEVER_WORSE_BAR: f64 = 1.02;
 const BOUND_BAR: f64 = 1.10;
 
-/// Computation on a byte, as a part of what the link takes for it.
+/// Computation on a byte, as a part of the link's time for it.
 const RATIOS: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
 const BALANCED: usize = 2;
 
-/// Fixed strips of the sweep: doubling from the least to half of everything, each with so many ahead.
+/// Fixed strips of the sweep: doubling from the least to half of everything, each with this many
+/// ahead.
 const STRIP_MIN: usize = 2 * KIB;
 const UNROLLS: [u32; 3] = [2, 4, 8];
 
-/// Rounds that choose which fixed strips are worth comparing, and how much slower than the best one such may look.
+/// Rounds that choose which fixed strips to compare, and how much slower than the best one such may
+/// look.
 const CHOOSING: u32 = 5;
 const WORTH: f64 = 1.08;
 
@@ -47,10 +49,10 @@ const WORTH: f64 = 1.08;
 const LOOPS_MIN: usize = 3;
 const SETTLE: usize = 1;
 
-/// Loops before anything is measured: the daemons learn the path.
+/// Time of loops before anything is measured: the daemons learn the path.
 const WARM: Duration = Duration::from_millis(1500);
 
-/// The median of a moment's loops.
+/// Median of a moment's loops.
 fn for_a_moment(one: impl Fn() -> Result<f64, Failure>, cpu: usize) -> Result<f64, Failure> {
     machine::pin(cpu)?;
     for _ in 0..SETTLE {
@@ -64,7 +66,7 @@ fn for_a_moment(one: impl Fn() -> Result<f64, Failure>, cpu: usize) -> Result<f6
     median(&times).ok_or_else(|| Failure::new("nothing was measured"))
 }
 
-/// What one kernel, size and computation showed.
+/// Results of one kernel, size and computation.
 #[derive(Debug)]
 struct Scene {
     ratio: f64,
@@ -75,11 +77,11 @@ struct Scene {
     note: String,
 }
 
-/// What all computations of a kernel and size showed, kept for the rows that judge them.
+/// Results of all computations of a kernel and size, kept for the rows that judge them.
 #[derive(Debug, Default)]
 pub(crate) struct Found(std::collections::BTreeMap<String, Rc<Vec<Scene>>>);
 
-/// The arms in front of the sweep.
+/// Indices of the arms in front of the sweep.
 const AUTO: usize = 0;
 const VECTORISED: usize = 1;
 const GET: usize = 2;
@@ -89,13 +91,14 @@ const COMPUTE: usize = 5;
 const ISSUE: usize = 6;
 const OTHERS: usize = 7;
 
-/// The least get: its time is the latency.
+/// Bytes of the smallest get: its time is the latency.
 const LEAST: usize = 64;
 
-/// What no order of gets and computation takes less than, by the round's own figures: on a network that moves one byte after
-/// the other, the least of the model's programs ([`StripModel::optimal`]) and the latency of one get of everything; nor can
-/// anything be computed before the least get is there. (The model's latency is not that one: a shaped link lets the first KiB
-/// pass unshaped, which makes up for it where the network is what takes time.)
+/// Lower bound for all orders of gets and computation, by the round's own figures. On a network
+/// that moves one byte after the other it is the least of the model's programs
+/// ([`StripModel::optimal`]) and the latency of one get of everything; besides, nothing can be
+/// computed before the smallest get has come. (The model's latency is another one: a shaped link
+/// lets the first KiB pass unshaped, which makes up for it where the network takes the time.)
 fn bound(bytes: f64, values: &[Option<f64>]) -> Option<f64> {
     let at = |arm: usize| values[arm];
     let per_byte = (at(GET)? - at(GET_QUARTER)?) / (0.75 * bytes);
@@ -156,7 +159,8 @@ fn scene(
         rounds.all(|round| Some(round.values[AUTO]? / bound(bytes as f64, &round.values)?))?;
     let micros = |arm| rounds.all_of(arm).map_or(f64::NAN, |found| found.median * 1e6);
     let note = format!(
-        "K = {ratio} G: auto {:.0} us in {:.0} strips, {} {:.0} us, vectorised {:.0} us, get {:.0} us, of {LEAST} B {:.1} us, computation {:.0} us, issue {:.1} us",
+        "K = {ratio} G: auto {:.0} us in {:.0} strips, {} {:.0} us, vectorised {:.0} us, get {:.0} \
+         us, of {LEAST} B {:.1} us, computation {:.0} us, issue {:.1} us",
         micros(AUTO),
         median(&counts.borrow()).unwrap_or(f64::NAN),
         rounds.names[fixed],
@@ -174,7 +178,7 @@ fn scene(
     Ok(Scene { ratio, rounds, best, vectorised, bound: bounds, note })
 }
 
-/// All computations of a row's kernel and size, measured once for all of its rows.
+/// Results of a row's kernel and size, measured once for all of its rows.
 fn scenes(bench: &mut Bench, kernel: Kernel, bytes: usize) -> Result<Rc<Vec<Scene>>, Failure> {
     let name = format!("{kernel:?} {bytes}");
     if let Some(found) = bench.strips.0.get(&name) {
@@ -202,7 +206,7 @@ fn scenes(bench: &mut Bench, kernel: Kernel, bytes: usize) -> Result<Rc<Vec<Scen
     Ok(found)
 }
 
-/// What a row's name says: `reduction-64k-best`.
+/// Measures the row with that name, such as `reduction-64k-best`.
 pub(super) fn row(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let kernel =
         if name.starts_with("reduction") { Kernel::Reduction } else { Kernel::VectorToVector };
@@ -222,7 +226,7 @@ pub(super) fn row(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
         true => scenes.iter().filter(|scene| scene.ratio == RATIOS[BALANCED]).collect(),
         false => scenes.iter().collect(),
     };
-    // The one that is nearest to the bar, or farthest beyond.
+    // The one nearest to the bar, or farthest beyond.
     let worst = judged.iter().max_by(|one, other| of(one).high.total_cmp(&of(other).high));
     let worst = worst.ok_or_else(|| Failure::new("nothing was measured"))?;
     let figures: Vec<String> =

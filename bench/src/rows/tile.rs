@@ -1,8 +1,8 @@
 //! Tiled loops on a shaped link, and loops on a node that serves others.
 //!
-//! A tiled loop's nodes have one CPU each, for the daemon and for the application.
+//! Each node of a tiled loop has one CPU, for the daemon and for the application.
 
-// The loop that is measured is the example's, which also has what checks it.
+// The measured loop is the example's, which also has the code that checks it.
 #[path = "../../../client-lib/examples/tiled_stencil/kernel.rs"]
 mod kernel;
 
@@ -45,7 +45,7 @@ const WARM: usize = 3;
 /// Timings of the computation alone.
 const TIMINGS: usize = 5;
 
-/// A process of the loop.
+/// One process of the loop.
 struct Process {
     pipeline: TilePipeline,
     column: Column,
@@ -61,7 +61,7 @@ impl Process {
     }
 }
 
-/// Both, one on each node.
+/// Both processes, one on each node.
 struct Both(RefCell<[Process; 2]>);
 
 impl Both {
@@ -86,7 +86,8 @@ impl Both {
         Ok(Self(RefCell::new([first?, second?])))
     }
 
-    /// A run of both: from when both begin until both have ended, in seconds; and what the first one says of it.
+    /// A run of both processes: the time from their common begin until both have ended, in seconds;
+    /// and the report of the first.
     fn run(&self, height: TileHeight, schedule: Schedule) -> Result<(f64, TileReport), Failure> {
         let [first, second] = &mut *self.0.borrow_mut();
         let begun = clock::now();
@@ -99,8 +100,8 @@ impl Both {
         Ok((seconds, one?))
     }
 
-    /// The computation of a row, in seconds, while both compute and nothing else goes on: the least, because what disturbs
-    /// it is none of the loop's.
+    /// Time of the computation of a row, in seconds, while both compute and nothing else goes on.
+    /// The least counts, because disturbances do not belong to the loop.
     fn row_seconds(&self) -> Result<f64, Failure> {
         let [first, second] = &mut *self.0.borrow_mut();
         let mut times = Vec::new();
@@ -129,7 +130,7 @@ fn two() -> core::num::NonZeroU32 {
     core::num::NonZeroU32::MIN.saturating_add(1)
 }
 
-/// A column's computation without any communication, in seconds.
+/// Time of a column's computation without any communication, in seconds.
 fn alone(column: &mut Column, cpu: usize) -> Result<f64, Failure> {
     machine::pin(cpu)?;
     let edge_bytes = column.edge_bytes();
@@ -145,7 +146,7 @@ fn alone(column: &mut Column, cpu: usize) -> Result<f64, Failure> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Both processes over a link on which a row's border takes as long as its computation.
+/// Runs both processes over a link on which a row's border takes as long as its computation.
 fn with_both<T>(
     bench: &mut Bench,
     body: impl FnOnce(&mut Bench, &Both, &str) -> Result<T, Failure>,
@@ -183,7 +184,7 @@ fn in_words(rounds: &Rounds, arm: usize) -> Result<String, Failure> {
     Ok(format!("{} {:.1} ms", rounds.names[arm], found.median * 1e3))
 }
 
-/// Overlapping against not, each at its best height.
+/// The overlapping schedule against the other one, each at its best height.
 pub(super) fn overlapping(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     with_both(bench, |bench, both, scene| {
         let mut arms: Vec<Arm<'_>> =
@@ -207,7 +208,7 @@ pub(super) fn overlapping(bench: &mut Bench, name: &'static str) -> Result<Row, 
     })
 }
 
-/// What communication adds to the computation of the first process, as a part of it.
+/// Time that communication adds to the computation of the first process, as a part of it.
 fn added(both: &Both, height: u64) -> Result<f64, Failure> {
     let mut parts = Vec::new();
     for _ in 0..TIMINGS {
@@ -218,7 +219,7 @@ fn added(both: &Both, height: u64) -> Result<f64, Failure> {
     median(&parts).ok_or_else(|| Failure::new("nothing was timed"))
 }
 
-/// The height that the model predicts from what was measured while running, against the best of a sweep.
+/// The height that the model predicts from measurements of the run, against the best of a sweep.
 pub(super) fn height(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     with_both(bench, |bench, both, scene| {
         let schedule = Schedule::Overlapping;
@@ -249,16 +250,17 @@ pub(super) fn height(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
     })
 }
 
-/// Blocks and how many at once: enough to fill the link.
+/// Size and number of blocks at once: enough to fill the link.
 const SERVED_BLOCK: usize = 256 * KIB;
 const SERVED_DEPTH: usize = 4;
-/// Reads are under way that long before the loop begins.
+/// Time for which reads are under way before the loop begins.
 const FLOWING: Duration = Duration::from_millis(50);
-/// What counts as the link's rate.
+/// Part of the link's rate that counts as full.
 const FULL: f64 = 0.9;
 
-/// A loop of an application on a node while another node reads its memory as fast as the link can. As every shard has a
-/// CPU of its own, so has the application; it is the node that asks which shares the daemon's.
+/// A loop of an application on a node while another node reads its memory as fast as the link can.
+/// Every shard has a CPU of its own, and so has the application; the node that asks shares the
+/// daemon's.
 pub(super) fn beside_reads(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let cpu = bench.cpus.second;
     let profile = Profile::Throughput;
@@ -270,7 +272,7 @@ pub(super) fn beside_reads(bench: &mut Bench, name: &'static str) -> Result<Row,
         .with_arms(&rounds, Unit::Seconds))
 }
 
-/// The same on a node of one CPU: what the daemon needs for the link's rate, the loop does without.
+/// Such a loop on a node with one CPU: it loses what the daemon needs for the link's rate.
 pub(super) fn on_daemons_cpu(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let cpu = bench.cpus.second;
     let found = bench.with_rig(|bench, rig| disturbed(bench, rig, cpu));
@@ -280,10 +282,10 @@ pub(super) fn on_daemons_cpu(bench: &mut Bench, name: &'static str) -> Result<Ro
         .with_arms(&rounds, Unit::Seconds))
 }
 
-/// What reads do to a loop.
+/// Effect of reads on a loop.
 struct Disturbed {
     rounds: Rounds,
-    /// Its time beside them against its time without.
+    /// Time beside them against the time without.
     ratio: Interval,
     note: String,
 }
@@ -317,7 +319,7 @@ fn disturbed(bench: &mut Bench, rig: &Rig, cpu: usize) -> Result<Disturbed, Fail
                 (bytes.load(Ordering::Relaxed) - before, begun.elapsed().as_secs_f64());
             let time = daemon().and_then(|after| Ok(after - time?));
             stop.store(true, Ordering::Relaxed);
-            joined(reading.join(), "who reads")?;
+            joined(reading.join(), "the reader")?;
             rates.borrow_mut().push(moved as f64 / seconds);
             used.borrow_mut().push(time? / seconds);
             took

@@ -1,6 +1,6 @@
-//! Gets by lanes that send without a copy, against the same by lanes that copy: on loopback, and between
-//! namespaces. On both the kernel copies when the other side receives, so what is held to a bar is that `auto`
-//! notices; what `on` costs is told beside it, and the CPU time of both daemons for a byte.
+//! Gets by lanes that send without a copy, against lanes that copy: on loopback, and between
+//! namespaces. On both the kernel copies when the other side receives, so the bar is that `auto`
+//! notices. The note has the cost of `on`, and the CPU time of both daemons for a byte.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::report::{Row, Unit};
 use crate::rows::{Bench, KIB, MIB};
 use crate::stats::Bar;
 
-/// Long against a reload, and against what notices in the first sends of it.
+/// Long against a reload, and against the first sends, in which the copying is noticed.
 const MOMENT: Duration = Duration::from_millis(400);
 
-/// What deciding may cost where there is nothing to win.
+/// Largest cost of deciding where there is nothing to win.
 const BAR: f64 = 1.03;
 
 const MODES: [&str; 3] = ["off", "auto", "on"];
@@ -29,7 +29,7 @@ pub(super) fn loopback(bench: &mut Bench, name: &'static str) -> Result<Row, Fai
     bench.with_pair(profile, |bench, pair| compare(bench, name, profile, pair))
 }
 
-/// Between the namespaces of the rig.
+/// Row between the namespaces of the rig.
 pub(crate) fn cable(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     bench.with_rig(|bench, rig| compare(bench, name, rig.pair.profile, &rig.pair))
 }
@@ -68,8 +68,8 @@ fn compare(
     let status = pair.b.admin.status()?;
     let sends = |what: &str| status.shards[0]["counters"][what].as_u64().unwrap_or(0);
     let note = format!(
-        "{DEPTH} gets at a time; on/off {:.3} ({:.3} to {:.3}); CPU ns a byte of both daemons: off {:.3}, auto {:.3}, \
-         on {:.3}; of B's sends {} lent in place, {} copied all the same",
+        "{DEPTH} gets at a time; on/off {:.3} ({:.3} to {:.3}); CPU ns a byte of both daemons: off \
+         {:.3}, auto {:.3}, on {:.3}; of B's sends {} lent in place, {} copied all the same",
         on.median,
         on.low,
         on.high,

@@ -1,10 +1,12 @@
-//! `bench sensitivity`: how much slower reads, gets and copies become when one parameter of one stage does.
+//! `bench sensitivity`: how much slower reads, gets and copies become when one parameter of one
+//! stage does.
 //!
-//! The LogGP study ("A systematic characterization of application sensitivity to network performance") on two real
-//! daemons on loopback: `L`, `g`, `G` and `o` of each stage that a transfer passes, over that paper's ranges, one at a
-//! time. Each round of a point has four parts: undialled, whole and by `auto`; dialled, whole and by `auto`. A slowdown
-//! is against `auto` undialled of the same round, so what lies between the curves of whole and auto is what planning
-//! regains.
+//! The LogGP study ("A systematic characterization of application sensitivity to network
+//! performance") on two real daemons on loopback: `L`, `g`, `G` and `o` of each stage of a
+//! transfer, over that paper's ranges, one at a time. Each round of a point has four parts:
+//! undialled, whole and by `auto`; dialled, whole and by `auto`. A slowdown is relative to `auto`
+//! undialled in the same round. So the distance between the curves of whole and auto is the gain of
+//! planning.
 
 mod plot;
 mod scene;
@@ -22,22 +24,23 @@ use crate::failure::{Doing as _, Failure};
 use crate::machine::{Cpus, Ticks};
 use crate::stats::Interval;
 
-/// What to measure.
+/// Arguments of `bench sensitivity`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// One JSON document instead of a table.
     #[arg(long)]
     json: bool,
-    /// Only points whose name (as read/net/L) begins with one of these, separated by commas or given again.
+    /// Only points with a name (as read/net/L) that begins with one of these, separated by commas
+    /// or given again.
     #[arg(long, value_name = "OP/DIAL", value_delimiter = ',')]
     only: Vec<String>,
     /// Rounds of a point, fixed beforehand.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
-    /// All points as CSV.
+    /// Write all points as CSV.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// A picture of them.
+    /// Draw the points as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// A directory on the disk to use. Default: beside this program.
@@ -45,7 +48,7 @@ pub(crate) struct Arguments {
     dir: Option<PathBuf>,
 }
 
-/// A parameter and the values it takes: times in us, and for `G` bandwidths in MB/s, as the paper has it.
+/// A parameter with its values: times in us, and for `G` bandwidths in MB/s, as the paper has it.
 #[derive(Debug, Clone, Copy)]
 struct Parameter {
     name: &'static str,
@@ -53,8 +56,9 @@ struct Parameter {
     values: [f64; 4],
 }
 
-/// The paper's ranges: overhead to 103 us, gap to 105 us, latency to 105 us, bandwidth from 38 MB/s down to 1. A
-/// bandwidth that this machine would not notice is no point, one where a transfer takes a second no study.
+/// The paper's ranges: overhead to 103 us, gap to 105 us, latency to 105 us, bandwidth from 38 MB/s
+/// down to 1. Bandwidths that this machine would not notice are left out, and so are those where a
+/// transfer takes a second.
 const PARAMETERS: [Parameter; 4] = [
     Parameter { name: "L", unit: "us", values: [10.0, 30.0, 55.0, 105.0] },
     Parameter { name: "g", unit: "us", values: [10.0, 30.0, 55.0, 105.0] },
@@ -62,22 +66,22 @@ const PARAMETERS: [Parameter; 4] = [
     Parameter { name: "o", unit: "us", values: [10.0, 28.0, 53.0, 103.0] },
 ];
 
-/// A point of the study.
+/// One point of the study.
 #[derive(Debug, Clone, Serialize)]
 struct Point {
     operation: &'static str,
-    /// The stage, without whose it is.
+    /// Name of the stage, without its node.
     place: &'static str,
     parameter: &'static str,
-    /// In the unit.
+    /// Value in the parameter's unit.
     value: f64,
     unit: &'static str,
-    /// A transfer undialled, by `auto`, in seconds.
+    /// Time of a transfer undialled, by `auto`, in seconds.
     base_seconds: f64,
-    /// Multiples of that.
+    /// Slowdowns as multiples of that.
     auto: Interval,
     whole: Interval,
-    /// What the planner said before: dialled over undialled, by its own predictions. Absent where nobody predicts.
+    /// Prediction of the planner before: dialled over undialled. Absent if nobody predicts.
     predicted: Option<f64>,
     rounds: usize,
 }
@@ -107,7 +111,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         .flat_map(|(it, at, parameter)| parameter.values.map(|value| (it, at, parameter, value)));
     for point in points {
         match report.measure(&mut scene, point, arguments.rounds) {
-            // What there is by then is shown and written.
+            // Show and write the points so far.
             Err(_) if contest::interrupted() => break,
             measured => measured?,
         }
@@ -139,7 +143,7 @@ fn change(stage: &str, parameter: &str, value: f64) -> DialChange {
         stage: stage.to_owned(),
         latency_ns: of("L", value * 1e3),
         overhead_ns: of("g", value * 1e3),
-        // MB/s: a byte takes 1/value us.
+        // Values are MB/s: a byte takes 1/value us.
         per_byte_ps: of("G", 1e6 / value),
         host_ns: of("o", value * 1e3),
     }
@@ -194,13 +198,15 @@ impl Report {
 
 fn table(points: &[Point]) -> String {
     let mut text = String::from(
-        "operation,stage,parameter,value,unit,base_us,auto,auto_low,auto_high,whole,whole_low,whole_high,predicted,rounds\n",
+        "operation,stage,parameter,value,unit,base_us,\
+         auto,auto_low,auto_high,whole,whole_low,whole_high,predicted,rounds\n",
     );
     for point in points {
         let Point { operation, place, parameter, value, unit, auto, whole, rounds, .. } = point;
         let predicted = point.predicted.map_or_else(String::new, |it| format!("{it:.4}"));
         text += &format!(
-            "{operation},{place},{parameter},{value},{unit},{:.2},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{predicted},{rounds}\n",
+            "{operation},{place},{parameter},{value},{unit},{:.2},\
+             {:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{predicted},{rounds}\n",
             point.base_seconds * 1e6,
             auto.median,
             auto.low,
@@ -213,7 +219,8 @@ fn table(points: &[Point]) -> String {
     text
 }
 
-const HEAD: &str = "POINT                  VALUE        UNDIALLED        AUTO                  WHOLE        PREDICTED";
+const HEAD: &str = "POINT                  VALUE        UNDIALLED        AUTO                  \
+    WHOLE        PREDICTED";
 
 fn line(point: &Point) -> String {
     let name = format!("{}/{}/{}", point.operation, point.place, point.parameter);

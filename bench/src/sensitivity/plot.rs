@@ -1,4 +1,5 @@
-//! The study as a picture: a row of panels for each operation, a panel for each parameter, a colour for each stage.
+//! The study as a plot: a row of panels for each operation, a panel for each parameter, a colour
+//! for each stage.
 
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
@@ -12,7 +13,7 @@ const PANEL: (u32, u32) = (560, 430);
 const HEAD: u32 = 130;
 const TEXT: f64 = 24.0;
 
-/// Okabe and Ito's: anybody can tell them apart.
+/// Okabe and Ito's colours, which all people can tell apart.
 const COLOURS: [(&str, RGBColor); 6] = [
     ("disk", RGBColor(0, 114, 178)),
     ("check", RGBColor(230, 159, 0)),
@@ -85,7 +86,8 @@ fn legend(head: &Area<'_>, points: &[Point]) -> Drawn {
     head.draw(&Text::new("predicted of auto", (540, 108), style(TEXT, BLACK)))
 }
 
-/// How far along its axis a value is: bandwidths by what a byte takes, for what is slower lies to the right.
+/// Position of a value on its axis: bandwidths by the time of a byte, so that slower ones are on
+/// the right.
 fn along(parameter: &str, value: f64) -> f64 {
     if parameter == "G" { 1e3 / value } else { value }
 }

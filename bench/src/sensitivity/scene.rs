@@ -20,14 +20,14 @@ const FILE_NAME: &str = "blocks";
 const FILE_BYTES: u64 = 64 << 20;
 const COPY_BYTES: u64 = 1 << 20;
 
-/// Transfers that let `auto` learn what has changed, and those whose median counts.
+/// Transfers that let `auto` learn the change, and those measured for the median.
 const LEARN: usize = 60;
 const SETTLE: usize = 4;
 const COUNTED: usize = 24;
-/// Whatever is dialled, a part of a round takes no longer than this (and a transfer).
+/// Longest time of a part of a round (plus one transfer), whatever is dialled.
 const PART_MAX: Duration = Duration::from_millis(400);
 
-/// What is done.
+/// Operation that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     /// A read of the peer's file.
@@ -49,7 +49,7 @@ impl Operation {
         }
     }
 
-    /// The stages that it passes and that can be dialled.
+    /// Stages that the operation passes and that can be dialled.
     pub(super) const fn places(self) -> &'static [&'static str] {
         match self {
             Self::Read => &["disk", "check", "send", "net", "receive"],
@@ -58,7 +58,7 @@ impl Operation {
         }
     }
 
-    /// Bytes of one.
+    /// Bytes of one operation.
     pub(super) const fn bytes(self) -> usize {
         match self {
             Self::Read => 512 << 10,
@@ -68,10 +68,10 @@ impl Operation {
     }
 }
 
-/// See the module.
+/// Daemons, clients and files of the study.
 pub(super) struct Scene {
     pair: Pair,
-    /// What is got, and who asks for all of it.
+    /// Region of the gets, with the client that asks for all operations.
     region: Region,
     file: Handle,
     copy: Handle,
@@ -126,8 +126,8 @@ impl Scene {
         node.admin.dial(&change(&stage))
     }
 
-    /// The median of some transfers by plans of that mode, in seconds, and what was predicted of the last one. `auto`
-    /// first learns what is dialled now.
+    /// Median of some transfers by plans of that mode, in seconds, and the prediction for the last
+    /// one. `auto` first learns the present dials.
     pub(super) fn median_by(
         &mut self,
         operation: Operation,
@@ -135,7 +135,7 @@ impl Scene {
     ) -> Result<(f64, Option<f64>), Failure> {
         let (settle, calibration) = match mode {
             PlannerMode::Auto => (LEARN, CalibrationMode::Live),
-            // What whole transfers would teach is of one size.
+            // Whole transfers would teach about one size only.
             _ => (SETTLE, CalibrationMode::Off),
         };
         for node in [&self.pair.a, &self.pair.b] {

@@ -1,6 +1,6 @@
-//! Counts heap allocations by thread, so that "none per request" can be measured.
+//! Counts heap allocations of each thread, so that "no allocation per request" can be measured.
 //!
-//! Only with the feature `count-allocations`: a program that is not measured should not pay for it.
+//! Counts are by thread, not by process: only the thread that submits requests matters.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

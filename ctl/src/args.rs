@@ -8,7 +8,6 @@ use clap::{
 };
 use piped_config::{Bytes, planner_mode};
 use piped_core::modes::{CalibrationMode, PlannerMode, Profile};
-use piped_text::shown_bytes;
 use piped_theory::ModelArgs;
 
 use crate::commands::calibrate::CalibrateArgs;

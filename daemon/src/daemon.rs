@@ -41,7 +41,7 @@ use crate::sandbox::{Filtering, Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
-use crate::{admin, client, metrics, peer, settings, systemd, watchdog};
+use crate::{admin, client, machine, metrics, peer, settings, systemd, watchdog};
 
 /// Reason why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]

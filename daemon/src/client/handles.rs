@@ -7,13 +7,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::admin::calibrate::ECHO_REGION;
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_core::status::Status;
-use piped_engine::command::{Command, OpenRequest};
+use piped_engine::command::OpenRequest;
 use piped_planner::cost::PathCost;
-use piped_ring::handshake::{Audience, PathCosts, Reply, Request};
+use piped_ring::handshake::{PathCosts, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 

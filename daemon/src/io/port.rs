@@ -1,16 +1,16 @@
 //! The engine's view of the driver: its [`Io`] trait.
 
-use piped_engine::ids::{FileId, SegmentId, SocketId};
-use piped_engine::io::{Io, Op, Resource, Span, Token, WireState};
-use piped_engine::request::Update;
-use piped_model::units::Nanos;
+use piped_core::ids::{FileId, SegmentId, SocketId};
+use piped_core::io::{Io, Op, Resource, Span, Token, WireState};
+use piped_core::request::Update;
+use piped_core::units::Nanos;
 
 use super::counters::OpKind;
-use super::probe::Feature;
 use super::ring::Patience;
 use super::tables::DescriptorKind;
 use super::uring::UringIo;
 use super::{clock, socket};
+use piped_core::modes::IoFeature;
 
 impl Io for UringIo {
     fn now(&mut self) -> Nanos {
@@ -107,7 +107,7 @@ impl Io for UringIo {
     }
 
     fn sends_without_copy(&self) -> bool {
-        self.features.has(Feature::SendZeroCopy)
+        self.features.has(IoFeature::SendZeroCopy)
     }
 
     fn hand_over(&mut self) -> bool {

@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, squeue};
 use piped_core::ids::{FileId, SegmentId, SocketId};
-use piped_core::io::{Io, Op, Resource, Span, Token, WireState};
 use piped_core::modes::IoFeature;
-use piped_core::request::Update;
-use piped_core::units::Nanos;
 use piped_ring::Segment;
 
 use super::aside::Aside;
@@ -18,13 +15,13 @@ use super::hold::Hold;
 use super::memory::Memory;
 use super::ops::{Loan, Ops, Owner, State};
 use super::priority::Priorities;
-use super::probe::{self, FeatureMask, Shape, Taskrun};
+use super::probe::{FeatureMask, Shape, Taskrun};
 use super::registration::REGISTRATION_BYTES_PER_TURN;
-use super::restrict::{self, Bounds, Registers};
+use super::restrict::{Bounds, Registers};
 use super::ring::{Patience, Ring};
 use super::tables::{Descriptors, Fd};
 use super::wake::{WatchId, Watches};
-use super::UringError;
+use super::{UringError, probe, restrict};
 use crate::closing::HeldFile;
 
 /// Size of the driver, and features that it may use. Its memory is taken when it is made.
@@ -438,135 +435,4 @@ fn bounds_of(features: &mut FeatureMask, startup: &mut Vec<String>) -> Bounds {
     };
     startup.push(format!("{feature}: {why}"));
     bounds
-}
-
-impl Io for UringIo {
-    fn now(&mut self) -> Nanos {
-        clock::now()
-    }
-
-    fn push(&mut self, token: Token, op: Op) -> bool {
-        if self.ops.is_full() || !self.make_room() {
-            return false;
-        }
-        let kind = OpKind::from(&op);
-        let Some(index) = self.ops.take(token, kind) else { return false };
-        self.counters.ops[kind as usize] += 1;
-        if let Some(job) = self.prepare_aside(index, &op) {
-            self.ops.slot(index).aside = true;
-            match (job, &mut self.aside) {
-                (Ok(job), Some(aside)) => aside.start(job),
-                (job, _) => self.refuse(index, job.err().unwrap_or(-libc::EBADF)),
-            }
-            return true;
-        }
-        self.file_ops += u32::from(kind.is_file());
-        match self.prepare(index, &op) {
-            Ok(entry) if kind == OpKind::Receive => self.late.push_back(entry),
-            Ok(entry) => {
-                self.file_ops_queued += u32::from(kind.is_file());
-                let queued = self.queue(&entry);
-                debug_assert!(queued, "room was made above");
-            }
-            Err(errno) => self.refuse(index, errno),
-        }
-        true
-    }
-
-    fn cancel(&mut self, token: Token) {
-        if let Some(index) = self.ops.find_token(token) {
-            self.cancel_at(index);
-        }
-    }
-
-    fn release(&mut self, resource: Resource) {
-        let submitter = self.ring.submitter();
-        let counters = &mut self.counters;
-        let known = match resource {
-            Resource::File(FileId(id)) => {
-                self.descriptors.release(id, DescriptorKind::File, &submitter, counters)
-            }
-            Resource::Socket(SocketId(id)) => {
-                self.descriptors.release(id, DescriptorKind::Socket, &submitter, counters)
-            }
-            Resource::Segment(SegmentId(id)) => self.memory.release(id, &submitter, counters),
-        };
-        counters.misuses += u64::from(!known);
-    }
-
-    fn copy(&mut self, from: Span, to: Span) {
-        let copied = match (self.memory.segment(from), self.memory.segment(to)) {
-            (Some(source), Some(target)) if from.length == to.length => {
-                source.copy(from.offset, target, to.offset, u64::from(from.length)).is_ok()
-            }
-            _ => false,
-        };
-        self.counters.misuses += u64::from(!copied);
-    }
-
-    fn load(&mut self, from: Span, to: &mut [u8]) {
-        let loaded = self.memory.segment(from).is_some_and(|it| it.load(from.offset, to).is_ok());
-        if !loaded || to.len() != from.length as usize {
-            self.counters.misuses += 1;
-        }
-        if !loaded {
-            to.fill(0);
-        }
-    }
-
-    fn store(&mut self, from: &[u8], to: Span) {
-        let stored = from.len() == to.length as usize
-            && self.memory.segment(to).is_some_and(|it| it.store(to.offset, from).is_ok());
-        self.counters.misuses += u64::from(!stored);
-    }
-
-    fn update(&mut self, at: Span, update: Update) -> u64 {
-        let segment = self.memory.segment(at).filter(|_| u64::from(at.length) == Update::BYTES);
-        let word = segment.and_then(|it| match update {
-            Update::Add(addend) => it.fetch_add(at.offset, addend).ok(),
-            Update::CompareSwap { expected, new } => it.compare_swap(at.offset, expected, new).ok(),
-        });
-        self.counters.misuses += u64::from(word.is_none());
-        word.unwrap_or(0)
-    }
-
-    fn spend(&mut self, time: Nanos) {
-        clock::spin(time);
-    }
-
-    fn sends_without_copy(&self) -> bool {
-        self.features.has(IoFeature::SendZeroCopy)
-    }
-
-    fn hand_over(&mut self) -> bool {
-        // A kernel thread that submits takes its own time.
-        if self.ring.is_polled() {
-            return false;
-        }
-        let before = self.ring.completions();
-        if self.ring.sq_len() > 0 {
-            self.enter(Patience::None);
-        }
-        self.ring.completions() > before
-    }
-
-    fn wire_state(&mut self, SocketId(id): SocketId) -> Option<WireState> {
-        let socket = self.descriptors.socket(id)?;
-        self.counters.other_syscalls += 1;
-        socket::wire_state(socket).ok()
-    }
-
-    fn pace(&mut self, SocketId(id): SocketId, bytes_per_second: Option<u64>) {
-        let Some(socket) = self.descriptors.socket(id) else { return };
-        self.counters.other_syscalls += 1;
-        // Where the kernel cannot, the lane goes as it did.
-        let _ = socket::set_pace(socket, bytes_per_second);
-    }
-
-    fn crc32c(&mut self, span: Span) -> u32 {
-        let segment = self.memory.segment(span);
-        let sum = segment.and_then(|it| it.crc32c(span.offset, u64::from(span.length)).ok());
-        self.counters.misuses += u64::from(sum.is_none());
-        sum.unwrap_or(0)
-    }
 }

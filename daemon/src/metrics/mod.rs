@@ -21,13 +21,14 @@ use piped_core::units::Nanos;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Registry, TextEncoder, proto};
 
-pub use self::families::ShardObservation;
 use self::families::Snapshot;
 use crate::advising;
 use crate::control::Control;
 use crate::io::clock;
 use crate::limits::METRICS_AGE;
 use crate::shard::message::{Message, Question, ShardGone};
+
+pub use self::families::ShardObservation;
 
 /// Content type of the metrics.
 pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;

@@ -4,9 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
-use piped_engine::command::{Access, Command, OpenKind, OpenRequest};
-use piped_engine::ids::{HandleId, RegionId};
-use piped_engine::request::Status;
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{HandleId, RegionId};
+use piped_core::status::Status;
+use piped_engine::command::{Command, OpenRequest};
 use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 

@@ -25,7 +25,7 @@ fn page(name: &str) -> Page {
 
 /// All documents.
 fn pages() -> Vec<Page> {
-    let own = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"];
+    let own = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"];
     let mut names = own.map(str::to_owned).to_vec();
     for folder in ["docs", "docs/decisions"] {
         let files = fs::read_dir(project().join(folder)).expect(folder);
@@ -163,10 +163,10 @@ fn device_of(path: &str) -> String {
     format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
 }
 
-/// The README says itself what the two nodes have in their files, and starts this one.
+/// First steps says itself what the two nodes have in their files, and starts this one.
 #[test]
-fn every_command_of_the_readme_runs_as_printed() {
-    let page = page("README.md");
+fn every_command_of_first_steps_runs_as_printed() {
+    let page = page("docs/first-steps.md");
     let mut toml = page.blocks.iter().filter(|block| block.language == "toml");
     let mut next = || toml.next().expect("a node that offers, and one that reads").text.clone();
     let (beta, here) = (next(), next());
@@ -204,7 +204,7 @@ macro_rules! documents {
         /// A document with commands has a test of its own, so that several run at once.
         #[test]
         fn no_document_with_commands_is_forgotten() {
-            let tried = [$($file,)* "README.md", "docs/c-api.md"];
+            let tried = [$($file,)* "docs/c-api.md", "docs/first-steps.md"];
             for page in pages() {
                 let commands = page.blocks.iter().any(|it| matches!(it.language.as_str(), "sh" | "console"));
                 assert_eq!(tried.contains(&page.name.as_str()), commands, "{}", page.name);
@@ -214,6 +214,7 @@ macro_rules! documents {
 }
 
 documents! {
+    every_command_of_the_readme_runs_as_printed: "README.md",
     every_command_of_contributing_runs_as_printed: "CONTRIBUTING.md",
     every_command_of_calibrate_runs_as_printed: "docs/calibrate.md",
     every_command_of_explain_runs_as_printed: "docs/explain.md",
@@ -335,17 +336,18 @@ fn every_link_between_documents_leads_somewhere() {
     }
 }
 
-/// What a newcomer needs is said before anything else, and is all that the first command needs.
+/// What a newcomer needs is said right before the first command, and is all that this command needs.
 #[test]
-fn the_readme_begins_with_what_a_build_needs() {
+fn the_readme_says_what_a_build_needs_before_its_first_command() {
     let read = |name: &str| fs::read_to_string(project().join(name)).expect("there");
     let readme = read("README.md");
-    let first: String = readme.lines().take(5).collect::<Vec<_>>().join(" ");
+    let (before, _) = readme.split_once("\n```sh\n").expect("a command");
+    let (_, needs) = before.rsplit_once("\n## ").expect("its section");
     let manifest = read("Cargo.toml");
     let version = manifest.split("rust-version = \"").nth(1).expect("a version");
     let version = version.split('"').next().expect("its end");
     for words in [&*format!("Rust {version}"), "rustup", "gcc", "libc6-dev"] {
-        assert!(first.contains(words), "{words}: {first}");
+        assert!(needs.contains(words), "{words}: {needs}");
     }
     // As `cargo build --release` of the README does: without a package, and without --workspace.
     let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

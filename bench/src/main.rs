@@ -88,6 +88,9 @@ enum Group {
     /// Run very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did
     /// not, 2 none failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
+    /// Write the front page again: README's table from docs/benchmarks.md, its picture from
+    /// docs/figures/sizes.json.
+    Front(Front),
     /// Serve one build for the comparison.
     #[command(hide = true)]
     AbArm(ab::arm::Arguments),
@@ -130,11 +133,26 @@ struct Run {
     #[arg(long, default_value_t = contest::ROUNDS_MAX,
         value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
-    /// Write the rows into README.md of the current directory, between the markers of these rows.
-    /// `rig` may write some of them; the others write all.
-    #[arg(long)]
-    readme: bool,
+    /// Write the rows into docs/benchmarks.md below the current directory, between the group's
+    /// markers, and README's table anew. `overlap`, `security` and `rig` may write some rows; the
+    /// others write all.
+    #[arg(long, alias = "readme")]
+    docs: bool,
     /// Directory for the file that is read, on a real disk. Default: beside this program.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// The front page, below the current directory.
+#[derive(Debug, Args)]
+struct Front {
+    /// Measure the picture's points first. Needs root; takes some minutes.
+    #[arg(long)]
+    measure: bool,
+    /// Rounds of each curve.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..=31))]
+    rounds: u32,
+    /// A directory on the disk to use. Default: beside this program.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -161,6 +179,7 @@ fn main() -> ExitCode {
         Group::Dials(arguments) => dials::run(arguments),
         Group::Sensitivity(arguments) => sensitivity::run(arguments),
         Group::Ab(arguments) => ab::run(arguments),
+        Group::Front(arguments) => front(arguments).map(|()| 0),
         Group::AbArm(arguments) => ab::arm::serve(&arguments).map(|()| 0),
         Group::Simulate(arguments) => simulate::run(&arguments),
     };
@@ -182,9 +201,9 @@ fn beside_this(dir: Option<PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 fn measure(group: &'static rows::Group, run: Run, plots: Option<PathBuf>) -> Result<u8, Failure> {
-    let Run { json, only, rounds, readme, dir } = run;
-    if readme && !only.is_empty() && !group.rows_stand_alone {
-        return Err(Failure::new("--readme needs all rows of one run: leave --only out"));
+    let Run { json, only, rounds, docs, dir } = run;
+    if docs && !only.is_empty() && !group.rows_stand_alone {
+        return Err(Failure::new("--docs needs all rows of one run: leave --only out"));
     }
     hear_interrupts()?;
     let begun = clock::now();
@@ -193,13 +212,21 @@ fn measure(group: &'static rows::Group, run: Run, plots: Option<PathBuf>) -> Res
     bench.run()?;
     bench.report.seconds = begun.elapsed().as_secs_f64();
     print!("{}", if json { bench.report.json() } else { bench.report.text() });
-    let (path, table) = (Path::new("README.md"), bench.report.markdown());
-    if readme && group.rows_stand_alone {
-        readme::merge(path, group.name, &group.names(), &table)?;
-    } else if readme {
-        readme::write(path, group.name, &table)?;
+    if docs {
+        let names = if group.rows_stand_alone { group.names() } else { Vec::new() };
+        readme::write_rows(Path::new("."), group.name, &names, &bench.report.markdown())?;
     }
     Ok(bench.report.exit_code())
+}
+
+fn front(arguments: Front) -> Result<(), Failure> {
+    let docs = Path::new("docs");
+    if arguments.measure {
+        let directory = beside_this(arguments.dir)?;
+        rig::sizes::measure(arguments.rounds, &directory, docs)?;
+    }
+    rig::sizes::draw(docs)?;
+    readme::write_front(Path::new("."))
 }
 
 /// Ctrl-C and SIGTERM end the run between two measurements, the second time at once: everything

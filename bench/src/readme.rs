@@ -1,35 +1,82 @@
-//! Writes a run's rows between the README's markers: figures there are never typed by hand.
+//! Writes the rows of a run between the markers of documents: no figure there is typed by hand.
+//!
+//! docs/benchmarks.md has a table for each group of rows. README's table has copies of some rows.
 
 use std::fs;
 use std::path::Path;
 
 use crate::failure::{Doing as _, Failure};
 
-/// Replaces what is between the markers of the group in the file.
-pub(crate) fn write(path: &Path, group: &str, table: &str) -> Result<(), Failure> {
-    let text = fs::read_to_string(path).doing(path.display())?;
-    let text = replaced(&text, group, table).ok_or_else(|| {
+const BENCHMARKS: &str = "docs/benchmarks.md";
+const README: &str = "README.md";
+const FRONT: &str = "front";
+
+/// README's rows: the row's name, what is done, and beside what. All are times, so less is better.
+const FRONT_ROWS: [[&str; 3]; 6] = [
+    ["local-4k-1", "read 4 KiB from this node's disk", "raw io_uring, registered buffers"],
+    ["get-4k-latency", "get 4 KiB of another node's memory", "two processes and a TCP socket"],
+    ["file-1m-whole", "read 1 MiB from another node's disk", "the same read in one piece"],
+    ["reads-equal-100-whole", "the same, disk and link 100 MB/s", "the same read in one piece"],
+    ["reads-equal-100-1m", "the same, disk and link 100 MB/s", "the best of nine sizes by hand"],
+    ["cp-1g", "copy 1 GiB from there, cold, synced", "the faster of rsync, qemu-img"],
+];
+
+/// Writes the rows of a group into docs/benchmarks.md below `root`, and README's table anew.
+///
+/// With `names`, rows that were not measured stay, in the order of `names`: for groups whose rows need
+/// no others of the same run.
+pub(crate) fn write_rows(
+    root: &Path,
+    group: &str,
+    names: &[&str],
+    table: &str,
+) -> Result<(), Failure> {
+    let path = root.join(BENCHMARKS);
+    let text = fs::read_to_string(&path).doing(path.display())?;
+    let old = between(&text, group).unwrap_or("");
+    let table = if names.is_empty() { table.to_owned() } else { merged(old, table, names) };
+    write(&path, &text, group, &table)?;
+    write_front(root)
+}
+
+/// Writes README's table from the rows in docs/benchmarks.md below `root`.
+pub(crate) fn write_front(root: &Path) -> Result<(), Failure> {
+    let path = root.join(BENCHMARKS);
+    let benchmarks = fs::read_to_string(&path).doing(path.display())?;
+    let table = front(&benchmarks)?;
+    let path = root.join(README);
+    let text = fs::read_to_string(&path).doing(path.display())?;
+    write(&path, &text, FRONT, &table)
+}
+
+fn front(benchmarks: &str) -> Result<String, Failure> {
+    let mut text = String::from("| task | beside | time | 95 % |\n| --- | --- | ---: | --- |\n");
+    for [name, task, beside] in FRONT_ROWS {
+        let cells = row(benchmarks, name).map(|line| line.split('|').map(str::trim).collect());
+        let cells: Vec<&str> = cells.unwrap_or_default();
+        let &[_, _, _, found, interval, ..] = &cells[..] else {
+            return Err(Failure::new(format!("{BENCHMARKS} has no row {name}")));
+        };
+        text += &format!("| {task} | {beside} | {found} | {interval} |\n");
+    }
+    Ok(text)
+}
+
+/// The line of a table that begins with that name.
+fn row<'a>(table: &'a str, name: &str) -> Option<&'a str> {
+    let first_cell = format!("| {name} |");
+    table.lines().find(|line| line.starts_with(&first_cell))
+}
+
+fn write(path: &Path, text: &str, group: &str, table: &str) -> Result<(), Failure> {
+    let text = replaced(text, group, table).ok_or_else(|| {
         let [begin, end] = markers(group);
         Failure::new(format!("{}: it needs one `{}` and one `{end}`", path.display(), begin.trim()))
     })?;
     fs::write(path, text).doing(path.display())
 }
 
-/// Replaces the rows of `fresh` in the group's table, and what stands below it; rows that were not measured
-/// stay, in the order of `names`. For groups whose rows need no others of the same run.
-pub(crate) fn merge(path: &Path, group: &str, names: &[&str], fresh: &str) -> Result<(), Failure> {
-    let text = fs::read_to_string(path).doing(path.display())?;
-    let [begin, end] = markers(group);
-    let old = text.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end));
-    let old = old.map_or("", |(old, _)| old);
-    write(path, group, &merged(old, fresh, names))
-}
-
 fn merged(old: &str, fresh: &str, names: &[&str]) -> String {
-    fn row<'a>(table: &'a str, name: &str) -> Option<&'a str> {
-        let first_cell = format!("| {name} |");
-        table.lines().find(|line| line.starts_with(&first_cell))
-    }
     let rows = names.iter().filter_map(|name| row(fresh, name).or_else(|| row(old, name)));
     let head = fresh.lines().take(2);
     let below = fresh.lines().skip_while(|line| line.starts_with('|'));
@@ -38,6 +85,11 @@ fn merged(old: &str, fresh: &str, names: &[&str]) -> String {
 
 fn markers(group: &str) -> [String; 2] {
     [format!("<!-- {group}:begin -->\n"), format!("<!-- {group}:end -->")]
+}
+
+fn between<'a>(text: &'a str, group: &str) -> Option<&'a str> {
+    let [begin, end] = markers(group);
+    Some(text.split_once(&begin)?.1.split_once(&end)?.0)
 }
 
 fn replaced(text: &str, group: &str, table: &str) -> Option<String> {
@@ -82,17 +134,22 @@ mod tests {
     }
 
     #[test]
-    fn the_projects_readme_has_the_markers() {
-        let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-        let text = fs::read_to_string(readme).expect("the project's README");
+    fn the_projects_documents_have_the_markers_and_the_front_page_copies_of_rows() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let read = |name: &str| fs::read_to_string(root.join(name)).expect("the document");
+        let (readme, benchmarks) = (read(README), read(BENCHMARKS));
         let rows = [
             &crate::rows::FLOORS,
             &crate::rows::SERVICE,
             &crate::rows::BUFFERS,
+            &crate::rows::OVERLAP,
+            &crate::rows::SECURITY,
             &crate::rows::PIPELINES,
         ];
         for group in rows.into_iter().chain([&crate::rig::RIG]) {
-            assert!(replaced(&text, group.name, "").is_some(), "{}", group.name);
+            assert!(replaced(&benchmarks, group.name, "").is_some(), "{}", group.name);
         }
+        let table = front(&benchmarks).expect("all of its rows");
+        assert_eq!(between(&readme, FRONT), Some(&*table), "`bench front` writes it again");
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as a table for people, as JSON for programs, and as a table for the README.
+//! Rows as a table for people, as JSON for programs, and as a table for documents.
 
 use piped_cli::table;
 use piped_cli::table::Column::{Number, Text};
@@ -223,7 +223,7 @@ impl Report {
         text.expect("rows are plain fields") + "\n"
     }
 
-    /// Table for the README, with the machine below it.
+    /// Table for docs/benchmarks.md, with the machine below it.
     pub(crate) fn markdown(&self) -> String {
         let mut text = String::from(
             "| row | profile | found | 95 % | bar | verdict |\n| --- | --- | ---: | --- | ---: | \
@@ -236,7 +236,7 @@ impl Report {
         }
         let Machine { cpus, model, kernel, .. } = &self.machine;
         text + &format!(
-            "\n{cpus} CPUs ({model}), Linux {kernel}; of the rows measured last: {} rounds each, \
+            "\n{cpus} CPUs ({model}), Linux {kernel}; of the rows measured last: {} rounds each,\n\
              {} discarded for stolen time.\n",
             self.rounds, self.rounds_discarded
         )

@@ -41,18 +41,18 @@ fn help_is_data_on_stdout_without_colour_codes() {
     }
 }
 
-/// What the README tells people to run, without comments.
-fn readme_lines() -> Vec<String> {
-    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let readme = std::fs::read_to_string(readme).expect("the README");
-    let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+/// What first steps tells people to run, without comments.
+fn first_steps() -> Vec<String> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/first-steps.md")).expect("first steps");
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let lines = blocks.flat_map(str::lines).filter_map(|line| line.split('#').next());
     lines.filter_map(|line| Some(line.split_once("pipectl ")?.1.trim().to_owned())).collect()
 }
 
 #[test]
-fn the_readme_names_commands_that_exist() {
-    let lines = readme_lines();
+fn first_steps_names_commands_that_exist() {
+    let lines = first_steps();
     assert!(lines.len() >= 5, "{lines:?}");
     for line in lines {
         let arguments: Vec<&str> = line.split_whitespace().collect();

@@ -176,12 +176,12 @@ fn bad_stages_are_wrong_usage_with_the_place_and_the_reason() {
     }
 }
 
-/// The command that the README shows, and what it says it prints.
+/// The command that first steps shows, and what it says is printed.
 #[test]
-fn the_readme_shows_what_is_printed() {
+fn first_steps_shows_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
-    let (_, rest) = readme.split_once("```sh\npipectl model plan").expect("the command");
+    let page = std::fs::read_to_string(root.join("docs/first-steps.md")).expect("first steps");
+    let (_, rest) = page.split_once("```sh\npipectl model plan").expect("the command");
     let (arguments, rest) = rest.split_once("\n```\n").expect("its end");
     let (_, rest) = rest.split_once("```text\n").expect("its output");
     let (printed, _) = rest.split_once("```\n").expect("the output's end");

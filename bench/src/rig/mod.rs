@@ -14,6 +14,7 @@ mod owner;
 mod plot;
 mod prediction;
 mod scene;
+pub(crate) mod sizes;
 mod step;
 mod sweep;
 mod traffic;
@@ -111,7 +112,7 @@ pub(crate) struct Arguments {
         value_name = "PACE",
         num_args = 0..=1,
         default_missing_value = "own",
-        conflicts_with_all = ["only", "readme", "json"]
+        conflicts_with_all = ["only", "docs", "json"]
     )]
     hold: Option<Pace>,
     /// Write the course of the steps, transfer by transfer: NAME.svg and NAME.csv in that

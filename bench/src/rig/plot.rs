@@ -142,7 +142,7 @@ fn octaves(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 }
 
 /// A number short enough for a tick.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value >= 10.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 

@@ -86,10 +86,10 @@ pub(crate) struct Bench {
 /// A row's name and the function that measures it.
 pub(crate) type Entry = (&'static str, fn(&mut Bench, &'static str) -> Result<Row, Failure>);
 
-/// Rows that one command measures and one table of the README shows.
+/// Rows that one command measures and one table of docs/benchmarks.md shows.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Name of the command, and of the README's markers.
+    /// Name of the command, and of the table's markers.
     pub(crate) name: &'static str,
     pub(crate) entries: &'static [Entry],
     /// Whether no row needs another of the same run.

@@ -29,10 +29,10 @@ pub(crate) async fn advise(control: &Control) -> Result<Advice, Refused> {
     let mut advice = computed
         .await
         .map_err(|error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let channels = control.channels.borrow();
+    let core = control.core.borrow();
     for channel in &mut advice.channels {
         let id = piped_core::ids::ChannelId(channel.channel);
-        channel.name = channels.name_of(id).map(str::to_owned);
+        channel.name = core.channels().name_of(id).map(str::to_owned);
     }
     Ok(advice)
 }

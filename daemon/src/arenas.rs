@@ -97,7 +97,12 @@ impl Arenas {
         self.0.lock().users.clone()
     }
 
-    /// Shared memory of all users, and the most bytes so far.
+    /// What one user has.
+    pub(crate) fn of(&self, uid: u32) -> Amount {
+        self.0.lock().users.get(&uid).copied().unwrap_or_default()
+    }
+
+    /// What all have, and the most bytes that they had.
     pub(crate) fn all(&self) -> (Amount, u64) {
         let ledger = self.0.lock();
         (ledger.all, ledger.high)

@@ -12,7 +12,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::closing::{HeldFile, Room};
 use crate::doorstep::{Doorstep, Knock};
-use crate::io::socket::{Credentials, asynchronous, let_pass_descriptors, peer_credentials};
+use crate::io::socket::{asynchronous, let_pass_descriptors, peer_credentials};
+use piped_control::parties::Credentials;
 
 /// A connected, non-blocking unix socket. The other side sees its end as soon as it is dropped.
 #[derive(Debug)]

@@ -11,10 +11,18 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use piped_config::{Config, Names};
+use piped_control::access::Rules;
+use piped_control::control::{Effect, Live};
+use piped_control::journal::{Cause, Party};
+use piped_control::keyring::Keyring;
+use piped_control::note::Note;
+use piped_control::parties::Credentials;
+use piped_control::patrol::Verdict;
+use piped_control::sessions::{Session, Used};
 use piped_core::ids::{PeerId, RegionId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{Event, Origin, Standing};
+use piped_engine::command::{Origin, Standing};
 use piped_ring::{Segment, SpinBudgets};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -22,51 +30,33 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use crate::admin::calibrate::Leave;
 use crate::admin::sent::{Door, Sent, SentAway};
 use crate::arenas::{Arenas, Share};
-use crate::client::access::Rules;
-use crate::client::offers::{self, Counts, Kind};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
 use crate::doorstep::Doorstep;
-use crate::holdings::{Holdings, Place};
 use crate::io::clock;
-use crate::io::socket::Credentials;
-use crate::journal::{Cause, Journal, Party};
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
     FILES_OF_USER, GREETINGS_MAX, HANDSHAKES, KNOWN_GREETINGS_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
     PLAN_LOOKS_MAX, STRANGERS, peer_files_max,
 };
-use crate::live::{Live, Peers};
 use crate::metrics::Exposition;
-use crate::open::channel::Channels;
 use crate::open::echo::Echo;
 use crate::open::export::Exports;
-use crate::open::region::{Regions, Withdrawals};
 use crate::patience::Patience;
 use crate::peer;
 use crate::peer::greet::{Greeting, Greetings};
-use crate::peer::keyring::Keyring;
-use crate::peer::patrol::{Patrol, Verdict};
-use crate::peer::serve::shard_of;
 use crate::places::Places;
 use crate::reload::Reload;
 use crate::sandbox::Sandbox;
 use crate::shard::message::{Mailbox, Message, Notice};
 
-/// The group of a user that has none; nobody is in it.
-const NO_GROUP: u32 = u32::MAX;
+/// What is decided without a clock, a socket or a file.
+pub(crate) type Core = piped_control::control::Control<Arc<Segment>>;
 
-/// A session as the control thread knows it.
+/// How a session is told of its end.
 #[derive(Debug)]
-pub(crate) struct SessionEntry {
-    pub(crate) shard: usize,
-    pub(crate) who: Credentials,
-    pub(crate) queues: u32,
-    pub(crate) arena_bytes: u64,
-    pub(crate) handles: u32,
-    /// Those of files.
-    pub(crate) files: u32,
+struct Mouths {
     /// Told once if it is not to go on.
     ended: Option<oneshot::Sender<Ending>>,
     /// Told once its memory is free.
@@ -127,8 +117,10 @@ pub(crate) struct ShardDoor {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// What a reload replaces.
-    live: RefCell<Live>,
+    /// Sessions, peers, what is open, and what is decided of them.
+    pub(crate) core: RefCell<Core>,
+    /// The directories that this node offers.
+    exports: RefCell<Arc<Exports>>,
     pub(crate) reload: Reload,
     pub(crate) node: String,
     pub(crate) incarnation: u64,
@@ -140,12 +132,6 @@ pub(crate) struct Control {
     pub(crate) page: RefCell<Option<(Nanos, Rc<str>)>>,
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
-    /// By [`PeerId`].
-    pub(crate) peers: RefCell<Peers>,
-    pub(crate) regions: RefCell<Regions>,
-    pub(crate) channels: RefCell<Channels>,
-    /// What clients and peers have open.
-    pub(crate) holdings: RefCell<Holdings>,
     /// Places for sessions, for opens of peers.
     session_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
@@ -167,20 +153,18 @@ pub(crate) struct Control {
     /// What was measured, over restarts.
     pub(crate) keeper: Keeper,
     closer: Closer,
-    journal: Journal,
-    withdrawals: RefCell<Withdrawals>,
+    /// Told when no shard uses a region any more.
+    withdrawals: RefCell<HashMap<RegionId, oneshot::Sender<()>>>,
     /// Becomes true when the daemon stops.
     pub(crate) stopping: watch::Receiver<bool>,
-    sessions: RefCell<BTreeMap<SessionId, SessionEntry>>,
+    sessions: RefCell<HashMap<SessionId, Mouths>>,
     /// Places of sessions, by user, and whether they are still taken.
     places: RefCell<Vec<(u32, Weak<OwnedSemaphorePermit>)>>,
     /// Shared memory, by user.
     arenas: Arenas,
-    last_session: Cell<u32>,
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
     /// For memory that takes long to be made, and to be given back.
     pub(crate) patience: Patience,
-    last_ticket: Cell<u64>,
     /// The number of the last recording of transfers.
     pub(crate) last_recording: Cell<u64>,
     /// To load paths on purpose.
@@ -191,8 +175,6 @@ pub(crate) struct Control {
     refusals: Cell<Refusals>,
     sent_away: Cell<SentAway>,
     greetings: Cell<Greetings>,
-    /// What strangers on the network have used.
-    pub(crate) patrol: RefCell<Patrol>,
     greeting_slots: Arc<Semaphore>,
     known_slots: Arc<Semaphore>,
 }
@@ -225,7 +207,14 @@ impl Control {
         let slots = |count| Arc::new(Semaphore::new(count));
         let nofile = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let doorstep = || Doorstep::new(&closer, nofile);
-        let peer_files = peer_files_max(shards.len());
+        let (count, peer_files) = (shards.len(), peer_files_max(shards.len()));
+        let live = Live {
+            config: Rc::new(config),
+            rules: Rc::new(rules),
+            keyring: Rc::new(keyring),
+            grants: exports.grants(),
+            names: Rc::new(names),
+        };
         Self {
             node,
             incarnation,
@@ -235,11 +224,7 @@ impl Control {
             page: RefCell::default(),
             spin,
             shards,
-            peers: RefCell::new(Peers::new(&config)),
             reload,
-            regions: RefCell::default(),
-            channels: RefCell::default(),
-            holdings: RefCell::default(),
             session_slots: slots(piped_config::Limits::SESSIONS_MAX as usize),
             handshakes: Places::new(HANDSHAKES),
             strangers: Places::new(STRANGERS),
@@ -252,16 +237,13 @@ impl Control {
             sandbox: Arc::new(sandbox),
             keeper,
             closer,
-            journal: Journal::default(),
             withdrawals: RefCell::default(),
             stopping,
             sessions: RefCell::default(),
             places: RefCell::default(),
             arenas: Arenas::default(),
-            last_session: Cell::new(0),
             opens: RefCell::default(),
             patience: Patience::default(),
-            last_ticket: Cell::new(0),
             last_recording: Cell::new(0),
             leave: Cell::default(),
             echo: Echo::default(),
@@ -269,65 +251,147 @@ impl Control {
             refusals: Cell::default(),
             sent_away: Cell::default(),
             greetings: Cell::default(),
-            patrol: RefCell::default(),
             greeting_slots: slots(GREETINGS_MAX),
             known_slots: slots(KNOWN_GREETINGS_MAX),
-            live: RefCell::new(Live {
-                config: Rc::new(config),
-                rules: Rc::new(rules),
-                exports: Arc::new(exports),
-                keyring: Rc::new(keyring),
-                names: Rc::new(names),
-            }),
+            exports: RefCell::new(Arc::new(exports)),
+            core: RefCell::new(Core::new(count, live)),
         }
     }
 
     /// What a reload replaces.
     pub(crate) fn live(&self) -> Live {
-        self.live.borrow().clone()
-    }
-
-    pub(crate) fn replace_live(&self, live: Live) {
-        self.live.replace(live);
+        self.core.borrow().live().clone()
     }
 
     /// The configuration in effect.
     pub(crate) fn config(&self) -> Rc<Config> {
-        Rc::clone(&self.live.borrow().config)
+        Rc::clone(self.core.borrow().config())
     }
 
     /// Whether what somebody did may be logged, and how much of the like was not.
     pub(crate) fn may_say(&self, cause: Cause, party: Party) -> Option<u64> {
-        self.journal.may_say(cause, party)
+        self.core.borrow_mut().may_say(cause, party, clock::now())
     }
 
     /// A peer that the configuration names, or one of many.
     pub(crate) fn party_of(&self, peer: &str) -> Party {
-        let config = self.config();
-        let is_allowed = |node: &str| {
-            config.exports.values().any(|export| export.peers.iter().any(|it| it == node))
-        };
-        match shard_of(peer) {
-            Some(node) if config.peers.contains_key(node) || is_allowed(node) => {
-                Party::Peer(node.to_owned())
-            }
-            _ => Party::Others,
-        }
+        self.core.borrow().party_of(peer)
     }
 
     /// Who may connect.
     pub(crate) fn rules(&self) -> Rc<Rules> {
-        Rc::clone(&self.live.borrow().rules)
+        self.live().rules
     }
 
     /// Whom this node trusts.
     pub(crate) fn keyring(&self) -> Rc<Keyring> {
-        Rc::clone(&self.live.borrow().keyring)
+        self.core.borrow().keyring()
     }
 
     /// What this node offers.
     pub(crate) fn exports(&self) -> Arc<Exports> {
-        Arc::clone(&self.live.borrow().exports)
+        Arc::clone(&self.exports.borrow())
+    }
+
+    pub(crate) fn replace_exports(&self, exports: Exports) {
+        self.exports.replace(Arc::new(exports));
+    }
+
+    /// Has something decided now, and performs what follows from it as soon as it can be.
+    pub(crate) fn decide<T>(self: &Rc<Self>, decide: impl FnOnce(&mut Core, Nanos) -> T) -> T {
+        let decided = decide(&mut self.core.borrow_mut(), clock::now());
+        self.perform();
+        decided
+    }
+
+    fn perform(self: &Rc<Self>) {
+        // The borrow ends before the effect begins.
+        while let Some(effect) = { self.core.borrow_mut().poll_effect() } {
+            match effect {
+                Effect::Dial(dial) => {
+                    tokio::task::spawn_local(peer::connect::lane(Rc::clone(self), *dial));
+                }
+                Effect::Note(note) => self.write(note),
+                Effect::Open { shard, ticket, node, open } => {
+                    let control = Rc::clone(self);
+                    let answer = peer::serve::answer(control, shard, ticket, node, open);
+                    tokio::task::spawn_local(answer);
+                }
+                Effect::Opened { ticket, result } => {
+                    // Without an asker the session is closing, and its handle with it.
+                    if let Some(opened) = self.opens.borrow_mut().remove(&ticket) {
+                        let _ = opened.send(result);
+                    }
+                }
+                Effect::EndSession { session, why } => self.end(session, Ending::TakenBack(why)),
+                Effect::SessionDrained { session } => {
+                    let mut sessions = self.sessions.borrow_mut();
+                    let drained = sessions.get_mut(&session).and_then(|it| it.drained.take());
+                    let _ = drained.map(|drained| drained.send(()));
+                }
+                Effect::RegionUnused { region } => {
+                    // Who waited may have given up.
+                    let unused = self.withdrawals.borrow_mut().remove(&region);
+                    let _ = unused.map(|unused| unused.send(()));
+                }
+            }
+        }
+    }
+
+    fn end(&self, session: SessionId, why: Ending) {
+        let mut sessions = self.sessions.borrow_mut();
+        let ended = sessions.get_mut(&session).and_then(|it| it.ended.take());
+        let _ = ended.map(|ended| ended.send(why));
+    }
+
+    /// Tells the shards what was decided for them, in order. Whoever waits here may go away: what was not told yet is told
+    /// by the next one that comes.
+    pub(crate) async fn tell_shards(&self) {
+        while let Some(shard) = { self.core.borrow().next_shard() } {
+            let room = self.shards[shard].mailbox.room().await;
+            let mut core = self.core.borrow_mut();
+            // Somebody else may have told it meanwhile.
+            if core.next_shard() == Some(shard)
+                && let Some((_, command)) = core.poll_command()
+                && let Ok(room) = room
+            {
+                // A shard that is gone ends the daemon by itself.
+                room.send(Message::Engine(command));
+            }
+        }
+    }
+
+    /// Writes a line of the log.
+    fn write(&self, note: Note) {
+        match note {
+            Note::LaneUp { shard, peer, class, epoch, left_out } => {
+                tracing::info!(shard, peer, ?class, epoch, left_out, "lane up");
+            }
+            Note::LaneDown { shard, peer, class, reason, left_out } => {
+                tracing::warn!(shard, peer, ?class, reason, left_out, "lane down");
+            }
+            Note::NoPlace { standing, why, left_out } => {
+                self.count_greeting(why.into());
+                let from = match standing {
+                    Standing::Plain(Origin::User(uid)) => format!("user {uid} of this machine"),
+                    Standing::Plain(Origin::Site(site)) => site.to_string(),
+                    Standing::Proven => "a node with a key".to_owned(),
+                };
+                if let Some(left_out) = left_out {
+                    let reason = peer::greet::advice(why, standing);
+                    tracing::warn!(from, reason, left_out, "a lane has no place");
+                }
+            }
+            Note::DialForbidden { peer, address, left_out } => {
+                peer::connect::forbidden(&peer, address, left_out);
+            }
+            Note::NotConnected { peer, address, error, left_out } => {
+                peer::connect::not_connected(&peer, address, &error, left_out);
+            }
+            Note::StagingDrained { shard, segment } => {
+                tracing::debug!(shard, ?segment, "staging given back");
+            }
+        }
     }
 
     /// Resolves when the daemon stops.
@@ -388,48 +452,43 @@ impl Control {
         for (uid, memory) in self.arenas.users() {
             users.entry(uid).or_default().arena_bytes = memory.bytes;
         }
-        let sessions = self.sessions.borrow();
-        for entry in sessions.values() {
-            users.entry(entry.who.uid).or_default().handles += u64::from(entry.handles);
+        let core = self.core.borrow();
+        for (&uid, &handles) in core.sessions().handles_by_user() {
+            users.entry(uid).or_default().handles = handles;
         }
         let user = |(owner, count): (SessionId, u32)| {
-            Some((sessions.get(&owner)?.who.uid, u64::from(count)))
+            Some((core.sessions().get(owner)?.who.uid, u64::from(count)))
         };
-        for (uid, count) in self.regions.borrow().owners().filter_map(user) {
+        for (uid, count) in core.regions().owners().filter_map(user) {
             users.entry(uid).or_default().regions += count;
         }
-        for (uid, count) in self.channels.borrow().owners().filter_map(user) {
+        for (uid, count) in core.channels().owners().filter_map(user) {
             users.entry(uid).or_default().channels += count;
         }
         users
     }
 
-    /// Whether a session may offer one more of a kind; if not, which limit forbids it.
-    pub(crate) fn check_offer(&self, session: SessionId, kind: Kind) -> Result<(), String> {
-        let sessions = self.sessions.borrow();
-        let Some(uid) = sessions.get(&session).map(|entry| entry.who.uid) else {
-            return Err("the session is over".to_owned());
+    /// What one user has.
+    fn user(&self, uid: u32) -> OfUser {
+        let core = self.core.borrow();
+        let places = self.places.borrow();
+        let places = places.iter().filter(|(user, it)| *user == uid && it.strong_count() > 0);
+        let offered = |owners: &mut dyn Iterator<Item = (SessionId, u32)>| {
+            let is_its = |id| core.sessions().get(id).is_some_and(|it| it.who.uid == uid);
+            owners.filter(|(owner, _)| is_its(*owner)).map(|(_, count)| u64::from(count)).sum()
         };
-        let mut counts = Counts::default();
-        let mut count = |(owner, count): (SessionId, u32)| {
-            let is_users = sessions.get(&owner).is_some_and(|entry| entry.who.uid == uid);
-            counts.all += count;
-            counts.of_user += if is_users { count } else { 0 };
-            counts.of_session += if owner == session { count } else { 0 };
-        };
-        match kind {
-            Kind::Region => self.regions.borrow().owners().for_each(&mut count),
-            Kind::Channel => self.channels.borrow().owners().for_each(&mut count),
+        OfUser {
+            sessions: places.count() as u64,
+            arena_bytes: self.arenas.of(uid).bytes,
+            handles: core.sessions().handles_of(uid),
+            regions: offered(&mut core.regions().owners()),
+            channels: offered(&mut core.channels().owners()),
         }
-        offers::check(kind, uid, counts, &self.limiter.limits())
     }
 
     /// Whether a user may have one more file open on a shard; if not, why.
     pub(crate) fn check_files(&self, uid: u32, shard: usize) -> Result<(), String> {
-        let sessions = self.sessions.borrow();
-        let of_user =
-            sessions.values().filter(|entry| entry.who.uid == uid && entry.shard == shard);
-        let files: u64 = of_user.map(|entry| u64::from(entry.files)).sum();
+        let files = self.core.borrow().sessions().files_of(uid, shard);
         if files < FILES_OF_USER {
             return Ok(());
         }
@@ -441,23 +500,13 @@ impl Control {
 
     /// A user's name, if the system has one for it.
     pub(crate) fn user_name(&self, uid: u32) -> Option<String> {
-        self.names().user(uid).map(str::to_owned)
-    }
-
-    /// A user of whom only the number is known: its groups are those of the files.
-    pub(crate) fn credentials_of(&self, uid: u32) -> Credentials {
-        let (gid, groups) = self.names().groups_of(uid);
-        Credentials { pid: 0, uid, gid: gid.unwrap_or(NO_GROUP), groups }
-    }
-
-    fn names(&self) -> Rc<Names> {
-        Rc::clone(&self.live.borrow().names)
+        self.core.borrow().live().names.user(uid).map(str::to_owned)
     }
 
     /// Counts so many bytes of shared memory as a user's before they are made, or says which limit forbids them.
     pub(crate) fn reserve_arena(&self, uid: u32, bytes: u64) -> Result<Share, String> {
         let share = self.arenas.reserve(uid, bytes, &self.limiter.limits())?;
-        self.note_use(0);
+        self.note_use(uid);
         Ok(share)
     }
 
@@ -483,9 +532,7 @@ impl Control {
     /// Whether a user may have one more handle; if not, which limit forbids it.
     pub(crate) fn check_handles_of_user(&self, uid: u32) -> Result<(), String> {
         let max = self.limiter.limits().user.handles;
-        let sessions = self.sessions.borrow();
-        let of_user = sessions.values().filter(|entry| entry.who.uid == uid);
-        let has: u64 = of_user.map(|entry| u64::from(entry.handles)).sum();
+        let has = self.core.borrow().sessions().handles_of(uid);
         if has < u64::from(max) {
             return Ok(());
         }
@@ -497,102 +544,63 @@ impl Control {
 
     /// Handles of all sessions.
     pub(crate) fn handles_open(&self) -> u64 {
-        self.sessions.borrow().values().map(|entry| u64::from(entry.handles)).sum()
+        self.core.borrow().sessions().handles()
     }
 
     /// The shard of the next session.
     pub(crate) fn next_shard(&self) -> usize {
-        let sessions = self.sessions.borrow();
-        let on = |shard| sessions.values().filter(|entry| entry.shard == shard).count();
-        (0..self.shards.len()).min_by_key(|&shard| on(shard)).unwrap_or(0)
+        self.core.borrow().sessions().next_shard(self.shards.len())
     }
 
     /// A new session on the shard that has the fewest.
     pub(crate) fn enter_session(&self, who: Credentials) -> (SessionId, usize, SessionEars) {
-        let shard = self.next_shard();
-        let mut sessions = self.sessions.borrow_mut();
-        let mut number = self.last_session.get();
-        // Fewer than 2^32 sessions live at once, so this ends.
-        let id = loop {
-            number = number.wrapping_add(1);
-            if !sessions.contains_key(&SessionId(number)) {
-                break SessionId(number);
-            }
-        };
-        self.last_session.set(number);
+        let uid = who.uid;
+        let (id, shard) = self.core.borrow_mut().enter_session(who);
         let (ended, hears_ended) = oneshot::channel();
         let (drained, hears_drained) = oneshot::channel();
-        let entry = SessionEntry {
-            shard,
-            who,
-            queues: 0,
-            arena_bytes: 0,
-            handles: 0,
-            files: 0,
-            ended: Some(ended),
-            drained: Some(drained),
-        };
-        sessions.insert(id, entry);
-        let count = sessions.len() as u64;
-        drop(sessions);
-        self.note_use(count);
+        let mouths = Mouths { ended: Some(ended), drained: Some(drained) };
+        self.sessions.borrow_mut().insert(id, mouths);
+        self.note_use(uid);
         (id, shard, SessionEars { ended: hears_ended, drained: hears_drained })
     }
 
-    /// Changes what is known of a session.
-    pub(crate) fn update_session(&self, id: SessionId, change: impl FnOnce(&mut SessionEntry)) {
-        if let Some(entry) = self.sessions.borrow_mut().get_mut(&id) {
-            change(entry);
-        }
-        self.note_use(0);
+    /// A session of a user uses so much from now on.
+    pub(crate) fn note_session(&self, id: SessionId, uid: u32, used: Used) {
+        self.core.borrow_mut().note_session(id, used);
+        self.note_use(uid);
     }
 
-    fn note_use(&self, sessions: u64) {
-        let offers = [self.regions.borrow().count(), self.channels.borrow().count()];
-        self.limiter.note(sessions, self.handles_open(), offers, self.users().into_values());
+    fn note_use(&self, uid: u32) {
+        let core = self.core.borrow();
+        let (sessions, handles) = (core.sessions().count(), core.sessions().handles());
+        let offers = [core.regions().count(), core.channels().count()];
+        self.limiter.note(sessions, handles, offers, self.user(uid));
     }
 
     /// Nothing uses the session's memory any more.
     pub(crate) fn leave_session(&self, id: SessionId) {
         self.sessions.borrow_mut().remove(&id);
-        self.holdings.borrow_mut().leave_session(id);
-    }
-
-    /// The shard that serves a session.
-    pub(crate) fn shard_of(&self, id: SessionId) -> Option<usize> {
-        self.sessions.borrow().get(&id).map(|entry| entry.shard)
-    }
-
-    /// Ends the sessions of some: how many.
-    pub(crate) fn end_sessions(&self, is_it: impl Fn(&Credentials) -> bool, why: &str) -> u64 {
-        let mut sessions = self.sessions.borrow_mut();
-        let wanted = sessions.values_mut().filter(|entry| is_it(&entry.who));
-        wanted.filter_map(|entry| entry.ended.take()?.send(taken_back(why)).ok()).count() as u64
-    }
-
-    /// Ends a session. `false`: there is none, or it ends already.
-    pub(crate) fn end_session(&self, id: SessionId, why: &str) -> bool {
-        let ended = self.sessions.borrow_mut().get_mut(&id).and_then(|entry| entry.ended.take());
-        ended.is_some_and(|ended| ended.send(taken_back(why)).is_ok())
+        self.core.borrow_mut().leave_session(id);
     }
 
     /// All sessions, for the admin API.
     pub(crate) fn clients(&self) -> Vec<piped_config::admin::ClientReport> {
-        let report = |(id, entry): (&SessionId, &SessionEntry)| piped_config::admin::ClientReport {
+        let core = self.core.borrow();
+        let report = |(id, it): (SessionId, &Session)| piped_config::admin::ClientReport {
             session: id.0,
-            pid: entry.who.pid,
-            uid: entry.who.uid,
-            queues: entry.queues,
-            arena_bytes: entry.arena_bytes,
-            handles: entry.handles,
-            user: self.user_name(entry.who.uid),
+            pid: it.who.pid,
+            uid: it.who.uid,
+            queues: it.used.queues,
+            arena_bytes: it.used.arena_bytes,
+            handles: it.used.handles,
+            user: self.user_name(it.who.uid),
             class: String::new(),
             requests: 0,
             completed: 0,
             failed: 0,
             bytes: 0,
         };
-        self.sessions.borrow().iter().map(report).collect()
+        core.sessions().iter().map(report).collect()
     }
 
     /// Counts an eviction that the control thread decided; a shard counts its own.
@@ -636,7 +644,7 @@ impl Control {
     /// A place for a peer that is to prove who it is; none, if it, or all of them, have had too many attempts. Known nodes
     /// have places of their own.
     pub(crate) fn greeting_place(&self, from: Origin) -> Option<OwnedSemaphorePermit> {
-        let slots = match self.patrol.borrow_mut().admit(from, clock::now()) {
+        let slots = match self.core.borrow_mut().admit(from, clock::now()) {
             Verdict::No => return None,
             Verdict::Known => &self.known_slots,
             Verdict::Stranger => &self.greeting_slots,
@@ -674,40 +682,31 @@ impl Control {
 
     /// Where a configured peer listens.
     pub(crate) fn address_of(&self, name: &str) -> Option<String> {
-        let peers = self.peers.borrow();
-        let target = peers.target(peers.by_name(name)?)?;
+        let core = self.core.borrow();
+        let target = core.peers().target(core.peers().by_name(name)?)?;
         Some(target.address.as_str().to_owned())
     }
 
     /// A configured peer.
     pub(crate) fn peer(&self, name: &str) -> Option<PeerId> {
-        self.peers.borrow().by_name(name)
-    }
-
-    /// Says to every shard that regions are withdrawn.
-    pub(crate) async fn revoke(&self, regions: &[RegionId]) {
-        for &region in regions {
-            for shard in &self.shards {
-                // A shard that is gone uses no region.
-                let _ = shard.mailbox.send(Message::Revoke { region }).await;
-            }
-        }
+        self.core.borrow().peers().by_name(name)
     }
 
     /// Revokes a region and waits until no shard uses it. The shards hear of it also if nobody waits
     /// any more.
     pub(crate) async fn withdraw(self: &Rc<Self>, region: RegionId) {
-        let unused = self.withdrawals.borrow_mut().begin(region, self.shards.len());
+        let (unused, hears_unused) = oneshot::channel();
+        self.withdrawals.borrow_mut().insert(region, unused);
+        self.core.borrow_mut().withdraw_region(region);
         let control = Rc::clone(self);
-        tokio::task::spawn_local(async move { control.revoke(&[region]).await });
+        tokio::task::spawn_local(async move { control.tell_shards().await });
         // An error is a daemon that ends.
-        let _ = unused.await;
+        let _ = hears_unused.await;
     }
 
     /// A ticket for an open at a peer.
     pub(crate) fn expect_open(self: &Rc<Self>) -> OpenTicket {
-        let number = self.last_ticket.get() + 1;
-        self.last_ticket.set(number);
+        let number = self.core.borrow_mut().expect_open();
         let (opened, outcome) = oneshot::channel();
         self.opens.borrow_mut().insert(number, opened);
         OpenTicket { number, outcome, control: Rc::clone(self) }
@@ -723,13 +722,12 @@ impl Control {
     ) -> Result<usize, String> {
         while let Some((shard, notice)) = notices.recv().await {
             match notice {
-                Notice::Event(event) => self.handle_event(shard, event),
+                Notice::Event(event) => {
+                    self.decide(|core, now| core.handle_event(shard, event, now));
+                }
                 Notice::Evicted { session, reason } => {
-                    if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)
-                        && let Some(ended) = entry.ended.take()
-                    {
-                        let _ = ended.send(Ending::Evicted(reason));
-                    }
+                    self.core.borrow_mut().mark_ending(session);
+                    self.end(session, Ending::Evicted(reason));
                 }
                 Notice::Retired(segment) => {
                     // Nobody waits for that.
@@ -741,70 +739,6 @@ impl Control {
         }
         Err("all shards are gone".to_owned())
     }
-
-    fn handle_event(self: &Rc<Self>, shard: usize, event: Event) {
-        match event {
-            Event::StagingDrained { segment } => {
-                tracing::debug!(shard, ?segment, "staging given back");
-            }
-            Event::RegionDrained { region } => {
-                self.withdrawals.borrow_mut().handle_drained(region, shard);
-            }
-            Event::RemoteOpened { ticket, result, .. } => {
-                // Without an asker the session is closing, and its handle with it.
-                if let Some(opened) = self.opens.borrow_mut().remove(&ticket) {
-                    let _ = opened.send(result);
-                }
-            }
-            Event::ServeOpen { ticket, peer, standing, open } => {
-                let control = Rc::clone(self);
-                let node = peer::serve::Node { name: peer, standing };
-                tokio::task::spawn_local(peer::serve::answer(control, shard, ticket, node, open));
-            }
-            Event::Connect { peer, class, after } => {
-                let control = Rc::clone(self);
-                tokio::task::spawn_local(peer::connect::lane(control, shard, peer, class, after));
-            }
-            Event::LaneUp { peer, class, epoch } => {
-                if let Some(left_out) = self.may_say(Cause::Lane, self.party_of(&peer)) {
-                    tracing::info!(shard, peer, ?class, epoch, left_out, "lane up");
-                }
-            }
-            Event::LaneRefused { standing, why } => {
-                self.count_greeting(why.into());
-                let (from, party) = match standing {
-                    Standing::Plain(Origin::User(uid)) => {
-                        (format!("user {uid} of this machine"), Party::User(uid))
-                    }
-                    Standing::Plain(Origin::Site(site)) => (site.to_string(), Party::Others),
-                    Standing::Proven => ("a node with a key".to_owned(), Party::Others),
-                };
-                if let Some(left_out) = self.may_say(Cause::Crowd, party) {
-                    let reason = peer::greet::advice(why, standing);
-                    tracing::warn!(shard, from, reason, left_out, "a lane has no place");
-                }
-            }
-            Event::LaneDown { peer, class, reason } => {
-                if let Some(left_out) = self.may_say(Cause::Lane, self.party_of(&peer)) {
-                    tracing::warn!(shard, peer, ?class, reason, left_out, "lane down");
-                }
-            }
-            Event::ServeClosed { ticket } => {
-                self.holdings.borrow_mut().leave(Place::Peer(shard, ticket));
-            }
-            Event::SessionDrained { session } => {
-                if let Some(entry) = self.sessions.borrow_mut().get_mut(&session)
-                    && let Some(drained) = entry.drained.take()
-                {
-                    let _ = drained.send(());
-                }
-            }
-        }
-    }
-}
-
-fn taken_back(why: &str) -> Ending {
-    Ending::TakenBack(why.to_owned())
 }
 
 /// An open at a peer that somebody waits for. Dropped, nobody waits any more.

@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use piped_config::{Config, Fault, Findings, KeyFileError, Loaded, Names, Sources, Spin};
-use piped_core::ids::PeerId;
+use piped_control::access::{Rules, RulesError};
+use piped_control::keyring::Keyring;
 use piped_core::names::shard_name;
-use piped_engine::command::Command;
 use piped_ring::SpinBudgets;
 use rustix::net::SocketType;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -24,7 +24,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use crate::client::access::{Rules, RulesError};
 use crate::closing::{Account, Closer, HeldFile, close_files};
 use crate::control::{Control, Parts, ShardDoor};
 use crate::inherited::{Inherited, InheritedError, Wanted};
@@ -34,7 +33,6 @@ use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{LISTENERS, SHARD_JOIN_TIMEOUT, STOP_TIMEOUT, threads_max};
 use crate::open::export::{ExportError, Exports};
-use crate::peer::keyring::Keyring;
 use crate::preflight::Held;
 use crate::reload::{self, Reload, SetLevel};
 use crate::sandbox::{Filtering, Sandbox, SandboxError};
@@ -336,7 +334,8 @@ async fn start(
         stopping,
     }));
     control.keeper.recall(&control).await;
-    name_peers(&control).await;
+    control.core.borrow_mut().start();
+    control.tell_shards().await;
     Ok((control, doors))
 }
 
@@ -358,19 +357,7 @@ async fn door(
     Ok((asynchronous(room.hold(socket))?, file))
 }
 
-/// Tells every shard the peers, because each asks them over lanes of its own.
-async fn name_peers(control: &Control) {
-    let names: Vec<String> = control.peers.borrow().names().map(str::to_owned).collect();
-    for (place, name) in names.iter().enumerate() {
-        for shard in &control.shards {
-            let command = Command::AddPeer { peer: PeerId(place as u32), name: name.clone() };
-            // A shard that is gone is reported by its last notice.
-            let _ = shard.mailbox.send(Message::Engine(command)).await;
-        }
-    }
-}
-
-/// Starts to serve, and returns the sockets' files, which are removed when dropped.
+/// Starts to serve; what comes back removes the sockets' files when dropped.
 fn open_doors(control: &Rc<Control>, doors: Doors) -> [SocketFile; 2] {
     let (clients, client_file) = doors.client;
     let (operators, admin_file) = doors.admin;

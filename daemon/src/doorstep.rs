@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
-use crate::client::access::Rules;
+use piped_control::access::Rules;
+use piped_control::parties::Credentials;
+
 use crate::closing::{Account, Closer, HeldFile};
-use crate::io::socket::Credentials;
 use crate::limits::{
     DOORSTEP_CLOSERS, DOORSTEP_CLOSERS_OF_USER, DOORSTEP_USERS_MAX, doorstep_files,
     doorstep_files_of_user,

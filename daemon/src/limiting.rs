@@ -96,16 +96,10 @@ impl Limiter {
     }
 
     /// So many sessions, handles of them, regions and channels are there.
-    pub(crate) fn note(
-        &self,
-        sessions: u64,
-        handles: u64,
-        offers: [u64; 2],
-        users: impl Iterator<Item = OfUser>,
-    ) {
+    pub(crate) fn note(&self, sessions: u64, handles: u64, offers: [u64; 2], user: OfUser) {
         let [regions, channels] = self.offers_high.get();
         self.offers_high.set([regions.max(offers[0]), channels.max(offers[1])]);
-        self.user_high.set(users.fold(self.user_high.get(), OfUser::most));
+        self.user_high.set(self.user_high.get().most(user));
         self.sessions_high.set(self.sessions_high.get().max(sessions));
         self.handles_high.set(self.handles_high.get().max(handles));
     }
@@ -385,8 +379,8 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
     let (of_one, high) =
         (users.values().copied().fold(OfUser::default(), OfUser::most), limiter.user_high.get());
     let owners = [
-        control.regions.borrow().owners().collect::<BTreeMap<_, _>>(),
-        control.channels.borrow().owners().collect(),
+        control.core.borrow().regions().owners().collect::<BTreeMap<_, _>>(),
+        control.core.borrow().channels().owners().collect(),
     ];
     let offered = |kind: usize| {
         let used = owners[kind].values().copied().map(u64::from).sum();

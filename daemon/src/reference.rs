@@ -6,9 +6,8 @@ use std::fmt::Write as _;
 use std::{env, fs};
 
 use piped_config::{Config, Export, Peer};
+use piped_control::reload::in_effect;
 use serde_json::{Map, Value, json};
-
-use crate::live::in_effect;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/piped.toml");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
@@ -242,7 +241,7 @@ fn is_live(path: &str, default: &Value) -> bool {
     let running = full();
     let other = tries.filter_map(|value| with(path, &value).ok()).find(|it| *it != running);
     let other = other.unwrap_or_else(|| panic!("{path}: nothing else could be written"));
-    in_effect(&running, &other, &crate::live::Outside::new()) == other
+    in_effect(&running, &other, &piped_control::reload::Outside::new()) == other
 }
 
 fn reference() -> String {

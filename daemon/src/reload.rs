@@ -16,26 +16,22 @@ use std::sync::Arc;
 use piped_config::admin::{
     Change, ConfigKey, ConfigState, Configuration, RefusedReload, Reloaded, SourcesReport,
 };
-use piped_config::{
-    Config, Findings, KeyFileError, Listen, Loaded, Names, NodeKey, PEERS_MAX, Place, Sources, load,
-};
+use piped_config::{Config, Findings, KeyFileError, Loaded, Names, NodeKey, Place, Sources, load};
+use piped_control::access::Rules;
+use piped_control::control::Live;
+use piped_control::keyring::Keyring;
+use piped_control::reload::{Next, Outside, until_restart};
 use piped_core::units::Nanos;
-use piped_engine::command::{Command, Expelled};
 use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::client::access::Rules;
 use crate::control::Control;
 use crate::io::clock;
 use crate::limits::RELOAD_TIMEOUT;
-use crate::live::{Live, Moved, Outside, in_effect, until_restart};
 use crate::open::export::Exports;
-use crate::peer::keyring::Keyring;
-use crate::peer::noise::Trust as _;
 use crate::preflight::{self, Held};
 use crate::sandbox::Sandbox;
-use crate::shard::message::Message;
-use crate::{limiting, settings, systemd, unix_socket};
+use crate::{limiting, systemd, unix_socket};
 
 /// Changes the level of the log.
 pub type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send>;
@@ -236,18 +232,7 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
         })?
         .map_err(|error| error.to_string())??;
     let next = &prepared.loaded.config;
-    let effect = in_effect(&control.config(), next, &prepared.outside);
-    // Each may be right alone, and what runs with a part of what comes not.
-    let own = prepared.keyring.identity().map(|it| it.own().public());
-    if let Err(fault) = effect.validate().and_then(|()| effect.check_own_key(own)) {
-        return Err(format!(
-            "`{}` {} (as long as the daemon is not restarted)",
-            fault.key, fault.problem
-        ));
-    }
-    if !control.peers.borrow().has_room_for(next) {
-        return Err(format!("[peers]: this run has had {PEERS_MAX} different ones; restart it"));
-    }
+    control.core.borrow().check_next(next, &prepared.keyring, &prepared.outside)?;
     // The last that can fail; it changes all limits or none.
     let before = Arc::clone(&control.reload.loaded.borrow());
     let limits = limiting::follow(control, &before.config.limits, &next.limits).await;
@@ -299,27 +284,23 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     let before = reload.loaded.replace(Arc::clone(&loaded));
     reload.loaded_at.set(clock::now());
     reload.refused.take();
-    let (old, effect) =
-        (control.live(), Rc::new(in_effect(&control.config(), &loaded.config, &outside)));
-    let mut changed = old.config.changes_to(&effect);
+    let old = control.live();
+    let next = Next {
+        before: &before.config,
+        after: &loaded.config,
+        outside: &outside,
+        rules,
+        keyring,
+        grants: exports.grants(),
+        names,
+    };
+    let done = control.decide(|core, _| core.reload(next));
+    control.replace_exports(exports);
+    let mut changed = done.changed;
+    let Live { config: effect, rules, keyring, .. } = control.live();
     changed.extend(changed_key(&old.keyring, &keyring));
-    let (rules, exports) = (Rc::new(rules), Arc::new(exports));
     let doors = |rules: &Rules| [rules.clients_are_private(), rules.operators_are_private()];
     let (before_them, private) = (doors(&old.rules), doors(&rules));
-    let distrusted = old.keyring.distrusted(&keyring);
-    // Where plain lanes are from, and whose they are, is known at the door alone: when fewer may have them, all come and
-    // go through it again.
-    let got_key = old.keyring.identity().is_none() && keyring.identity().is_some();
-    let plain = if is_narrower(&before.config.listen, &loaded.config.listen) {
-        Expelled::Everybody
-    } else if got_key || *old.rules != *rules || *old.names != names {
-        Expelled::Users
-    } else {
-        Expelled::Nobody
-    };
-    let (keyring, names) = (Rc::new(keyring), Rc::new(names));
-    control.replace_live(Live { config: Rc::clone(&effect), rules, exports, keyring, names });
-    let (ended_sessions, ended_handles) = control.take_back().await;
     for (at, path) in [&effect.client.socket, &effect.admin.socket].into_iter().enumerate() {
         if before_them[at] != private[at]
             && let Err(error) = unix_socket::set_mode(path, !private[at])
@@ -336,12 +317,8 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
     for change in before.config.changes_to(&loaded.config) {
         reload.runtime.borrow_mut().remove(&change.key);
     }
-    for command in commands(control, &before.config, &loaded.config, (distrusted, plain, got_key)) {
-        for shard in &control.shards {
-            // A shard that is gone ends the daemon by itself.
-            let _ = shard.mailbox.send(Message::Engine(command.clone())).await;
-        }
-    }
+    control.tell_shards().await;
+    let (ended_sessions, ended_handles) = (done.ended_sessions, done.ended_handles);
     Reloaded { changed, ended_sessions, ended_handles, state: reload.state(&effect) }
 }
 
@@ -352,57 +329,4 @@ fn changed_key(before: &Keyring, after: &Keyring) -> Option<Change> {
         own.map_or(Value::Null, |public| public.to_string().into())
     });
     (from != to).then(|| Change { key: "public_key".to_owned(), from, to })
-}
-
-/// What the shards are told of the difference.
-fn commands(
-    control: &Control,
-    before: &Config,
-    after: &Config,
-    (distrusted, plain, got_key): (Vec<String>, Expelled, bool),
-) -> Vec<Command> {
-    let mut commands = Vec::new();
-    if before.planner.mode != after.planner.mode {
-        commands.push(Command::SetPlanner(after.planner.mode));
-    }
-    if before.planner.calibration != after.planner.calibration {
-        commands.push(Command::SetCalibration(after.planner.calibration));
-    }
-    if before.planner.zero_copy != after.planner.zero_copy {
-        commands.push(Command::SetZeroCopy(after.planner.zero_copy));
-    }
-    if before.planner.eager != after.planner.eager {
-        commands.push(Command::SetEager(after.planner.eager));
-    }
-    if before.planner.allow_dials && !after.planner.allow_dials {
-        commands.push(Command::ClearDials { place: None });
-    }
-    if before.client.deadline_default != after.client.deadline_default {
-        commands.push(Command::SetDeadline(settings::deadline(after)));
-    }
-    let mut peers = control.peers.borrow_mut();
-    for moved in peers.follow(after) {
-        commands.push(match moved {
-            Moved::Added(peer) => {
-                Command::AddPeer { peer, name: peers.name(peer).unwrap_or_default().to_owned() }
-            }
-            Moved::Removed(peer) => Command::RemovePeer { peer },
-            Moved::Readdressed(peer) => Command::RedialPeer { peer },
-        });
-    }
-    // They prove themselves anew, with what is agreed on now, in both directions.
-    let all_plain = got_key || plain == Expelled::Everybody;
-    let keyless = after.peers.iter().filter(|(_, peer)| all_plain && peer.key.is_none());
-    let anew = distrusted.iter().chain(keyless.map(|(name, _)| name));
-    let known = anew.filter_map(|name| peers.by_name(name));
-    commands.extend(known.map(|peer| Command::RedialPeer { peer }));
-    if plain > Expelled::Nobody || !distrusted.is_empty() {
-        commands.push(Command::ExpelPeers { names: distrusted, plain });
-    }
-    commands
-}
-
-/// Whether a network of those whose lanes may be plain is not named any more.
-fn is_narrower(before: &Listen, after: &Listen) -> bool {
-    before.allow_plain.iter().any(|network| !after.allow_plain.contains(network))
 }

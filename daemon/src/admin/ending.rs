@@ -1,7 +1,10 @@
 //! Ends a handle, a client or a node's lanes for an operator, and logs the operator.
 
+use std::rc::Rc;
+
 use hyper::StatusCode;
 use piped_config::admin::ending::{EndClient, EndHandle, EndPeer, Ended};
+use piped_control::parties::Credentials;
 use piped_core::ids::SessionId;
 use piped_core::names::node_of;
 use piped_engine::command::Command;
@@ -10,7 +13,6 @@ use super::parse::Refused;
 use super::routes::tell;
 use super::watch;
 use crate::control::Control;
-use crate::io::socket::Credentials;
 
 pub(super) async fn handle(
     control: &Control,
@@ -18,10 +20,12 @@ pub(super) async fn handle(
     body: EndHandle,
 ) -> Result<Ended, Refused> {
     let EndHandle { handle } = body;
-    let Some(it) = control.end_handle(handle).await else {
+    let ended = control.core.borrow_mut().end_handle(handle);
+    let Some(it) = ended else {
         let text = format!("no handle {handle} is open; `pipectl handles` shows those that are");
         return Err(Refused::new(StatusCode::NOT_FOUND, text));
     };
+    control.tell_shards().await;
     let of = match (it.session, &it.peer) {
         (Some(session), _) => format!("session {session}"),
         (None, peer) => format!("node {}", peer.as_deref().unwrap_or_default()),
@@ -38,13 +42,13 @@ pub(super) async fn handle(
 }
 
 pub(super) fn client(
-    control: &Control,
+    control: &Rc<Control>,
     who: &Credentials,
     body: EndClient,
 ) -> Result<Ended, Refused> {
     let EndClient { session } = body;
     let why = format!("user {} ended it (pipectl client end)", who.uid);
-    if !control.end_session(SessionId(session), &why) {
+    if !control.decide(|core, _| core.end_session(SessionId(session), &why)) {
         let text = format!("there is no session {session}; `pipectl clients` shows those that are");
         return Err(Refused::new(StatusCode::NOT_FOUND, text));
     }

@@ -28,6 +28,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use piped_control::journal::{Cause, Party};
+use piped_control::parties::Credentials;
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use self::parse::Refused;
@@ -37,8 +39,6 @@ use crate::closing::{HeldFile, Kept};
 use crate::connection::{Connection, accept};
 use crate::control::Control;
 use crate::doorstep::Knock;
-use crate::io::socket::Credentials;
-use crate::journal::{Cause, Party};
 use crate::limits::{ADMIN_TIMEOUT, FILES_PER_HANDSHAKE, OPERATORS, STRANGERS};
 use crate::places::{Admitted, Place, Places};
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use piped_config::admin::plan::{PlanBody, PlanClass, PlanEnd, PlanPart, Plans};
+use piped_control::fault::OpenFault;
+use piped_control::parties::Credentials;
 use piped_core::ids::{DeviceId, PeerId};
 use piped_core::limits::{FRAGMENT_BYTES_MAX, REQUEST_BYTES_MAX};
 use piped_core::request::Class;
@@ -14,10 +16,8 @@ use piped_report::shard::device_of;
 
 use super::parse::Refused;
 use crate::control::Control;
-use crate::io::socket::Credentials;
-use crate::open::OpenFault;
-use crate::open::export::Asker;
 use crate::shard::message::{Message, Question};
+use piped_control::parties::Asker;
 
 /// One end, as far as plans are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use piped_config::admin::{Envelope, ErrorBody, Explained, Stages, Status};
+use piped_control::parties::Credentials;
 use piped_engine::command::Command;
 use piped_report::shard::{Explanation, StageReport};
 use serde::Serialize;
@@ -17,10 +18,8 @@ use super::{calibrate, configuration, dials, ending, page, plan, trace, watch};
 use crate::client::reasons::{Eviction, HandshakeRefusal};
 use crate::control::Control;
 use crate::io::clock;
-use crate::io::socket::Credentials;
 use crate::limits::{ADMIN_BODY_BYTES_MAX, ADMIN_TIMEOUT};
 use crate::peer::greet::Greeting;
-use crate::peer::noise::Trust as _;
 use crate::shard::message::{Message, Question, ShardGone, ShardStatus};
 use crate::{advising, limiting, metrics};
 
@@ -110,7 +109,7 @@ async fn answer(
         AdminRequest::Calibrate(body) => calibrate::change(control, body).map(json),
         AdminRequest::Configuration => Ok(json(configuration::show(control))),
         AdminRequest::Reload => configuration::reload(control).await.map(json),
-        AdminRequest::Handles => Ok(json(control.holdings.borrow().report())),
+        AdminRequest::Handles => Ok(json(control.core.borrow().holdings().report())),
         AdminRequest::EndHandle(body) => ending::handle(control, who, body).await.map(json),
         AdminRequest::EndClient(body) => ending::client(control, who, body).map(json),
         AdminRequest::EndPeer(body) => ending::peer(control, who, body).await.map(json),

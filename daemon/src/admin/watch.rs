@@ -123,8 +123,12 @@ pub(super) fn exports(control: &Control) -> Exports {
         groups: export.groups.iter().map(word).collect(),
         peers: export.peers.clone(),
     });
-    let regions = control.regions.borrow().report();
-    Exports { exports: exports.collect(), regions, channels: control.channels.borrow().report() }
+    let regions = control.core.borrow().regions().report();
+    Exports {
+        exports: exports.collect(),
+        regions,
+        channels: control.core.borrow().channels().report(),
+    }
 }
 
 fn word(who: &Principal) -> String {

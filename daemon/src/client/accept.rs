@@ -4,6 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use piped_control::journal::{Cause, Party};
+use piped_control::parties::Credentials;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
@@ -14,8 +16,6 @@ use crate::closing::{Account, HeldFile, Kept};
 use crate::connection::{Connection, accept};
 use crate::control::Control;
 use crate::doorstep::Knock;
-use crate::io::socket::Credentials;
-use crate::journal::{Cause, Party};
 use crate::limits::FILES_PER_HANDSHAKE;
 
 /// How long to leave a full table of files alone.

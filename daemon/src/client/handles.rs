@@ -7,6 +7,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use piped_control::fault::{Asked, OpenFault};
+use piped_control::holdings::{Holder, Place, Right};
+use piped_control::offers::Kind;
+use piped_control::parties::{Asker, Credentials};
+use piped_control::sessions::Used;
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_core::status::Status;
@@ -21,10 +26,11 @@ use super::welcome::{make_segment, memory_fault};
 use crate::arenas::Share;
 use crate::closing::{Account, HeldFile, Kept};
 use crate::control::Control;
-use crate::holdings::Right;
-use crate::io::socket::Credentials;
-use crate::limits::{FILES_PER_SESSION, SEGMENTS_PER_SESSION};
-use crate::open::{OpenFault, Source};
+use crate::limits::{
+    FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
+};
+use crate::open::export::check_path;
+use crate::open::{RegionSource, Source, file};
 use crate::patience::Turns;
 use crate::shard::message::{Answer, Mailbox, Message, Question, ShardGone};
 
@@ -128,7 +134,7 @@ impl Client {
             Request::OfferChannel { name } => self.offer_channel(&name).await,
             Request::OpenChannel { peer, name } => {
                 if self.is_here(&peer) {
-                    let source = self.control.channels.borrow().find(&name, self.shard);
+                    let source = self.control.core.borrow().find_channel(&name, self.shard);
                     self.install(Source::Channel(source?), Right::Channel { name }).await
                 } else {
                     let (kind, path) = (OpenKind::Channel, Vec::new());
@@ -138,7 +144,7 @@ impl Client {
                 }
             }
             Request::OpenRegion { peer, name, access } => {
-                self.check_echo(&name)?;
+                self.control.core.borrow().check_echo(&name, &self.who)?;
                 if self.is_here(&peer) {
                     self.open_region(&name, access).await
                 } else {
@@ -156,10 +162,8 @@ impl Client {
     /// Ends the session: withdraws its regions and closes it on its shard. Returns what is left:
     /// its memory, with that of its queues, and its place.
     pub(super) async fn close(mut self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
-        let regions = self.control.regions.borrow_mut().withdraw_all(self.id);
-        self.control.channels.borrow_mut().withdraw_all(self.id);
-        self.control.holdings.borrow_mut().leave_session(self.id);
-        self.control.revoke(&regions).await;
+        self.control.core.borrow_mut().close_session(self.id);
+        self.control.tell_shards().await;
         // A shard that is gone has no sessions.
         let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
         self.segments.append(&mut self.rings);
@@ -168,13 +172,13 @@ impl Client {
 
     /// Reports the session's state to the admin API.
     pub(super) fn note(&self) {
-        let arena_bytes = self.arena_bytes();
-        self.control.update_session(self.id, |entry| {
-            entry.queues = self.queues;
-            entry.arena_bytes = arena_bytes;
-            entry.handles = self.handles.len() as u32;
-            entry.files = self.open_files;
-        });
+        let used = Used {
+            queues: self.queues,
+            arena_bytes: self.arena_bytes(),
+            handles: self.handles.len() as u32,
+            files: self.open_files,
+        };
+        self.control.note_session(self.id, self.who.uid, used);
     }
 
     /// Account of its open files and of those being closed.
@@ -303,14 +307,13 @@ impl Client {
             return Err(OpenFault::new(Status::BadHandle, format!("there is no handle {handle}")));
         };
         self.note();
-        self.control.holdings.borrow_mut().leave(self.place(HandleId(handle)));
+        self.control.core.borrow_mut().leave(self.place(HandleId(handle)));
         if let Held::Channel(channel) = held {
-            self.control.channels.borrow_mut().withdraw(channel);
+            self.control.core.borrow_mut().withdraw_channel(channel);
         }
         if let Held::Region(region) = held {
-            self.control.regions.borrow_mut().withdraw(region);
-            // The answer means that the memory belongs to its owner alone again. An operator that
-            // ended the handle before has not waited for that.
+            // Done means that the memory is its owner's alone again. An operator that ended the handle before has not
+            // waited for that.
             self.control.withdraw(region).await;
         }
         // The client's next request may overtake a message without an answer.
@@ -327,6 +330,247 @@ impl Client {
             OpenFault::new(status, format!("what the handle {} costs: {status}", handle.0))
         })?;
         Ok((Reply::PathCosts(costs.map_or(PathCosts::UNKNOWN, wire_costs)), Vec::new()))
+    }
+
+    async fn open_file(
+        &mut self,
+        direct: Option<HeldFile>,
+        buffered: HeldFile,
+        access: Access,
+    ) -> Opened {
+        let opened = self.blocking(move || file::inspect(direct, buffered, access)).await?;
+        self.install(Source::File(opened), Right::Passed(access)).await
+    }
+
+    async fn open_export(
+        &mut self,
+        export: String,
+        path: Vec<u8>,
+        access: Access,
+        create: bool,
+    ) -> Opened {
+        let (exports, who) = (self.control.exports(), self.who.clone());
+        let root = exports.grants().root(&export);
+        let right = Right::File { export: export.clone(), path: path.clone(), access, root };
+        let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
+            let text = format!(
+                "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
+            );
+            OpenFault::new(Status::WouldBlock, text)
+        })?;
+        let opened = self
+            .blocking(move || exports.open(Asker::User(&who), &export, &path, access, create, room))
+            .await?;
+        self.install(Source::File(opened), right).await
+    }
+
+    async fn export_region(
+        &mut self,
+        name: &str,
+        (segment, offset, length): (u32, u64, u64),
+        access: Access,
+        audience: Audience,
+    ) -> Opened {
+        let memory = self.segments.get(segment as usize).ok_or_else(|| {
+            OpenFault::new(Status::BadBuffer, format!("the arena has no segment {segment}"))
+        })?;
+        let source = RegionSource {
+            region: RegionId(0),
+            owner: self.id,
+            home: self.shard,
+            segment,
+            memory: Arc::clone(memory),
+            offset,
+            length,
+            access,
+            audience,
+        };
+        self.check_offer(Kind::Region)?;
+        let bytes = source.memory.len();
+        let source = self.control.core.borrow_mut().offer_region(name, source, bytes)?;
+        let region = source.region;
+        let right = Right::OfferedRegion { name: name.to_owned(), region, access };
+        let installed = self.install(Source::Region(source), right).await;
+        match installed {
+            Ok((handle, ..)) => {
+                self.handles.insert(handle.0, Held::Region(region));
+                self.note();
+            }
+            Err(_) => {
+                // Others may have opened it already.
+                self.control.withdraw(region).await;
+            }
+        }
+        installed
+    }
+
+    async fn offer_channel(&mut self, name: &str) -> Opened {
+        self.check_offer(Kind::Channel)?;
+        let source = self.control.core.borrow_mut().offer_channel(name, self.id, self.shard)?;
+        let right = Right::OfferedChannel { name: name.to_owned(), channel: source.channel };
+        let installed = self.install(Source::Channel(source), right).await;
+        match installed {
+            Ok((handle, ..)) => {
+                self.handles.insert(handle.0, Held::Channel(source.channel));
+                self.note();
+            }
+            Err(_) => self.control.core.borrow_mut().withdraw_channel(source.channel),
+        }
+        installed
+    }
+
+    /// Whether there may be one more region or channel of this session.
+    fn check_offer(&self, kind: Kind) -> Result<(), OpenFault> {
+        let refused = |text| OpenFault::new(Status::WouldBlock, text);
+        let limits = self.control.limiter.limits();
+        self.control.core.borrow().check_offer(self.id, kind, &limits).map_err(refused)
+    }
+
+    async fn open_region(&mut self, name: &str, access: Access) -> Opened {
+        let source = self.control.core.borrow().find_region(name, access, &self.who)?;
+        let region = source.region;
+        let right = Right::Region { name: name.to_owned(), region, access };
+        let opened = self.install(Source::Region(source), right).await?;
+        if self.control.core.borrow().regions().has(region) {
+            return Ok(opened);
+        }
+        // Withdrawn while it was opened: say it again, so that this shard has heard it last.
+        self.forget(opened.0.0);
+        self.control.core.borrow_mut().leave(self.place(opened.0));
+        let _ = self.mailbox().send(Message::Engine(Command::RevokeRegion { region })).await;
+        Err(OpenFault::new(Status::Gone, format!("the region `{name}` was just withdrawn")))
+    }
+
+    async fn open_remote(&mut self, peer: &str, open: OpenRequest) -> Opened {
+        let id = self.control.peer(peer).ok_or_else(|| {
+            let core = self.control.core.borrow();
+            let fix = match piped_config::nearest(peer, core.peers().names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("name it in [peers.{peer}] address"),
+            };
+            let text = format!("there is no peer `{peer}`; {fix}");
+            OpenFault::new(Status::NotFound, text)
+        })?;
+        if open.kind == OpenKind::File {
+            // The peer would refuse it as well, and has no way to say why.
+            check_path(&open.path)?;
+        }
+        let handle = self.new_handle()?;
+        let right = Right::Remote {
+            peer: peer.to_owned(),
+            kind: open.kind,
+            name: open.name.clone(),
+            path: open.path.clone(),
+            access: open.access,
+        };
+        let asked = Asked::of(peer, &open);
+        let mut ticket = self.control.expect_open();
+        let (session, number) = (self.id, ticket.number);
+        let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
+        self.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
+        let patience = self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE;
+        let outcome = tokio::time::timeout(patience, ticket.outcome()).await;
+        let status = match outcome {
+            Ok(Ok(length)) => {
+                self.enter(handle, right).await?;
+                return Ok((handle, 0, length));
+            }
+            Ok(Err(status)) => status,
+            Err(_) => Status::DeadlineExceeded,
+        };
+        self.forget(handle.0);
+        let close = Command::CloseHandle { session, handle };
+        let _ = self.mailbox().send(Message::Engine(close)).await;
+        Err(asked.refused(status))
+    }
+
+    fn place(&self, handle: HandleId) -> Place {
+        Place::Session(self.id, handle)
+    }
+
+    /// It is open from now on, unless a reload has taken the right away meanwhile.
+    async fn enter(&mut self, handle: HandleId, right: Right) -> Result<(), OpenFault> {
+        let (place, holder) = (self.place(handle), Holder::User(self.who.clone()));
+        let held = self.control.core.borrow_mut().hold(place, holder, right);
+        let Err(fault) = held else { return Ok(()) };
+        self.forget(handle.0);
+        self.control.tell_shards().await;
+        let session = self.id;
+        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
+        Err(fault)
+    }
+
+    async fn install(&mut self, source: Source, right: Right) -> Opened {
+        if matches!(source, Source::File(_)) {
+            let refused = |text| OpenFault::new(Status::WouldBlock, text);
+            self.control.check_files(self.who.uid, self.shard).map_err(refused)?;
+        }
+        let handle = self.new_handle()?;
+        if matches!(source, Source::File(_)) {
+            self.handles.insert(handle.0, Held::File);
+            self.open_files += 1;
+            self.note();
+        }
+        let (length, alignment) = match &source {
+            Source::File(file) => {
+                // Reads of less may go direct, too; writes do not.
+                let alignment =
+                    file.direct.as_ref().map_or(0, |(_, alignment)| alignment.offset.max(4096));
+                (file.length, alignment)
+            }
+            Source::Region(region) => (region.length, 0),
+            Source::Channel(_) => (0, 0),
+        };
+        let _underway = Underway::new(&self.control, &source);
+        self.control.keeper.meet(&self.control, &source).await;
+        let session = self.id;
+        let installed =
+            self.ask(|answer| Message::Install { session, handle, source, answer }).await;
+        if let Err(fault) = installed {
+            self.forget(handle.0);
+            return Err(fault);
+        }
+        self.enter(handle, right).await?;
+        Ok((handle, alignment, length))
+    }
+
+    /// A handle is no more; what it was of.
+    fn forget(&mut self, handle: u32) -> Option<Held> {
+        let held = self.handles.remove(&handle);
+        self.open_files -= u32::from(matches!(held, Some(Held::File)));
+        held
+    }
+
+    fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
+        let limits = self.control.limiter.limits();
+        let of_session = (limits.client.handles as usize).min(HANDLES_PER_SESSION);
+        if self.handles.len() >= of_session {
+            let text = format!(
+                "there are {} handles already (limits.client.handles); close some",
+                self.handles.len()
+            );
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        if let Err(text) = self.control.check_handles_of_user(self.who.uid) {
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        let all = self.control.handles_open();
+        if all >= limits.global.handles.into() {
+            let text = format!(
+                "all sessions have {all} handles together (limits.global.handles); close some or raise the \
+                 limit"
+            );
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        // Fewer than 2^32 are open, so the search ends.
+        while {
+            self.last_handle = self.last_handle.wrapping_add(1);
+            self.handles.contains_key(&self.last_handle)
+        } {}
+        self.handles.insert(self.last_handle, Held::Other);
+        // At once: who opens beside this one is to see it.
+        self.note();
+        Ok(HandleId(self.last_handle))
     }
 }
 

@@ -7,11 +7,9 @@
 //! ```
 
 mod accept;
-pub mod access;
 pub mod completion;
 mod door;
 mod handles;
-pub(crate) mod offers;
 pub mod reasons;
 pub mod request;
 mod session;

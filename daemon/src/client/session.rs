@@ -6,6 +6,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use piped_control::fault::OpenFault;
+use piped_control::journal::{Cause, Party};
+use piped_control::parties::Credentials;
 use piped_core::status::Status;
 use piped_ring::handshake::fds::ReceiveFault;
 use piped_ring::handshake::{
@@ -21,10 +24,7 @@ use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::arenas::Share;
 use crate::closing::{Account, HeldFile};
 use crate::control::{Control, Ending, SessionEars};
-use crate::io::socket::Credentials;
-use crate::journal::{Cause, Party};
 use crate::limits::HANDSHAKE_TIMEOUT;
-use crate::open::OpenFault;
 use crate::places::Place;
 use crate::shard::message::Message;
 

@@ -1,11 +1,11 @@
 //! Checks a Hello against the limits. Pure: no memory is made here.
 
+use piped_control::fault::OpenFault;
 use piped_core::request::Class;
 use piped_core::status::Status;
 use piped_ring::handshake::{Hello, WELCOME_QUEUES_MAX};
 
 use super::request;
-use crate::open::OpenFault;
 
 const PAGE: u64 = 4096;
 

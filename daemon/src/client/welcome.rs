@@ -4,13 +4,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use piped_control::fault::OpenFault;
 use piped_core::status::Status;
 use piped_ring::handshake::{FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS};
 use piped_ring::{Segment, ServerQueue};
 
 use super::wanted::Wanted;
 use crate::arenas::Share;
-use crate::open::OpenFault;
 use crate::patience::Turns;
 
 /// Optional features of the handshake that this daemon has.

@@ -17,22 +17,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use piped_control::parties::FarEnd;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{netlink, recv, send, socket_with};
 
-/// Holder of the other end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FarEnd {
-    /// A user of this machine.
-    User(u32),
-    /// Nobody: the end is on this machine and was closed, or the kernel cannot look it up.
-    Nobody,
-    /// A process of another machine.
-    Elsewhere,
-}
-
-/// Finds the holder of the other end of a connection between two addresses, of which `near` is
-/// ours.
+/// Who holds the other end of a connection between these two addresses, of which `near` is ours.
 ///
 /// # Errors
 /// The kernel cannot be asked at all.

@@ -8,6 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::{io, ptr};
 
+use piped_control::parties::Credentials;
 use piped_core::io::WireState;
 use piped_core::units::Nanos;
 use tokio::io::unix::AsyncFd;
@@ -17,28 +18,7 @@ use crate::closing::HeldFile;
 /// The most supplementary groups asked for, which is the kernel's own limit.
 const GROUPS_MAX: usize = 65_536;
 
-/// The process at the other end of a unix socket, as it was when it connected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// Number of the process, 0 if it lives in a namespace that has none for us.
-    pub pid: u32,
-    /// User of the process.
-    pub uid: u32,
-    /// First group of the process.
-    pub gid: u32,
-    /// Other groups of the process.
-    pub groups: Vec<u32>,
-}
-
-impl Credentials {
-    /// Credentials of a user with one group, for tests.
-    #[must_use]
-    pub const fn of(uid: u32, gid: u32) -> Self {
-        Self { pid: 0, uid, gid, groups: Vec::new() }
-    }
-}
-
-/// Credentials of the process that connected.
+/// Who connected.
 ///
 /// # Errors
 /// Errors of the kernel: not a connected unix socket.

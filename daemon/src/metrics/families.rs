@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use piped_control::parties::node_of_shard;
 use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_report::histogram::{Histogram, RATIO_ONE};
@@ -21,7 +22,6 @@ use super::define::{self, Definition};
 use crate::admin::sent::{Door, Sent, SentAway};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::peer::greet::{Greeting, Greetings};
-use crate::peer::serve::shard_of;
 use crate::shard::message::ReactorReport;
 
 /// All exposed values at one moment.
@@ -160,7 +160,7 @@ impl Snapshot {
     /// Whether the configuration has the peer's name, or that of the node that the shard belongs
     /// to.
     fn knows(&self, peer: &str) -> bool {
-        shard_of(peer).is_some_and(|node| self.known_peers.contains(node))
+        node_of_shard(peer).is_some_and(|node| self.known_peers.contains(node))
     }
 
     fn stage(&self, table: &mut Table, shard: &str, what: &StageResource, stage: &StageReport) {

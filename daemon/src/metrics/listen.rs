@@ -18,14 +18,14 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use piped_config::admin;
+use piped_control::journal::{Cause, Party};
+use piped_control::patrol::site_of;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::admin::page;
 use crate::admin::sent::{Door, Sent};
 use crate::control::Control;
-use crate::journal::{Cause, Party};
 use crate::limits::{METRICS_EXCHANGE_TIMEOUT, METRICS_TIMEOUT, SCRAPERS};
-use crate::peer::patrol::site_of;
 use crate::places::{Admitted, Place, Places};
 
 /// How long to leave a full table of files alone.

@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use piped_config::admin::calibrate::ECHO_REGION;
+use piped_control::fault::OpenFault;
 use piped_core::access::Access;
 use piped_core::ids::{RegionId, SessionId};
 use piped_core::limits::FRAGMENT_BYTES_MAX;
@@ -15,9 +16,7 @@ use piped_core::status::Status;
 use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 
-use super::OpenFault;
-use super::file::denied;
-use super::region::RegionSource;
+use super::RegionSource;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -29,7 +28,7 @@ impl Echo {
     /// The region, for somebody who wants `access`.
     pub(crate) fn find(&self, access: Access) -> Result<RegionSource, OpenFault> {
         if access != Access::READ {
-            return Err(denied(format!("the region `{ECHO_REGION}` is for reading")));
+            return Err(OpenFault::denied(format!("the region `{ECHO_REGION}` is for reading")));
         }
         let length = u64::from(FRAGMENT_BYTES_MAX);
         let memory = match self.memory.get() {

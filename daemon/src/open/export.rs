@@ -6,12 +6,15 @@
 //! there is a regular file, that very file by its place in /proc/self/fd. Both descriptors of a file
 //! come from the one place, so they are of one file whatever is renamed meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use piped_config::{Names, UnknownName};
+use piped_control::fault::{OpenFault, Reason};
+use piped_control::grants::{Grants, Root};
+use piped_control::parties::Asker;
+use piped_control::reload::Outside;
 use piped_core::access::Access;
 use piped_core::ids::DeviceId;
 use piped_core::status::Status;
@@ -19,40 +22,19 @@ use piped_text::shown_bytes;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::file::{OpenedFile, check_regular, denied, describe, device_of, io};
-use super::{OpenFault, Reason, file_system};
-use crate::client::access::Circle;
+use super::file::{OpenedFile, check_regular, describe, device_of, io};
+use super::file_system;
 use crate::closing::Room;
-use crate::io::socket::Credentials;
 use crate::limits::OPEN_ATTEMPTS;
-use crate::live::Outside;
 
 /// Permissions of files that are created: the daemon's user writes, its group reads.
 const CREATE_MODE: Mode = Mode::from_raw_mode(0o640);
 
-/// A directory this node offers.
-#[derive(Debug)]
-struct Export {
-    directory: Arc<OwnedFd>,
-    root: Root,
-    offered: Access,
-    /// Local users that may use it; empty: everybody who got in.
-    users: Circle,
-    /// Peers that may use it; `None`: everybody who got in.
-    peers: Option<BTreeSet<String>>,
-}
-
-/// Which directory an export is: the name may stay and another directory come under it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Root {
-    device: u64,
-    inode: u64,
-}
-
-/// All exports, by name.
+/// The directories of all exports, by name, and the rights to them.
 #[derive(Debug, Default)]
 pub struct Exports {
-    by_name: BTreeMap<String, Arc<Export>>,
+    directories: BTreeMap<String, Arc<OwnedFd>>,
+    grants: Arc<Grants>,
 }
 
 /// Why the daemon does not start with these exports.
@@ -84,34 +66,6 @@ pub enum ExportError {
     },
 }
 
-/// Who asks for a file.
-#[derive(Debug, Clone, Copy)]
-pub enum Asker<'a> {
-    /// A local client, by its user and groups.
-    User(&'a Credentials),
-    /// A node that has proved its name.
-    Peer(&'a str),
-    /// A node whose name is its word.
-    Plain {
-        /// That name.
-        name: &'a str,
-        /// The user, if it runs on this machine.
-        user: Option<&'a Credentials>,
-    },
-}
-
-impl fmt::Display for Asker<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(who) => write!(f, "user {}", who.uid),
-            Self::Peer(peer) | Self::Plain { name: peer, user: None } => {
-                write!(f, "node `{peer}`")
-            }
-            Self::Plain { name, user: Some(who) } => write!(f, "node `{name}` of user {}", who.uid),
-        }
-    }
-}
-
 impl Exports {
     /// Opens the directories.
     ///
@@ -135,28 +89,39 @@ impl Exports {
         names: &Names,
         outside: &Outside,
     ) -> Result<Self, ExportError> {
-        let mut by_name = BTreeMap::new();
+        let (mut directories, mut grants) = (BTreeMap::new(), Grants::default());
+        let mut add = |name: &String, export, directory, root| {
+            let misnamed = |(list, error)| ExportError::User { name: name.clone(), list, error };
+            directories.insert(name.clone(), directory);
+            grants.add(name, export, names, root).map_err(misnamed)
+        };
         for (name, export) in outside {
-            if let (Some(export), Some(before)) = (export, self.by_name.get(name)) {
-                let directory = Arc::clone(&before.directory);
-                let kept = Export::new(name, export, names, directory, before.root)?;
-                by_name.insert(name.clone(), Arc::new(kept));
+            let before = self.directories.get(name).zip(self.grants.root(name));
+            if let (Some(export), Some((directory, root))) = (export, before) {
+                add(name, export, Arc::clone(directory), root)?;
             }
         }
         for (name, export) in exports.iter().filter(|(name, _)| !outside.contains_key(*name)) {
             let (directory, root) = open_root(&export.path).map_err(|error| {
                 ExportError::Directory { name: name.clone(), path: export.path.clone(), error }
             })?;
-            let export = Export::new(name, export, names, Arc::new(directory), root)?;
-            by_name.insert(name.clone(), Arc::new(export));
+            add(name, export, Arc::new(directory), root)?;
         }
-        Ok(Self { by_name })
+        Ok(Self { directories, grants: Arc::new(grants) })
+    }
+
+    /// The rights to all exports.
+    #[must_use]
+    pub fn grants(&self) -> Arc<Grants> {
+        Arc::clone(&self.grants)
     }
 
     /// Whether an export here is the directory that a path leads to now. May block in the file system.
     #[must_use]
     pub fn is_at(&self, name: &str, path: &std::path::Path) -> bool {
-        self.root(name).is_some_and(|root| open_root(path).is_ok_and(|(_, there)| there == root))
+        self.grants
+            .root(name)
+            .is_some_and(|root| open_root(path).is_ok_and(|(_, there)| there == root))
     }
 
     /// Opens a file below an export, two descriptors at most. May block in the file system.
@@ -172,9 +137,9 @@ impl Exports {
         create: bool,
         mut room: Room,
     ) -> Result<OpenedFile, OpenFault> {
-        let export = self.allow(asker, name, access, create)?;
+        let directory = self.allow(asker, name, access, create)?;
         check_path(path)?;
-        let place = find(export.directory.as_fd(), path, create.then_some(access))?;
+        let place = find(directory.as_fd(), path, create.then_some(access))?;
         let flags = match (access.read, access.write) {
             (true, true) => OFlags::RDWR,
             (false, true) => OFlags::WRONLY,
@@ -199,61 +164,26 @@ impl Exports {
         write: bool,
     ) -> Result<DeviceId, OpenFault> {
         let wanted = if write { Access::WRITE } else { Access::READ };
-        let export = self.allow(asker, name, wanted, false)?;
+        let directory = self.allow(asker, name, wanted, false)?;
         check_path(path)?;
-        let found = match find(export.directory.as_fd(), path, None) {
-            Err(fault) if fault.status == Status::NotFound && write => {
-                rustix::fs::fstat(&export.directory)
-            }
+        let found = match find(directory.as_fd(), path, None) {
+            Err(fault) if fault.status == Status::NotFound && write => rustix::fs::fstat(directory),
             place => rustix::fs::fstat(place?),
         };
         Ok(device_of(&found.map_err(|error| io("fstat", error))?))
     }
 
-    /// The one rule of who may use what of an export how: at the open, and whenever that is decided anew.
+    /// The directory of an export that a party may use.
     fn allow(
         &self,
         asker: Asker<'_>,
         name: &str,
         access: Access,
         create: bool,
-    ) -> Result<&Export, OpenFault> {
-        let export = self.admitted(asker, name)?;
-        check_access(export.offered, access, create, name)?;
-        Ok(export)
-    }
-
-    /// Which directory an export is now.
-    #[must_use]
-    pub fn root(&self, name: &str) -> Option<Root> {
-        self.by_name.get(name).map(|export| export.root)
-    }
-
-    /// Whether what was opened below an export, when it was this directory, may still be used.
-    ///
-    /// # Errors
-    /// As of an open; or the export is another directory now.
-    pub fn still(
-        &self,
-        asker: Asker<'_>,
-        name: &str,
-        access: Access,
-        root: Option<Root>,
-    ) -> Result<(), OpenFault> {
-        let export = self.allow(asker, name, access, false)?;
-        if Some(export.root) != root {
-            let text = format!("the export `{name}` is another directory now");
-            return Err(OpenFault::new(Status::Gone, text));
-        }
-        Ok(())
-    }
-
-    fn admitted(&self, asker: Asker<'_>, name: &str) -> Result<&Export, OpenFault> {
-        // Not told apart: who may not use an export need not learn its name.
-        let export = self.by_name.get(name).map(Arc::as_ref).filter(|export| export.admits(asker));
-        export.ok_or_else(|| {
-            OpenFault::told(Reason::NoExport, format!("no export `{name}` on this node for you"))
-        })
+    ) -> Result<&Arc<OwnedFd>, OpenFault> {
+        self.grants.allow(asker, name, access, create)?;
+        let gone = || OpenFault::new(Status::Io, format!("the export `{name}` has no directory"));
+        self.directories.get(name).ok_or_else(gone)
     }
 }
 
@@ -264,64 +194,6 @@ fn open_root(path: &std::path::Path) -> rustix::io::Result<(OwnedFd, Root)> {
     Ok((directory, Root { device: facts.st_dev, inode: facts.st_ino }))
 }
 
-impl Export {
-    /// The directory is there already.
-    fn new(
-        name: &str,
-        export: &piped_config::Export,
-        names: &Names,
-        directory: Arc<OwnedFd>,
-        root: Root,
-    ) -> Result<Self, ExportError> {
-        let misnamed = |(list, error)| ExportError::User { name: name.to_owned(), list, error };
-        Ok(Self {
-            directory,
-            root,
-            offered: Access { read: export.read, write: export.write, ..Access::NONE },
-            users: Circle::new(&export.users, &export.groups, names).map_err(misnamed)?,
-            peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
-        })
-    }
-
-    fn admits(&self, asker: Asker<'_>) -> bool {
-        let user = |who: &Credentials| self.users.is_empty() || self.users.has(who);
-        let peer = |name: &str| self.peers.as_ref().is_none_or(|peers| peers.contains(name));
-        match asker {
-            Asker::User(who) => user(who),
-            Asker::Peer(name) => peer(name),
-            // What it may do without a node of its own, and what its name may.
-            Asker::Plain { name, user: Some(who) } => user(who) && peer(name),
-            // Where users are told apart, nobody gets in by saying nothing.
-            Asker::Plain { name, user: None } => {
-                peer(name) && (self.users.is_empty() || self.peers.is_some())
-            }
-        }
-    }
-}
-
-fn check_access(
-    offered: Access,
-    wanted: Access,
-    create: bool,
-    name: &str,
-) -> Result<(), OpenFault> {
-    if !wanted.read && !wanted.write {
-        let text = "the file is to be opened neither for reading nor for writing";
-        return Err(OpenFault::new(Status::Invalid, text));
-    }
-    if wanted.read && !offered.read {
-        return Err(denied(format!("the export `{name}` may not be read")));
-    }
-    if wanted.write && !offered.write {
-        return Err(denied(format!("the export `{name}` may not be written")));
-    }
-    if create && !wanted.write {
-        let text = "a file is created only when it is opened for writing";
-        return Err(OpenFault::new(Status::Invalid, text));
-    }
-    Ok(())
-}
-
 /// The path is one that can lie below an export. The kernel would refuse most of these too; refused here they are refused on every kernel.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), OpenFault> {
     let invalid = |text: &str| Err(OpenFault::new(Status::Invalid, text));
@@ -329,13 +201,13 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), OpenFault> {
         return invalid("the path is empty; name a file below the export");
     }
     if path.starts_with(b"/") {
-        return Err(denied("the path is absolute; name a file below the export"));
+        return Err(OpenFault::denied("the path is absolute; name a file below the export"));
     }
     if path.contains(&0) {
         return invalid("the path has a zero byte");
     }
     if path.split(|&byte| byte == b'/').any(|part| part == b"..") {
-        return Err(denied("the path has `..`; name a file below the export"));
+        return Err(OpenFault::denied("the path has `..`; name a file below the export"));
     }
     Ok(())
 }
@@ -416,10 +288,12 @@ fn refused(what: &str, path: &[u8], error: Errno) -> OpenFault {
         Errno::NOTDIR => {
             OpenFault::new(Status::NotFound, text("a part of the path is a file, not a directory"))
         }
-        Errno::XDEV | Errno::LOOP => denied(text("a link leads out of the export, or too far")),
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-            denied(text("the daemon's user may not; check owner and permissions of the file"))
+        Errno::XDEV | Errno::LOOP => {
+            OpenFault::denied(text("a link leads out of the export, or too far"))
         }
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => OpenFault::denied(text(
+            "the daemon's user may not; check owner and permissions of the file",
+        )),
         Errno::NOSPC | Errno::DQUOT => OpenFault::new(Status::NoSpace, text("no space left")),
         Errno::NAMETOOLONG => OpenFault::new(Status::Invalid, text("the name is too long")),
         Errno::MFILE | Errno::NFILE => OpenFault::new(
@@ -437,6 +311,8 @@ fn refused(what: &str, path: &[u8], error: Errno) -> OpenFault {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+
+    use piped_control::parties::Credentials;
 
     use super::*;
     use crate::closing::{Account, Closer};

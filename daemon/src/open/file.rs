@@ -6,13 +6,13 @@
 
 use std::os::fd::AsFd;
 
+use piped_control::fault::{OpenFault, Reason};
 use piped_core::access::{Access, Alignment};
 use piped_core::ids::DeviceId;
 use piped_core::status::Status;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
 
 use super::file_system::{self, Server};
-use super::{OpenFault, Reason};
 use crate::closing::HeldFile;
 
 /// A regular file, open.
@@ -74,16 +74,16 @@ fn flags_of(file: &HeldFile) -> Result<OFlags, OpenFault> {
 /// Whether a descriptor with these flags can serve.
 fn check_flags(flags: OFlags, access: Access) -> Result<(), OpenFault> {
     if flags.contains(OFlags::PATH) {
-        return Err(denied(
+        return Err(OpenFault::denied(
             "the descriptor was opened with O_PATH; open it for reading or writing",
         ));
     }
     let mode = flags & OFlags::RWMODE;
     if access.read && mode != OFlags::RDONLY && mode != OFlags::RDWR {
-        return Err(denied("the descriptor was not opened for reading"));
+        return Err(OpenFault::denied("the descriptor was not opened for reading"));
     }
     if access.write && mode != OFlags::WRONLY && mode != OFlags::RDWR {
-        return Err(denied("the descriptor was not opened for writing"));
+        return Err(OpenFault::denied("the descriptor was not opened for writing"));
     }
     if access.write && flags.contains(OFlags::APPEND) {
         return Err(invalid(
@@ -137,7 +137,7 @@ pub(super) fn check_regular(kind: FileType) -> Result<(), OpenFault> {
             Reason::IsDirectory,
             "it is a directory; only regular files are served",
         )),
-        other => Err(denied(format!("it is {other:?}; only regular files are served"))),
+        other => Err(OpenFault::denied(format!("it is {other:?}; only regular files are served"))),
     }
 }
 
@@ -181,10 +181,6 @@ fn device_id(major: u32, minor: u32) -> DeviceId {
 
 fn invalid(text: impl Into<String>) -> OpenFault {
     OpenFault::new(Status::Invalid, text)
-}
-
-pub(crate) fn denied(text: impl Into<String>) -> OpenFault {
-    OpenFault::new(Status::Denied, text)
 }
 
 pub(super) fn io(call: &str, error: rustix::io::Errno) -> OpenFault {

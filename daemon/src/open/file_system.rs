@@ -9,8 +9,9 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
-use super::OpenFault;
-use super::file::{denied, io};
+use piped_control::fault::OpenFault;
+
+use super::file::io;
 
 /// Who ends the operations of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +126,7 @@ fn of(magic: u32, major: u32) -> Result<Server, OpenFault> {
     if major != NO_DEVICE || OTHERS.contains(&magic) {
         return Ok(Server::Others);
     }
-    Err(denied(format!(
+    Err(OpenFault::denied(format!(
         "it lies on a file system ({}) that is not known to keep bytes: what the kernel makes up for whoever reads \
          is not read for others; pass a copy of the file",
         Kind(magic)

@@ -1,4 +1,4 @@
-//! Lanes to peers: when a shard asks for one.
+//! Dials, performed: each step of one is decided by [`piped_control::dial`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,10 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use piped_config::{Peer, PublicKey};
-use piped_core::ids::PeerId;
-use piped_core::link::LaneClass;
-use piped_core::units::Nanos;
+use piped_control::dial::{Dial, DialFault, Progress, Step};
 use piped_engine::command::Command;
 use piped_wire::LaneKeys;
 use tokio::net::TcpStream;
@@ -18,125 +15,104 @@ use super::greet;
 use super::options::lane_socket;
 use crate::control::Control;
 use crate::io::clock;
-use crate::journal::Cause;
-use crate::limits::CONNECT_TIMEOUT;
 use crate::shard::message::Message;
 
-/// Connects a lane for a shard, not before `after`, and tells it the outcome.
-pub(crate) async fn lane(
-    control: Rc<Control>,
-    shard: usize,
-    name: PeerId,
-    class: LaneClass,
-    after: Nanos,
-) {
-    let connect = async {
-        tokio::time::sleep(Duration::from_nanos(after.since(clock::now()).0)).await;
-        tokio::time::timeout(CONNECT_TIMEOUT, connect(&control, name))
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-    };
-    let outcome = tokio::select! {
+/// What a dial has come to have.
+#[derive(Debug, Default)]
+struct Line {
+    stream: Option<TcpStream>,
+    keys: Option<LaneKeys>,
+}
+
+/// Performs a dial for a shard, and tells it the outcome.
+pub(crate) async fn lane(control: Rc<Control>, mut dial: Dial) {
+    let line = tokio::select! {
         () = control.stopped() => return,
-        outcome = connect => outcome,
+        line = run(&control, &mut dial) => line,
     };
-    let message = match outcome {
-        Ok((socket, keys)) => Message::Connected { peer: name, class, socket, keys },
-        Err(error) => {
-            let peers = control.peers.borrow();
-            let peer = peers.name(name).unwrap_or("?");
-            tracing::debug!(peer, ?class, %error, "no lane");
-            Message::Engine(Command::ConnectFailed { peer: name, class })
+    let (peer, class) = (dial.peer, dial.class);
+    let message = match line.and_then(|line| line.socket().map_err(failed)) {
+        Ok((socket, keys)) => Message::Connected { peer, class, socket, keys },
+        Err(fault) => {
+            let core = control.core.borrow();
+            let peer_name = core.peers().name(peer).unwrap_or("?");
+            tracing::debug!(peer = peer_name, ?class, error = %fault, "no lane");
+            Message::Engine(Command::ConnectFailed { peer, class })
         }
     };
     // A shard that is gone needs no lane.
-    let _ = control.shards[shard].mailbox.send(message).await;
+    let _ = control.shards[dial.shard].mailbox.send(message).await;
 }
 
-async fn connect(control: &Control, peer: PeerId) -> io::Result<(OwnedFd, Option<LaneKeys>)> {
-    let (name, target) = named(control, peer)?;
-    // One that changes its key has either.
-    let keys: Vec<_> = target.keys().map(Some).collect();
-    let keys = if keys.is_empty() { vec![None] } else { keys };
-    let host = target.address.clone();
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in tokio::net::lookup_host(host.as_str()).await? {
-        if !may_be_dialled(control, &target, address) {
-            if let Some(left_out) = control.may_say(Cause::Dial, control.party_of(&name)) {
-                tracing::error!(
-                    peer = name,
-                    %address,
-                    left_out,
-                    "not connected: the peer has no key, so the lane would be plain, and this address is not in \
-                     listen.allow_plain (nor loopback, of a node that has no key either); run `pipectl keys trust`"
-                );
+async fn run(control: &Rc<Control>, dial: &mut Dial) -> Result<Line, DialFault> {
+    let mut line = Line::default();
+    let mut progress = Progress::Begun;
+    loop {
+        let step = control.decide(|core, now| core.advance(dial, progress, now));
+        let left = Duration::from_nanos(dial.until().since(clock::now()).0);
+        let performed = match step {
+            Step::Deliver => return Ok(line),
+            Step::Fail(fault) => return Err(fault),
+            step => tokio::time::timeout(left, line.perform(step)),
+        };
+        progress = performed.await.unwrap_or(Progress::Late);
+    }
+}
+
+impl Line {
+    async fn perform(&mut self, step: Step) -> Progress {
+        match step {
+            Step::Wait(until) => {
+                let left = Duration::from_nanos(until.since(clock::now()).0);
+                tokio::time::sleep(left).await;
+                Progress::Waited
             }
-            last = io::ErrorKind::PermissionDenied.into();
-            continue;
-        }
-        let mut unproven = None;
-        for key in &keys {
-            let stream = match TcpStream::connect(address).await {
-                Ok(stream) => stream,
-                Err(error) => {
-                    last = error;
-                    break;
-                }
-            };
-            is_still(control, peer, &target, address)?;
-            match prove(control, stream, *key).await {
-                Ok((stream, keys)) => {
-                    is_still(control, peer, &target, address)?;
-                    return Ok((lane_socket(stream)?, keys));
-                }
-                Err(error) => unproven = Some(error),
+            Step::Resolve(host) => {
+                let found = tokio::net::lookup_host(host.as_str()).await;
+                Progress::Resolved(found.map(Iterator::collect).map_err(words))
             }
-        }
-        if let Some(error) = unproven {
-            if let Some(left_out) = control.may_say(Cause::Dial, control.party_of(&name)) {
-                tracing::warn!(peer = name, %address, %error, left_out, "not connected");
+            Step::Connect(address) => {
+                let connected = TcpStream::connect(address).await;
+                Progress::Connected(connected.map(|it| self.stream = Some(it)).map_err(words))
             }
-            last = error;
+            Step::Prove { keyring, key } => {
+                let (Some(stream), Some(identity)) = (&mut self.stream, keyring.identity()) else {
+                    return Progress::Proved(Err("there is no connection, or no key".to_owned()));
+                };
+                let proved = greet::dialled(stream, identity, key).await;
+                let proved = proved.map(|keys| self.keys = Some(keys));
+                Progress::Proved(proved.map_err(|fault| fault.to_string()))
+            }
+            Step::Deliver | Step::Fail(_) => unreachable!("these end a dial"),
         }
     }
-    Err(last)
-}
 
-/// It may have moved, or left, meanwhile; or its network is no longer one for plain lanes.
-fn is_still(control: &Control, peer: PeerId, target: &Peer, address: SocketAddr) -> io::Result<()> {
-    let is_same = named(control, peer)?.1 == *target && may_be_dialled(control, target, address);
-    if is_same { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
-}
-
-/// Whether the lane would be sealed, or may be plain.
-fn may_be_dialled(control: &Control, target: &Peer, address: SocketAddr) -> bool {
-    let has_key = control.keyring().identity().is_some();
-    target.key.is_some() || control.config().listen.admits_plain(address.ip(), has_key)
-}
-
-/// The handshake with a peer that has a key.
-async fn prove(
-    control: &Control,
-    mut stream: TcpStream,
-    key: Option<PublicKey>,
-) -> io::Result<(TcpStream, Option<LaneKeys>)> {
-    let keyring = control.keyring();
-    let Some(key) = key else { return Ok((stream, None)) };
-    // A configuration that has the one without the other is refused.
-    let identity = keyring.identity().ok_or(io::ErrorKind::PermissionDenied)?;
-    let keys = greet::dialled(&mut stream, identity, key).await;
-    let keys = keys.map_err(|fault| io::Error::new(io::ErrorKind::PermissionDenied, fault))?;
-    if !Rc::ptr_eq(&keyring, &control.keyring()) {
-        // What was agreed on is not what is to be now.
-        return Err(io::ErrorKind::Interrupted.into());
+    fn socket(self) -> io::Result<(OwnedFd, Option<LaneKeys>)> {
+        let stream = self.stream.ok_or(io::ErrorKind::NotConnected)?;
+        Ok((lane_socket(stream)?, self.keys))
     }
-    Ok((stream, Some(keys)))
 }
 
-/// The peer's name, and where it listens and what its key is by the configuration of now.
-fn named(control: &Control, peer: PeerId) -> io::Result<(String, Peer)> {
-    let peers = control.peers.borrow();
-    let named = peers.name(peer).zip(peers.target(peer));
-    let (name, target) = named.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
-    Ok((name.to_owned(), target.clone()))
+fn words(error: io::Error) -> String {
+    error.to_string()
+}
+
+fn failed(error: io::Error) -> DialFault {
+    DialFault::Failed(words(error))
+}
+
+/// Logs that a peer was not dialled, and what to do about it.
+pub(crate) fn forbidden(peer: &str, address: SocketAddr, left_out: u64) {
+    tracing::error!(
+        peer,
+        %address,
+        left_out,
+        "not connected: the peer has no key, so the lane would be plain, and this address is not in \
+         listen.allow_plain (nor loopback, of a node that has no key either); run `pipectl keys trust`"
+    );
+}
+
+/// Logs that a peer did not prove itself.
+pub(crate) fn not_connected(peer: &str, address: SocketAddr, error: &str, left_out: u64) {
+    tracing::warn!(peer, %address, %error, left_out, "not connected");
 }

@@ -6,19 +6,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::PublicKey;
+use piped_control::greeting::Unwelcome;
+use piped_control::keyring::{Identity, Keyring};
 use piped_engine::command::{Caller, Crowded, Origin, Standing};
 use piped_wire::LaneKeys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::keyring::{Identity, Keyring};
 use super::noise::{
-    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HandshakeFault, Trust as _,
+    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HandshakeFault,
     begins_handshake,
 };
-use super::patrol::site_of;
 use crate::control::Control;
-use crate::io::far_end::{FarEnd, far_end};
+use crate::io::clock;
+use crate::io::far_end::far_end;
 use crate::limits::GREETING_TIME;
 
 /// Bytes by which a handshake is told from a frame.
@@ -145,20 +146,8 @@ pub(crate) type Greetings = [u64; Greeting::ALL.len()];
 /// Why a connection is no lane.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingFault {
-    #[error(
-        "it does not prove who it is, and its network is not in listen.allow_plain (where this node has a key, loopback \
-         is no exception); give it a key: `pipectl keys generate` there, `pipectl keys trust` here"
-    )]
-    Plain,
-    #[error(
-        "its lane is plain, and user {0} of this machine, whose it is, is not in [access] users or groups; add the \
-         user, or give the node a key: `pipectl keys generate` there, `pipectl keys trust` here"
-    )]
-    User(u32),
-    #[error(
-        "its lane is plain, from an address of this machine, and no user holds the other end any more"
-    )]
-    Nobody,
+    #[error(transparent)]
+    Unwelcome(#[from] Unwelcome),
     #[error(
         "its lane is plain, and the kernel cannot be asked whether a user of this machine has it ({0}); the unit needs \
          AF_NETLINK in RestrictAddressFamilies="
@@ -166,8 +155,6 @@ pub(super) enum GreetingFault {
     Unasked(io::Error),
     #[error("it said nothing in time")]
     Late,
-    #[error("the configuration was loaded again meanwhile; it may try again")]
-    Reloaded,
     #[error(
         "the connection ended before the handshake ({0}): the other node does not trust this one's key, has another \
          key than [peers] says here, has none, or is busy; its log and its `pipectl status` say which"
@@ -180,10 +167,10 @@ pub(super) enum GreetingFault {
 impl GreetingFault {
     pub(super) fn outcome(&self) -> Greeting {
         match self {
-            Self::Plain => Greeting::Plain,
-            Self::User(_) => Greeting::User,
-            Self::Nobody | Self::Unasked(_) => Greeting::Nobody,
-            Self::Reloaded => Greeting::Busy,
+            Self::Unwelcome(Unwelcome::Plain) => Greeting::Plain,
+            Self::Unwelcome(Unwelcome::User(_)) => Greeting::User,
+            Self::Unwelcome(Unwelcome::Reloaded) => Greeting::Busy,
+            Self::Unwelcome(Unwelcome::Nobody) | Self::Unasked(_) => Greeting::Nobody,
             Self::Late | Self::Gone(_) => Greeting::Silent,
             Self::Handshake(fault) => match fault {
                 HandshakeFault::Version | HandshakeFault::Weak => Greeting::Version,
@@ -217,13 +204,12 @@ pub(super) async fn accepted(
     control: &Rc<Control>,
     stream: &mut TcpStream,
     from: IpAddr,
+    origin: Origin,
 ) -> Result<Met, GreetingFault> {
     let keyring = control.keyring();
     let greeting = tokio::time::timeout(GREETING_TIME, who_is(control, &keyring, stream, from));
     let met = greeting.await.unwrap_or(Err(GreetingFault::Late))?;
-    if !Rc::ptr_eq(&keyring, &control.keyring()) {
-        return Err(GreetingFault::Reloaded);
-    }
+    control.core.borrow_mut().come_in(&met.0, &keyring, origin, clock::now())?;
     Ok(met)
 }
 
@@ -237,10 +223,10 @@ async fn who_is(
     from: IpAddr,
 ) -> Result<Met, GreetingFault> {
     let Some(identity) = keyring.identity() else {
-        return unproven(control, keyring, stream, from);
+        return unproven(control, stream, from);
     };
     if !begins_handshake(&beginning(stream).await?) {
-        return unproven(control, keyring, stream, from);
+        return unproven(control, stream, from);
     }
     let mut first = [0; FIRST_BYTES];
     stream.read_exact(&mut first).await?;
@@ -253,25 +239,13 @@ async fn who_is(
 }
 
 /// One that proves nothing: it is admitted by its network, and from this machine by its user.
-fn unproven(
-    control: &Control,
-    keyring: &Keyring,
-    stream: &TcpStream,
-    from: IpAddr,
-) -> Result<Met, GreetingFault> {
-    if !control.config().listen.admits_plain(from, keyring.identity().is_some()) {
-        return Err(GreetingFault::Plain);
-    }
+fn unproven(control: &Control, stream: &TcpStream, from: IpAddr) -> Result<Met, GreetingFault> {
+    let core = control.core.borrow();
+    // First, for it asks the kernel nothing.
+    core.check_plain(from)?;
     let (near, far) = (stream.local_addr()?, stream.peer_addr()?);
-    let origin = match far_end(near, far).map_err(GreetingFault::Unasked)? {
-        FarEnd::Elsewhere => Origin::Site(site_of(from)),
-        FarEnd::Nobody => return Err(GreetingFault::Nobody),
-        FarEnd::User(uid) if !control.rules().admits_client(&control.credentials_of(uid)) => {
-            return Err(GreetingFault::User(uid));
-        }
-        FarEnd::User(uid) => Origin::User(uid),
-    };
-    Ok((Caller::Unproven { reserved: keyring.reserved(), origin }, None))
+    let held = far_end(near, far).map_err(GreetingFault::Unasked)?;
+    Ok((core.meet_plain(from, held)?, None))
 }
 
 /// The first bytes of a stream, which stay in it: a shard reads a plain one's frames from the beginning.

@@ -1,20 +1,19 @@
 //! Peers that connect to us.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use piped_config::Listen;
+use piped_control::greeting::origin;
+use piped_control::journal::{Cause, Party};
 use piped_engine::command::{Caller, Origin};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::greet::{self, Greeting};
 use super::options::lane_socket;
-use super::patrol::site_of;
 use crate::control::Control;
-use crate::io::clock;
-use crate::io::far_end::{FarEnd, far_end};
-use crate::journal::{Cause, Party};
+use crate::io::far_end::far_end;
 use crate::shard::message::Message;
 
 /// How long to leave a full table of files alone.
@@ -83,12 +82,11 @@ pub(crate) async fn listen(control: Rc<Control>, listener: TcpListener) {
 }
 
 async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
-    if control.keyring().identity().is_none() {
+    if !control.core.borrow().asks_for_keys() {
         // Nobody is asked to prove anything, so there is nothing to wait for.
-        let origin = Origin::Site(site_of(from));
-        return greet(control, stream, from, origin).await;
+        return greet(control, stream, from, origin(from, None)).await;
     }
-    let origin = origin(control, &stream, from);
+    let origin = origin_of(control, &stream, from);
     let Some(place) = control.greeting_place(origin) else {
         // It is not read: a reset is all it costs.
         control.count_greeting(Greeting::Busy);
@@ -107,25 +105,18 @@ async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
     });
 }
 
-/// Whose budget an attempt is of. The kernel is not asked again of addresses elsewhere that have been here lately: that
-/// costs more than to turn one away.
-fn origin(control: &Control, stream: &TcpStream, from: IpAddr) -> Origin {
-    let site = Origin::Site(site_of(from));
-    if !from.to_canonical().is_loopback() && control.patrol.borrow().remembers(site) {
-        return site;
+/// The budget that an attempt counts for.
+fn origin_of(control: &Control, stream: &TcpStream, from: IpAddr) -> Origin {
+    if control.core.borrow().knows_site(from) {
+        return origin(from, None);
     }
     let ends = stream.local_addr().and_then(|near| Ok((near, stream.peer_addr()?)));
-    match ends.and_then(|(near, far)| far_end(near, far)) {
-        Ok(FarEnd::User(uid)) => Origin::User(uid),
-        // It has hung up already: all such are one, so that none of them is taken for the address of a node.
-        Ok(FarEnd::Nobody) => Origin::Site(Ipv4Addr::LOCALHOST.into()),
-        Ok(FarEnd::Elsewhere) | Err(_) => site,
-    }
+    origin(from, ends.and_then(|(near, far)| far_end(near, far)).ok())
 }
 
 /// Finds out who that is, and gives the lane to its shard.
 async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, origin: Origin) {
-    let (caller, keys) = match greet::accepted(control, &mut stream, from).await {
+    let (caller, keys) = match greet::accepted(control, &mut stream, from, origin).await {
         Ok(met) => met,
         Err(fault) => {
             control.count_greeting(fault.outcome());
@@ -133,11 +124,9 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, origi
         }
     };
     // What a plain one says is not known yet: it is trusted by its network.
-    let proven = matches!(caller, Caller::Proven { .. });
-    if proven {
+    if matches!(caller, Caller::Proven { .. }) {
         control.count_greeting(Greeting::Proven);
     }
-    control.patrol.borrow_mut().give_back(origin, proven, clock::now());
     let socket = match lane_socket(stream) {
         Ok(socket) => socket,
         Err(error) => {
@@ -145,19 +134,9 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, origi
             return;
         }
     };
-    let shard = home_of(from, control.shards.len());
+    let shard = control.core.borrow().home_of(from);
     // A shard that is gone ends the daemon by itself.
     let _ = control.shards[shard].mailbox.send(Message::Accepted { socket, caller, keys }).await;
-}
-
-/// The shard that serves a node: both its lanes must meet, because handles opened over one are used
-/// over the other.
-fn home_of(address: IpAddr, shards: usize) -> usize {
-    let octets = match address.to_canonical() {
-        IpAddr::V4(v4) => u128::from(u32::from(v4)),
-        IpAddr::V6(v6) => u128::from(v6),
-    };
-    (octets % shards.max(1) as u128) as usize
 }
 
 #[cfg(test)]
@@ -184,16 +163,6 @@ mod tests {
             let error = plain(&listen_on(address, networks)).await.expect_err("open");
             assert!(matches!(error, ListenError::Open(_)), "{error}");
             assert!(error.to_string().contains("listen.allow_plain"), "{error}");
-        }
-    }
-
-    #[test]
-    fn all_lanes_of_a_node_meet_on_one_shard() {
-        let plain: IpAddr = "10.9.0.3".parse().expect("an address");
-        let mapped: IpAddr = "::ffff:10.9.0.3".parse().expect("an address");
-        for shards in 1..8 {
-            assert_eq!(home_of(plain, shards), home_of(mapped, shards));
-            assert!(home_of(plain, shards) < shards);
         }
     }
 }

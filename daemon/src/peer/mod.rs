@@ -8,11 +8,9 @@
 
 pub(crate) mod connect;
 pub(crate) mod greet;
-pub(crate) mod keyring;
 mod listen;
 pub mod noise;
 mod options;
-pub(crate) mod patrol;
 pub(crate) mod serve;
 
 pub(crate) use self::listen::{ListenError, bind, listen};

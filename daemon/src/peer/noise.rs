@@ -17,6 +17,7 @@
 //! memory as they are. Keys of frames are derived from what the handshake leaves, one for each direction and protection.
 
 use piped_config::{KEY_BYTES, NodeKey, PublicKey};
+use piped_control::keyring::Identity;
 use piped_core::link::Protection;
 use piped_wire::frame::HANDSHAKE_MAGIC as MAGIC;
 use piped_wire::{FrameKey, LaneKeys};
@@ -78,6 +79,20 @@ pub trait Trust {
     fn protection(&self) -> Protection;
     /// Whose key that is.
     fn node(&self, key: &PublicKey) -> Option<&str>;
+}
+
+impl Trust for Identity {
+    fn own(&self) -> &NodeKey {
+        Self::own(self)
+    }
+
+    fn protection(&self) -> Protection {
+        Self::protection(self)
+    }
+
+    fn node(&self, key: &PublicKey) -> Option<&str> {
+        Self::node(self, key)
+    }
 }
 
 /// The side that dialled, waiting for the answer.

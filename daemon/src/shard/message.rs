@@ -13,7 +13,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use piped_core::ids::{HandleId, PeerId, RegionId, SessionId};
+use piped_core::ids::{HandleId, PeerId, SessionId};
 use piped_core::link::LaneClass;
 use piped_core::request::Class;
 use piped_core::status::Status;
@@ -112,12 +112,7 @@ pub enum Message {
         /// Opened thing, or the reason why not.
         result: Result<Source, Status>,
     },
-    /// Withdraws a region from all users.
-    Revoke {
-        /// Number of the region.
-        region: RegionId,
-    },
-    /// Answers [`Event::Connect`] with a socket.
+    /// The answer to [`Event::Connect`], if it went well.
     Connected {
         /// Peer that was dialled.
         peer: PeerId,
@@ -390,10 +385,17 @@ impl Mailbox {
     /// # Errors
     /// [`ShardGone`].
     pub async fn send(&self, message: Message) -> Result<(), ShardGone> {
-        self.sender.send(message).await.map_err(|_| ShardGone)?;
-        // A full counter means that the bell rings already.
-        let _ = rustix::io::write(self.bell.as_fd(), &1_u64.to_ne_bytes());
+        self.room().await?.send(message);
         Ok(())
+    }
+
+    /// Waits for room for one message.
+    ///
+    /// # Errors
+    /// [`ShardGone`].
+    pub async fn room(&self) -> Result<Room<'_>, ShardGone> {
+        let permit = self.sender.reserve().await.map_err(|_| ShardGone)?;
+        Ok(Room { permit, bell: &self.bell })
     }
 
     /// Sends a message and waits for its answer.
@@ -410,6 +412,22 @@ impl Mailbox {
             answered.await.map_err(|_| ShardGone)
         };
         tokio::time::timeout(SHARD_TIMEOUT, exchange).await.map_err(|_| ShardGone)?
+    }
+}
+
+/// Room for one message.
+#[derive(Debug)]
+pub struct Room<'a> {
+    permit: mpsc::Permit<'a, Message>,
+    bell: &'a OwnedFd,
+}
+
+impl Room<'_> {
+    /// Sends a message, which takes the room.
+    pub fn send(self, message: Message) {
+        self.permit.send(message);
+        // A full counter is a bell that rings already.
+        let _ = rustix::io::write(self.bell.as_fd(), &1_u64.to_ne_bytes());
     }
 }
 

@@ -13,6 +13,8 @@
 
 use std::sync::Arc;
 
+use piped_control::channels::ChannelSource;
+use piped_control::journal::Lines;
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::io::{Done, Io};
 use piped_core::request::Origin;
@@ -31,10 +33,8 @@ use super::solver::Solver;
 use crate::client::reasons::{Eviction, Evictions};
 use crate::client::request;
 use crate::io::{self, UringError, UringIo, WatchId};
-use crate::journal::Lines;
 use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
-use crate::open::channel::ChannelSource;
 use crate::open::file::OpenedFile;
 
 mod answers;
@@ -321,7 +321,6 @@ impl Reactor {
                 }
                 self.engine(Command::ServeOpened { ticket, result });
             }
-            Message::Revoke { region } => self.engine(Command::RevokeRegion { region }),
             Message::Connected { peer, class, socket, keys } => {
                 let command = match self.io.add_socket(socket) {
                     Ok(socket) => Command::LaneConnected { peer, class, socket, keys },

@@ -18,7 +18,7 @@ use crate::io::{UringError, UringIo, WatchId};
 use crate::limits::{
     REQUESTS_MAX, REQUESTS_PER_QUEUE, REQUESTS_PER_TURN, WAITS_MAX, WAITS_OF_USER,
 };
-use crate::open::region::RegionSource;
+use crate::open::RegionSource;
 
 /// One queue of a client.
 #[derive(Debug)]

@@ -3,13 +3,10 @@
 //!
 //! The first byte says which direction; the rest is the message.
 
-use std::sync::{Arc, LazyLock};
-
 use piped::client::wanted::{self, Wanted};
-use piped::io::socket::Credentials;
-use piped::open::export::Asker;
-use piped::open::region::{RegionSource, Regions};
 use piped_config::Client;
+use piped_control::parties::{Asker, Credentials};
+use piped_control::regions::{RegionSource, Regions};
 use piped_core::access::Access;
 use piped_core::ids::{RegionId, SessionId};
 use piped_core::status::Status;
@@ -18,7 +15,7 @@ use piped_ring::handshake::{
     PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX,
     WELCOME_SEGMENTS_MAX, Welcome, fds, sequence,
 };
-use piped_ring::{CLASS_BULK, QueueLayout, Segment};
+use piped_ring::{CLASS_BULK, QueueLayout};
 use piped_text::is_name;
 
 use crate::Seed;
@@ -178,17 +175,17 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
         owner: SessionId(1),
         home: 0,
         segment: 0,
-        memory: Arc::clone(&SEGMENT),
+        memory: (),
         offset,
         length,
         access,
         audience: Audience::default(),
     };
     let mut regions = Regions::default();
-    let Ok(offered) = regions.offer(name, source.clone()) else { return };
-    assert!(length > 0 && offset.checked_add(length).is_some_and(|end| end <= SEGMENT.len()));
+    let Ok(offered) = regions.offer(name, source.clone(), SEGMENT_BYTES) else { return };
+    assert!(length > 0 && offset.checked_add(length).is_some_and(|end| end <= SEGMENT_BYTES));
     assert!(regions.has(offered.region));
-    assert!(regions.offer(name, source).is_err(), "one name, one region");
+    assert!(regions.offer(name, source, SEGMENT_BYTES).is_err(), "one name, one region");
     for (read, write) in [(true, false), (false, true), (true, true), (false, false)] {
         let found = regions.find(
             name,
@@ -202,9 +199,8 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
     assert!(!regions.has(offered.region));
 }
 
-/// Memory of a client.
-static SEGMENT: LazyLock<Arc<Segment>> =
-    LazyLock::new(|| Arc::new(Segment::create(64 * 1024).expect("a little memory")));
+/// Bytes of a client's segment.
+const SEGMENT_BYTES: u64 = 64 * 1024;
 
 /// Every kind of message, as both sides write it.
 #[must_use]

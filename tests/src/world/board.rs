@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use piped_core::ids::{QueueId, RegionId, SegmentId, SessionId};
+use piped_core::ids::{QueueId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::request::{Class, Update, Verb};
 use piped_core::status::Status;
@@ -31,8 +31,6 @@ const SLOT_BYTES_MAX: u64 = 1 << 18;
 const SEMAPHORES: u32 = 2;
 /// Waits that a client has under way.
 const WAITS: usize = 4;
-/// Boards' regions have numbers from here.
-const REGIONS: u32 = 1 << 16;
 /// So many of the signals that were taken are waited for once more at the end.
 const PROBES: usize = 8;
 
@@ -165,7 +163,7 @@ impl World {
         let words = Span { segment, offset: 0, length: WORDS_BYTES as u32 };
         self.kernel.open_window(id, words, true);
         self.command(node, Command::AddSegment { session, segment, length });
-        let region = RegionId(REGIONS + client as u32);
+        let region = self.offer_region(node, session, &format!("board-{client}"), length);
         let kind = ObjectKind::Board { owner: client, region, segment, length };
         self.boards.push(Board {
             object: self.objects.len(),

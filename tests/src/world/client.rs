@@ -216,22 +216,20 @@ impl World {
             return;
         }
         self.clients[client].state = ClientState::Closing(self.kernel.now());
-        for object in 0..self.objects.len() {
-            match self.objects[object].kind {
-                super::ObjectKind::Region { owner, region, .. }
-                | super::ObjectKind::Board { owner, region, .. }
-                    if owner == client =>
-                {
-                    self.objects[object].gone = true;
-                    self.command(node, Command::RevokeRegion { region });
-                }
-                super::ObjectKind::Channel { owner, .. } if owner == client => {
-                    self.objects[object].gone = true;
-                }
-                _ => {}
-            }
+        for object in &mut self.objects {
+            object.gone |= match object.kind {
+                super::ObjectKind::Region { owner, .. }
+                | super::ObjectKind::Board { owner, .. }
+                | super::ObjectKind::Channel { owner, .. } => owner == client,
+                super::ObjectKind::File(_) => false,
+            };
         }
-        self.command(node, Command::CloseSession { session });
+        if let Some(control) = self.controls.control_mut(node) {
+            control.close_session(session);
+        }
+        self.controls.drain(node, &self.kernel);
+        // After what it offered was revoked.
+        self.controls.tell(node, 0, Command::CloseSession { session }, &self.kernel);
     }
 
     /// Whether the client has an open handle of the object.

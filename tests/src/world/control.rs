@@ -1,20 +1,18 @@
 //! The control threads: dials, opens, deaths, crashes; and the life of a world from start to rest.
 
-use piped_core::access::OpenKind;
+use piped_control::opens::Found;
 use piped_core::ids::SessionId;
-use piped_core::link::{LaneClass, Protection};
+use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{
-    Caller, ClientLimits, Command, Event, Limits, OpenRequest, PeerLimits, Target,
-};
+use piped_engine::command::{ClientLimits, Command, Event, Limits, PeerLimits};
 use piped_report::dial::{DialCost, DialPlace};
 use piped_report::tally::MessageWay;
 use piped_sim::{ConnectionId, Faults, Notice};
-use piped_wire::{FrameKey, LaneKeys};
+use piped_world::controls::Asked;
 
 use super::setup::NODES;
-use super::{ClientState, Object, ObjectKind, OpeningState, Plan, World, node_name, peer_id};
+use super::{ClientState, Object, ObjectKind, OpeningState, Plan, World, node_name};
 
 /// Everything must be at rest within that time after its cause is gone.
 const REST: Nanos = Nanos::from_millis(120_000);
@@ -52,7 +50,7 @@ impl World {
     /// If something is.
     pub fn end(&mut self) {
         self.kernel.set_faults(Faults::none());
-        self.options.connect_fails = 0.0;
+        self.controls.surroundings.connect_fails = 0.0;
         self.ending = true;
         for node in 0..NODES {
             self.restart(node);
@@ -61,6 +59,8 @@ impl World {
         self.judge_contents();
         self.judge_mail();
         self.judge_boards();
+        let sealed = self.controls.seen.get("sealed connection").copied().unwrap_or(0);
+        self.tally("lanes sealed", sealed);
         for client in 0..self.clients.len() {
             self.close_client(client);
         }
@@ -83,11 +83,10 @@ impl World {
     /// no staging in use.
     fn part(&mut self) {
         self.disturbed = true;
-        self.options.connect_fails = 1.0;
-        for node in 0..NODES {
-            for (_, connection) in std::mem::take(&mut self.nodes[node].connections) {
-                self.kernel.reset(connection, Notice::Within(Nanos::from_millis(1)));
-            }
+        self.controls.surroundings.connect_fails = 1.0;
+        let ends = self.controls.ends(&self.kernel).to_vec();
+        for end in ends.iter().filter(|end| end.dialled.is_some()) {
+            self.kernel.reset(end.connection, Notice::Within(Nanos::from_millis(1)));
         }
         let parted = self.run_until(REST, |world| {
             world.nodes.iter().all(|node| {
@@ -224,8 +223,7 @@ impl World {
     /// Lanes of a node to its peer that were connected last, by class.
     #[must_use]
     pub fn lane(&self, node: usize, class: LaneClass) -> Option<ConnectionId> {
-        let mut lanes = self.nodes[node].connections.iter().rev();
-        lanes.find(|(of, _)| *of == class).map(|&(_, connection)| connection)
+        self.controls.lane(node, class)
     }
 
     /// Loses all lanes that a node has dialled.
@@ -284,7 +282,7 @@ impl World {
         }
         self.tally_report(node);
         self.nodes[node].shard = None;
-        self.nodes[node].life += 1;
+        self.controls.stop(node);
         self.nodes[node].busy_until = Nanos::ZERO;
         self.kernel.crash(self.nodes[node].id, notice);
         for client in self.clients.iter_mut().filter(|client| client.node == node) {
@@ -308,6 +306,7 @@ impl World {
         if self.nodes[node].shard.is_none() {
             self.kernel.restart(self.nodes[node].id);
             self.start_shard(node);
+            self.controls.start(node, &self.kernel);
         }
     }
 
@@ -422,17 +421,7 @@ impl World {
 
     pub(super) fn follow(&mut self, plan: Plan) {
         match plan {
-            Plan::Command { node, life, command } if life == self.nodes[node].life => {
-                self.command(node, command);
-            }
-            Plan::Answer { node, life, ticket, open } if life == self.nodes[node].life => {
-                let result = self.serve_open(node, &open);
-                self.command(node, Command::ServeOpened { ticket, result });
-            }
-            Plan::Dial { node, life, peer, class } if life == self.nodes[node].life => {
-                self.dial(node, peer, class);
-            }
-            Plan::Command { .. } | Plan::Answer { .. } | Plan::Dial { .. } => {}
+            Plan::Answer(asked) => self.answer(&asked),
             Plan::Think { client } => self.think(client),
             Plan::Limit { node } => self.change_limits(node),
             Plan::Slow { node } => self.change_dials(node),
@@ -468,22 +457,13 @@ impl World {
     }
 
     pub(super) fn take_event(&mut self, node: usize, event: Event) {
-        let (id, life, now) = (self.nodes[node].id, self.nodes[node].life, self.kernel.now());
+        let id = self.nodes[node].id;
+        self.controls.handle_event(node, 0, event.clone(), &self.kernel);
         self.kernel.note(|| format!("{id:?} -> {event:?}"));
         match event {
             Event::StagingDrained { .. } => self.tally("staging drained", 1),
             Event::RemoteOpened { ticket, session, handle: _, result } => {
                 self.take_opened(node, session, ticket, result);
-            }
-            Event::ServeOpen { ticket, open, .. } => {
-                let after = Nanos(self.random.length(1_000_000));
-                self.plans.push(now + after, Plan::Answer { node, life, ticket, open });
-            }
-            Event::Connect { peer, class, after } => {
-                let earliest = self.kernel.world_time(id, after).max(now);
-                let took = Nanos(self.random.length(3_000_000));
-                let peer = peer.0 as usize;
-                self.plans.push(earliest + took, Plan::Dial { node, life, peer, class });
             }
             Event::LaneUp { .. } => self.nodes[node].lane_ups += 1,
             Event::LaneDown { peer, class, reason } => {
@@ -492,7 +472,7 @@ impl World {
                 assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
             }
             // Little staging: it connects again.
-            Event::LaneRefused { .. } => {}
+            Event::LaneRefused { .. } | Event::Connect { .. } | Event::ServeOpen { .. } => {}
             // Regions go with their owners' sessions here, and those are judged.
             Event::RegionDrained { .. } | Event::ServeClosed { .. } => {}
             Event::SessionDrained { session } => {
@@ -542,60 +522,22 @@ impl World {
         };
     }
 
-    fn serve_open(&mut self, node: usize, open: &OpenRequest) -> Result<Target, Status> {
+    /// The control thread says whether a peer gets what it asks for; the file is opened here.
+    fn answer(&mut self, asked: &Asked) {
+        let Some(found) = self.controls.look_up(asked) else { return };
         self.served_opens += 1;
+        let named = match found.as_ref().map(|(found, _)| found) {
+            Ok(Found::File { .. }) => asked.open.path.clone(),
+            _ => asked.open.name.clone().into_bytes(),
+        };
         let object = self.objects.iter().position(|object| {
-            object.node == node
-                && match object.kind {
-                    ObjectKind::File(_) => {
-                        open.kind == OpenKind::File
-                            && open.name == "data"
-                            && open.path == object.name.as_bytes()
-                    }
-                    ObjectKind::Region { .. } | ObjectKind::Board { .. } => {
-                        open.kind == OpenKind::Region && open.name == object.name && !object.gone
-                    }
-                    ObjectKind::Channel { .. } => {
-                        open.kind == OpenKind::Channel && open.name == object.name && !object.gone
-                    }
-                }
+            object.node == asked.node && object.name.as_bytes() == named && !object.gone
         });
-        object.map(|object| self.target(object, None)).ok_or(Status::NotFound)
-    }
-
-    fn dial(&mut self, node: usize, peer: usize, class: LaneClass) {
-        let name = peer_id(peer);
-        if self.nodes[peer].shard.is_none() || self.random.chance(self.options.connect_fails) {
-            self.command(node, Command::ConnectFailed { peer: name, class });
-            return;
-        }
-        let ends = [self.nodes[node].id, self.nodes[peer].id];
-        let links = self.links[node];
-        let (connection, sockets) = self.kernel.connect(ends, links, self.options.socket_buffer);
-        self.nodes[node].connections.push((class, connection));
-        let keys = self.options.sealed.map(|protection| self.keys(protection));
-        let caller = match &keys {
-            None => Caller::anybody(),
-            Some(_) => Caller::Proven { node: node_name(node) },
+        let opened = match (found, object) {
+            (Ok((_, held)), Some(object)) => Ok((self.target(object, None), held)),
+            (Ok(_), None) => Err(Status::NotFound),
+            (Err(fault), _) => Err(fault.for_peer()),
         };
-        let theirs = keys.clone().map(|LaneKeys { protection, send, receive }| LaneKeys {
-            protection,
-            send: receive,
-            receive: send,
-        });
-        let accepted = Command::LaneAccepted { socket: sockets[1], caller, keys: theirs };
-        let after = self.random.up_to(Nanos::from_micros(100));
-        self.command_later(peer, after, accepted);
-        self.command(node, Command::LaneConnected { peer: name, class, socket: sockets[0], keys });
-    }
-
-    /// What a handshake would have left.
-    fn keys(&mut self, protection: Protection) -> LaneKeys {
-        self.tally("lanes sealed", 1);
-        let mut key = || {
-            let bytes = [self.random.bits(), self.random.bits()].map(u64::to_le_bytes);
-            FrameKey::new(bytes.concat().try_into().expect("16 bytes"))
-        };
-        LaneKeys { protection, send: key(), receive: key() }
+        self.controls.answer(asked, opened, &self.kernel);
     }
 }

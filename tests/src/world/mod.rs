@@ -32,14 +32,14 @@ use piped_core::ids::{
     ChannelId, DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId,
 };
 use piped_core::io::Span;
-use piped_core::link::LaneClass;
 use piped_core::request::Verb;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{Command, OpenRequest, Output};
+use piped_engine::command::{Command, Output};
 use piped_engine::shard::Shard;
 use piped_planner::solve::solve;
-use piped_sim::{ConnectionId, EventQueue, InodeId, LinkId, NodeId, Random, SimKernel, WindowId};
+use piped_sim::{EventQueue, InodeId, NodeId, Random, SimKernel, WindowId};
+use piped_world::controls::{Asked, Controls};
 
 use self::board::{Board, Raise};
 pub use self::board::{Note, OneSided};
@@ -65,7 +65,8 @@ pub struct World {
     clients: Vec<Client>,
     objects: Vec<Object>,
     plans: EventQueue<Plan>,
-    links: Vec<[LinkId; 2]>,
+    /// The control threads of the nodes.
+    controls: Controls,
     messages: Messages,
     /// By client.
     boards: Vec<Board>,
@@ -88,13 +89,9 @@ pub struct World {
 struct NodeState {
     id: NodeId,
     shard: Option<Shard>,
-    /// Counts the daemon's starts; what was planned for an earlier one is void.
-    life: u32,
     device: DeviceId,
     /// The device counts as somebody else's.
     foreign: bool,
-    sessions_made: u32,
-    connections: Vec<(LaneClass, ConnectionId)>,
     /// The shard's thread does something else until then.
     busy_until: Nanos,
     lane_ups: u64,
@@ -103,12 +100,8 @@ struct NodeState {
 /// What the control threads and the clients do later.
 #[derive(Debug)]
 enum Plan {
-    /// A message arrives at the daemon of that life.
-    Command { node: usize, life: u32, command: Command },
     /// What a peer asked for has been looked up.
-    Answer { node: usize, life: u32, ticket: u64, open: OpenRequest },
-    /// A dial ends.
-    Dial { node: usize, life: u32, peer: usize, class: LaneClass },
+    Answer(Box<Asked>),
     /// A client thinks of something to do.
     Think { client: usize },
     /// An operator changes limits of a node.
@@ -315,6 +308,7 @@ impl World {
         while let Some((_, plan)) = self.plans.pop(now) {
             self.follow(plan);
         }
+        self.hear();
         let mut again = false;
         let mut next = self.kernel.next_event();
         let mut earlier = |at: Nanos| next = Some(next.map_or(at, |next: Nanos| next.min(at)));
@@ -329,7 +323,7 @@ impl World {
                 if at <= now { again = true } else { earlier(at) }
             }
         }
-        if let Some(at) = self.plans.next_at() {
+        for at in [self.plans.next_at(), self.controls.next_at()].into_iter().flatten() {
             if at <= now { again = true } else { earlier(at) }
         }
         if let Some(at) = self.kernel.next_event() {
@@ -409,9 +403,16 @@ impl World {
         }
     }
 
-    fn command_later(&mut self, node: usize, after: Nanos, command: Command) {
-        let life = self.nodes[node].life;
-        self.plans.push(self.kernel.now() + after, Plan::Command { node, life, command });
+    /// What the control threads have to say arrives, and what peers ask them is looked up.
+    fn hear(&mut self) {
+        self.controls.advance(&mut self.kernel);
+        while let Some((node, _, command)) = self.controls.poll_command() {
+            self.command(node, command);
+        }
+        while let Some(asked) = self.controls.poll_asked() {
+            let at = self.kernel.now() + Nanos(self.random.length(1_000_000));
+            self.plans.push(at, Plan::Answer(Box::new(asked)));
+        }
     }
 }
 

@@ -1,16 +1,23 @@
 //! Making a world: nodes, files, clients with arenas and regions, handles.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
+use piped_config::{Config, Export, NodeKey, Peer};
+use piped_control::parties::Credentials;
+use piped_control::regions::RegionSource;
 use piped_core::access::{Access, OpenKind};
-use piped_core::ids::{ChannelId, HandleId, RegionId, SegmentId, SessionId};
+use piped_core::ids::{HandleId, RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::units::Nanos;
 use piped_engine::command::{
     ChannelTarget, Command, FileTarget, OpenRequest, RegionTarget, Target,
 };
 use piped_engine::shard::{Shard, ShardConfig};
+use piped_ring::handshake::Audience;
 use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
+use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings};
+use zeroize::Zeroizing;
 
 use super::expect::Expected;
 use super::messages::Messages;
@@ -27,6 +34,7 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, options: Options) -> Self {
         let mut random = Random::new(seed);
+        let link = link_cost(&mut random);
         let mut world = Self {
             kernel: SimKernel::new(random.bits(), options.faults),
             options,
@@ -37,7 +45,7 @@ impl World {
             clients: Vec::new(),
             objects: Vec::new(),
             plans: EventQueue::new(),
-            links: Vec::new(),
+            controls: Controls::new(random.bits(), surroundings(&options, link)),
             turns: 0,
             turns_at_once: 0,
             served_opens: 0,
@@ -48,10 +56,6 @@ impl World {
             random,
         };
         world.kernel.set_zero_copy(options.lending);
-        // One link each way, shared by all lanes between the two nodes.
-        let cost = world.link_cost();
-        let ways = [0, 1].map(|_| world.kernel.add_link(cost, None));
-        world.links = vec![ways, [ways[1], ways[0]]];
         for node in 0..NODES {
             world.add_node(node);
         }
@@ -84,15 +88,56 @@ impl World {
             serial_first: self.options.serial_first,
         };
         self.nodes[node].shard = Some(Shard::new(config));
-        self.nodes[node].life += 1;
         let id = self.nodes[node].id;
         let length = self.options.staging;
         let segment = self.kernel.add_segment(id, length);
         self.command(node, Command::AddStaging { segment, length });
-        for peer in (0..NODES).filter(|&peer| peer != node) {
-            let command = Command::AddPeer { peer: peer_id(peer), name: node_name(peer) };
-            self.command(node, command);
+    }
+
+    /// What the files of a node say: the other node, and all its files for everybody.
+    fn setup(&self, node: usize) -> Setup {
+        let mut config = Config::default();
+        let key = |node: usize| NodeKey::of_private(Zeroizing::new([node as u8 + 1; 32]));
+        config.listen.address = Some(address(node));
+        let own = self.options.sealed.map(|protection| {
+            config.security.mode = protection;
+            key(node)
+        });
+        if own.is_none() {
+            config.listen.allow_plain = vec!["10.0.0.0/8".parse().expect("a network")];
         }
+        for other in (0..NODES).filter(|&other| other != node) {
+            let address = address(other).to_string().parse().expect("an address");
+            let key = own.as_ref().map(|_| key(other).public());
+            config.peers.insert(node_name(other), Peer { address, key, next_key: None });
+        }
+        let data = Export { path: "/data".into(), write: true, ..Export::default() };
+        config.exports.insert("data".to_owned(), data);
+        let (name, shards) = (node_name(node), vec![self.nodes[node].id]);
+        Setup { name, config, own, shards, address: address(node), user: OWN_USER }
+    }
+
+    /// Offers memory of a client under a name.
+    pub(super) fn offer_region(
+        &mut self,
+        node: usize,
+        owner: SessionId,
+        name: &str,
+        length: u64,
+    ) -> RegionId {
+        let source = RegionSource {
+            region: RegionId(0),
+            owner,
+            home: 0,
+            segment: 0,
+            memory: (),
+            offset: 0,
+            length,
+            access: ALL,
+            audience: Audience::default(),
+        };
+        let control = self.controls.control_mut(node).expect("the node runs");
+        control.offer_region(name, source, length).expect("a new name").region
     }
 
     /// Open whatever the client has no handle of: at once if it is local, else by asking the peer.
@@ -182,11 +227,8 @@ impl World {
         self.nodes.push(NodeState {
             id,
             shard: None,
-            life: 0,
             device,
             foreign: self.random.chance(0.2),
-            sessions_made: 0,
-            connections: Vec::new(),
             busy_until: Nanos::ZERO,
             lane_ups: 0,
         });
@@ -194,14 +236,16 @@ impl World {
             let inode = self.kernel.create_file(id, device, content.clone());
             self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
         }
+        let setup = self.setup(node);
+        self.controls.add(setup, &self.kernel);
         self.start_shard(node);
     }
 
     fn add_client(&mut self, client: usize) {
         let node = client % NODES;
         let id = self.nodes[node].id;
-        self.nodes[node].sessions_made += 1;
-        let session = SessionId(self.nodes[node].sessions_made);
+        let control = self.controls.control_mut(node).expect("the node runs");
+        let (session, _) = control.enter_session(Credentials::of(OWN_USER, OWN_USER));
         self.command(node, Command::OpenSession { session, weight: 1 + (client % 3) as u8 });
         let length = self.piece_bytes() * u64::from(self.options.depth);
         let arena = self.kernel.add_segment(id, length);
@@ -214,12 +258,15 @@ impl World {
         self.kernel.bytes_mut(id, whole).copy_from_slice(&content);
         self.kernel.share(id, segment);
         self.command(node, Command::AddSegment { session, segment, length });
-        let region = RegionId(client as u32);
+        let region = self.offer_region(node, session, &format!("region-{client}"), length);
         let kind = ObjectKind::Region { owner: client, region, segment, length };
         self.add_object(node, format!("region-{client}"), kind, areas, &content);
         if self.options.channels {
-            let kind = ObjectKind::Channel { owner: client, channel: ChannelId(client as u32) };
-            self.add_object(node, format!("channel-{client}"), kind, vec![0], &[]);
+            let name = format!("channel-{client}");
+            let control = self.controls.control_mut(node).expect("the node runs");
+            let channel = control.offer_channel(&name, session, 0).expect("a new name").channel;
+            let kind = ObjectKind::Channel { owner: client, channel };
+            self.add_object(node, name, kind, vec![0], &[]);
         }
         let mut region_segments = vec![segment];
         if self.options.boards > 0.0 {
@@ -277,14 +324,6 @@ impl World {
         self.options.longest + 8192
     }
 
-    fn link_cost(&mut self) -> Cost {
-        Cost {
-            latency: Nanos(self.random.between(1_000, 200_000)),
-            overhead: Nanos(self.random.between(500, 20_000)),
-            nanos_per_byte: self.random.between(1, 100) as f64 / 10.0,
-        }
-    }
-
     fn device_costs(&mut self, capacity: u64) -> DeviceCosts {
         let mut cost = |latency: u64| Cost {
             latency: Nanos(self.random.between(1_000, latency)),
@@ -337,4 +376,28 @@ impl World {
     pub(super) fn arena(&self, client: usize) -> SegmentId {
         self.clients[client].arena
     }
+}
+
+fn link_cost(random: &mut Random) -> Cost {
+    Cost {
+        latency: Nanos(random.between(1_000, 200_000)),
+        overhead: Nanos(random.between(500, 20_000)),
+        nanos_per_byte: random.between(1, 100) as f64 / 10.0,
+    }
+}
+
+fn surroundings(options: &Options, link: Cost) -> Surroundings {
+    Surroundings {
+        step_max: Nanos::from_millis(1),
+        mailbox_max: Nanos::from_micros(100),
+        resolve_fails: 0.0,
+        connect_fails: options.connect_fails,
+        handshake_hangs: 0.0,
+        socket_buffer: options.socket_buffer,
+        link,
+    }
+}
+
+fn address(node: usize) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, node as u8, 1), 7000).into()
 }

@@ -4,12 +4,9 @@
 //! party; further ones are counted, and the next line has their number (`left_out`). Metrics still
 //! count all events. Actions of operators, and single events, are logged without a limit.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 
 use piped_core::units::Nanos;
-
-use crate::io::clock;
 
 /// Lines of one party for one cause in a [`PERIOD`]. A restart of a peer is four.
 const LINES: u32 = 20;
@@ -19,8 +16,8 @@ const ACCOUNTS_MAX: usize = 512;
 
 /// Cause of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Cause {
-    /// A lane came or went.
+pub enum Cause {
+    /// A connection came or went.
     Lane,
     /// A client came or went.
     Client,
@@ -38,13 +35,13 @@ pub(crate) enum Cause {
     Accept,
     /// A peer may not be dialled at its address.
     Dial,
-    /// There is no place for a lane, or one made room.
+    /// There is no place for a connection, or one made room.
     Crowd,
 }
 
 /// Party that caused it, as far as that is not its own word.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Party {
+pub enum Party {
     /// A peer of the configuration.
     Peer(String),
     /// A user of this machine.
@@ -57,18 +54,14 @@ pub(crate) enum Party {
 
 /// Counts lines by cause and party.
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
-    accounts: RefCell<HashMap<(Cause, Party), Lines>>,
+pub struct Journal {
+    accounts: HashMap<(Cause, Party), Lines>,
 }
 
 impl Journal {
     /// Whether a line may be logged, and how many were left out before it.
-    pub(crate) fn may_say(&self, cause: Cause, party: Party) -> Option<u64> {
-        self.may_say_at(cause, party, clock::now())
-    }
-
-    fn may_say_at(&self, cause: Cause, party: Party, now: Nanos) -> Option<u64> {
-        let mut accounts = self.accounts.borrow_mut();
+    pub fn may_say(&mut self, cause: Cause, party: Party, now: Nanos) -> Option<u64> {
+        let accounts = &mut self.accounts;
         let mut key = (cause, party);
         if accounts.len() >= ACCOUNTS_MAX && !accounts.contains_key(&key) {
             accounts.retain(|_, lines| !lines.is_over(now));
@@ -82,7 +75,7 @@ impl Journal {
 
 /// Lines of one party for one cause.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub struct Lines {
     since: Nanos,
     lines: u32,
     left_out: u64,
@@ -90,7 +83,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Whether a line may be logged, and how many were left out before it.
-    pub(crate) fn may_say(&mut self, now: Nanos) -> Option<u64> {
+    pub fn may_say(&mut self, now: Nanos) -> Option<u64> {
         if now.since(self.since) >= PERIOD {
             (self.since, self.lines) = (now, 0);
         }
@@ -114,45 +107,46 @@ mod tests {
 
     const START: Nanos = Nanos::from_millis(3_600_000);
 
-    fn said(journal: &Journal, cause: Cause, party: &Party, now: Nanos) -> usize {
-        (0..1000).filter(|_| journal.may_say_at(cause, party.clone(), now).is_some()).count()
+    fn said(journal: &mut Journal, cause: Cause, party: &Party, now: Nanos) -> usize {
+        (0..1000).filter(|_| journal.may_say(cause, party.clone(), now).is_some()).count()
     }
 
     #[test]
     fn each_party_has_its_lines_for_each_cause() {
-        let journal = Journal::default();
+        let mut journal = Journal::default();
         let peer = |name: &str| Party::Peer(name.to_owned());
         let lines = LINES as usize;
-        assert_eq!(said(&journal, Cause::Lane, &peer("beta"), START), lines);
-        assert_eq!(said(&journal, Cause::Lane, &Party::Others, START), lines);
+        assert_eq!(said(&mut journal, Cause::Lane, &peer("beta"), START), lines);
+        assert_eq!(said(&mut journal, Cause::Lane, &Party::Others, START), lines);
         assert_eq!(
-            said(&journal, Cause::Lane, &peer("gamma"), START),
+            said(&mut journal, Cause::Lane, &peer("gamma"), START),
             lines,
             "not the others' fault"
         );
-        assert_eq!(said(&journal, Cause::Open, &peer("beta"), START), lines, "another cause");
-        assert_eq!(said(&journal, Cause::Evicted, &Party::User(7), START), lines);
+        assert_eq!(said(&mut journal, Cause::Open, &peer("beta"), START), lines, "another cause");
+        assert_eq!(said(&mut journal, Cause::Evicted, &Party::User(7), START), lines);
         let later = START + PERIOD;
         let left_out = Some(1000 - u64::from(LINES));
-        assert_eq!(journal.may_say_at(Cause::Lane, peer("beta"), later), left_out);
-        assert_eq!(journal.may_say_at(Cause::Lane, peer("beta"), later), Some(0), "it was said");
+        assert_eq!(journal.may_say(Cause::Lane, peer("beta"), later), left_out);
+        assert_eq!(journal.may_say(Cause::Lane, peer("beta"), later), Some(0), "it was said");
     }
 
     #[test]
     fn who_has_many_names_has_no_more_lines_and_no_more_memory() {
-        let journal = Journal::default();
+        let mut journal = Journal::default();
         let users = 10_000;
-        let lines: usize =
-            (0..users).map(|uid| said(&journal, Cause::Refused, &Party::User(uid), START)).sum();
+        let lines: usize = (0..users)
+            .map(|uid| said(&mut journal, Cause::Refused, &Party::User(uid), START))
+            .sum();
         assert!(lines <= (ACCOUNTS_MAX + 1) * LINES as usize, "{lines}");
-        assert!(journal.accounts.borrow().len() <= ACCOUNTS_MAX + 1);
+        assert!(journal.accounts.len() <= ACCOUNTS_MAX + 1);
         // Accounts that are over make room; their left-out lines are reported before.
         let later = START + PERIOD;
         for uid in 0..users {
-            journal.may_say_at(Cause::Refused, Party::User(uid), later);
+            journal.may_say(Cause::Refused, Party::User(uid), later);
         }
         let newcomer = Party::User(users);
-        assert_eq!(journal.may_say_at(Cause::Refused, newcomer.clone(), later + PERIOD), Some(0));
-        assert!(journal.accounts.borrow().contains_key(&(Cause::Refused, newcomer)));
+        assert_eq!(journal.may_say(Cause::Refused, newcomer.clone(), later + PERIOD), Some(0));
+        assert!(journal.accounts.contains_key(&(Cause::Refused, newcomer)));
     }
 }

@@ -1,10 +1,57 @@
-//! Why a file is not opened, where the statuses of frames between nodes do not say it.
+//! Why something is not opened: a status, a text with cause and fix, and where statuses say too little, a reason.
 
 use piped_core::access::OpenKind;
 use piped_core::status::Status;
 use piped_engine::command::OpenRequest;
+use piped_ring::handshake::FEATURE_OPEN_REASONS;
 
-use super::OpenFault;
+/// Why something was not opened. The text goes to the client; a peer gets a status alone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct OpenFault {
+    /// The kind of reason.
+    pub status: Status,
+    /// What the status leaves open.
+    pub reason: Option<Reason>,
+    /// Cause and fix.
+    pub text: String,
+}
+
+impl OpenFault {
+    /// A fault of a kind, with cause and fix.
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        Self { status, reason: None, text: text.into() }
+    }
+
+    /// A fault that can be told more exactly.
+    pub fn told(reason: Reason, text: impl Into<String>) -> Self {
+        Self { status: reason.coarse(), reason: Some(reason), text: text.into() }
+    }
+
+    /// What a peer is told of it.
+    #[must_use]
+    pub fn for_peer(&self) -> Status {
+        self.reason.map_or(self.status, Reason::for_peer)
+    }
+
+    /// The status that a client with these features is told.
+    #[must_use]
+    pub fn for_client(&self, features: u64) -> Status {
+        match self.reason {
+            Some(reason) if features & FEATURE_OPEN_REASONS != 0 => match reason {
+                Reason::NoExport => Status::NoExport,
+                Reason::NoDirectory => Status::NoDirectory,
+                Reason::IsDirectory => Status::IsDirectory,
+            },
+            _ => self.status,
+        }
+    }
+
+    /// A refusal for want of a right.
+    pub fn denied(text: impl Into<String>) -> Self {
+        Self::new(Status::Denied, text)
+    }
+}
 
 /// What a status leaves open when a file is not opened.
 ///
@@ -17,13 +64,13 @@ pub enum Reason {
     NoExport,
     /// The directory is not there in which the file was to be made.
     NoDirectory,
-    /// It is a directory.
+    /// The path leads to a directory.
     IsDirectory,
 }
 
 impl Reason {
     /// As a client that knows no reasons is told.
-    pub(super) const fn coarse(self) -> Status {
+    pub(crate) const fn coarse(self) -> Status {
         match self {
             Self::NoExport | Self::NoDirectory => Status::NotFound,
             Self::IsDirectory => Status::Denied,
@@ -31,7 +78,7 @@ impl Reason {
     }
 
     /// As a peer is told.
-    pub(super) const fn for_peer(self) -> Status {
+    pub(crate) const fn for_peer(self) -> Status {
         match self {
             // Also the end of handles whose export a reload has taken away.
             Self::NoExport => Status::Gone,
@@ -53,7 +100,7 @@ impl Reason {
 
 /// What a peer was asked to open.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub struct Asked {
     peer: String,
     kind: OpenKind,
     create: bool,
@@ -62,7 +109,9 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub(crate) fn of(peer: &str, open: &OpenRequest) -> Self {
+    /// Remembers what is asked of a peer.
+    #[must_use]
+    pub fn of(peer: &str, open: &OpenRequest) -> Self {
         let what = match open.kind {
             OpenKind::File => {
                 let path = piped_text::shown_bytes(&open.path);
@@ -75,8 +124,9 @@ impl Asked {
         Self { peer: peer.to_owned(), kind, create, export, what }
     }
 
-    /// The peer's status in the words of what was asked for.
-    pub(crate) fn refused(&self, status: Status) -> OpenFault {
+    /// The status of a peer in the words of what was asked for.
+    #[must_use]
+    pub fn refused(&self, status: Status) -> OpenFault {
         let Self { peer, export, what, .. } = self;
         match Reason::of_peer(status, self.kind, self.create) {
             Some(reason @ Reason::NoExport) => {
@@ -114,7 +164,6 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use piped_core::access::Access;
-    use piped_ring::handshake::FEATURE_OPEN_REASONS;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 //!      reload: decided anew ───┴──► not allowed any more: ends with Gone
 //! ```
 //!
-//! What is decided anew is asked of the functions that decided at the open ([`Exports::still`],
+//! What is decided anew is asked of the functions that decided at the open ([`Grants::still`](crate::grants::Grants::still),
 //! [`Regions::find`]): there is no second rule. An open that was under way at a reload is decided anew when it gets its
 //! line, so none slips through.
 
@@ -17,39 +17,41 @@ use piped_config::admin::ending::{HANDLES_LISTED_MAX, HandleReport, Handles};
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_core::status::Status;
-use piped_engine::command::Command;
 
-use crate::client::access::Rules;
-use crate::control::Control;
-use crate::io::socket::Credentials;
-use crate::open::OpenFault;
-use crate::open::export::{Asker, Exports, Root};
-use crate::open::file::denied;
-use crate::open::region::Regions;
-use crate::shard::message::Message;
+use crate::access::Rules;
+use crate::control::Live;
+use crate::fault::OpenFault;
+use crate::grants::Root;
+use crate::parties::{Asker, Credentials};
+use crate::regions::Regions;
 
 /// Where a handle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
-    /// Of a client.
+pub enum Place {
+    /// A handle of a client.
     Session(SessionId, HandleId),
-    /// Of a peer, by the shard that serves it and its ticket there.
+    /// A handle of a peer, by the shard that serves it and its ticket there.
     Peer(usize, u64),
 }
 
-/// Whose a handle is.
+/// The party that has a handle.
 #[derive(Debug, Clone)]
-pub(crate) enum Holder {
-    /// A client's.
+pub enum Holder {
+    /// A client, by its user.
     User(Credentials),
-    /// A node's that has proved its name.
+    /// A node that has proved its name.
     Peer(String),
-    /// A node's whose name is its word; the user, if it runs on this machine.
-    Plain { name: String, user: Option<u32> },
+    /// A node that only says its name.
+    Plain {
+        /// That name.
+        name: String,
+        /// The user, if the node runs on this machine.
+        user: Option<u32>,
+    },
 }
 
 impl Holder {
-    /// `local`: the user of a node on this machine, as it is known now.
+    /// The party that asks. `local`: the user of a node on this machine, as it is known now.
     fn asker<'a>(&'a self, local: Option<&'a Credentials>) -> Asker<'a> {
         match self {
             Self::User(who) => Asker::User(who),
@@ -61,72 +63,110 @@ impl Holder {
 
 /// What a handle is a right to.
 #[derive(Debug, Clone)]
-pub(crate) enum Right {
+pub enum Right {
     /// A file that its client opened itself and passed.
     Passed(Access),
     /// A file below an export, which was this directory.
-    File { export: String, path: Vec<u8>, access: Access, root: Option<Root> },
+    File {
+        /// The export.
+        export: String,
+        /// The path below it.
+        path: Vec<u8>,
+        /// What may be done with it.
+        access: Access,
+        /// The directory that the export was.
+        root: Option<Root>,
+    },
     /// Another client's region.
-    Region { name: String, region: RegionId, access: Access },
+    Region {
+        /// Its name.
+        name: String,
+        /// Its identity.
+        region: RegionId,
+        /// What may be done with it.
+        access: Access,
+    },
     /// A channel on which another client receives.
-    Channel { name: String },
-    /// Its client's own region.
-    OfferedRegion { name: String, region: RegionId, access: Access },
+    Channel {
+        /// Its name.
+        name: String,
+    },
+    /// A region that its client offers.
+    OfferedRegion {
+        /// Its name.
+        name: String,
+        /// Its identity.
+        region: RegionId,
+        /// What may be done with it.
+        access: Access,
+    },
     /// A channel on which its client receives.
-    OfferedChannel { name: String, channel: ChannelId },
+    OfferedChannel {
+        /// Its name.
+        name: String,
+        /// Its identity.
+        channel: ChannelId,
+    },
     /// Something at a peer, which decides itself.
-    Remote { peer: String, kind: OpenKind, name: String, path: Vec<u8>, access: Access },
+    Remote {
+        /// The peer.
+        peer: String,
+        /// The kind of thing.
+        kind: OpenKind,
+        /// Its name.
+        name: String,
+        /// The path below it.
+        path: Vec<u8>,
+        /// What may be done with it.
+        access: Access,
+    },
 }
 
 /// A line of the book.
 #[derive(Debug, Clone)]
-struct Line {
+pub(crate) struct Line {
     number: u64,
     holder: Holder,
-    held: Right,
+    pub(crate) held: Right,
 }
 
-/// The book.
+/// The book of all handles.
 #[derive(Debug, Default)]
-pub(crate) struct Holdings {
+pub struct Holdings {
     lines: BTreeMap<Place, Line>,
     last: u64,
 }
 
-/// By what is decided.
-#[derive(Clone, Copy)]
-struct Law<'a> {
-    rules: &'a Rules,
-    exports: &'a Exports,
-    regions: &'a Regions,
-    /// A user's groups as the system's files have them now.
-    credentials: &'a dyn Fn(u32) -> Credentials,
+/// What decides whether something may stay open.
+pub(crate) struct Law<'a, M> {
+    pub(crate) live: &'a Live,
+    pub(crate) regions: &'a Regions<M>,
 }
 
-impl Law<'_> {
-    /// Whether somebody may still use what was opened.
-    fn admits(&self, holder: &Holder, held: &Right) -> Result<(), OpenFault> {
+impl<M: Clone> Law<'_, M> {
+    /// Whether a party may still use what was opened.
+    pub(crate) fn admits(&self, holder: &Holder, held: &Right) -> Result<(), OpenFault> {
         let local = match holder {
-            Holder::Plain { user: Some(uid), .. } => Some((self.credentials)(*uid)),
+            Holder::Plain { user: Some(uid), .. } => Some(self.live.credentials_of(*uid)),
             _ => None,
         };
         let asker = holder.asker(local.as_ref());
         if let Asker::User(who) | Asker::Plain { user: Some(who), .. } = asker
-            && !self.rules.admits_client(who)
+            && !self.live.rules.admits_client(who)
         {
-            return Err(denied(format!("user {} may not use this daemon", who.uid)));
+            return Err(OpenFault::denied(format!("user {} may not use this daemon", who.uid)));
         }
         match (held, holder) {
             (Right::File { export, access, root, .. }, _) => {
-                self.exports.still(asker, export, *access, *root)
+                self.live.grants.still(asker, export, *access, *root)
             }
             (Right::Remote { kind: OpenKind::Region, name, .. }, Holder::User(who))
                 if name == ECHO_REGION =>
             {
-                check_echo(self.rules, who)
+                check_echo(&self.live.rules, who)
             }
             (Right::Region { name, .. }, _) if name == ECHO_REGION => {
-                check_echo_of_node(self.rules, local.as_ref())
+                check_echo_of_node(&self.live.rules, local.as_ref())
             }
             (Right::Region { name, region, access }, _) => {
                 let found = self.regions.find(name, *access, asker)?;
@@ -139,38 +179,42 @@ impl Law<'_> {
     }
 }
 
-/// What is there for calibrations is for who may calibrate.
-pub(crate) fn check_echo(rules: &Rules, who: &Credentials) -> Result<(), OpenFault> {
+/// Checks the right to what is there for calibrations: it is for users that may calibrate.
+///
+/// # Errors
+/// The user may not.
+pub fn check_echo(rules: &Rules, who: &Credentials) -> Result<(), OpenFault> {
     if rules.admits_changes(who) {
         return Ok(());
     }
-    Err(denied(format!(
+    Err(OpenFault::denied(format!(
         "the region `{ECHO_REGION}` is for who may change the daemon: root, its own user, and whom [admin] users \
          and groups name"
     )))
 }
 
-/// The same of a node: one that a user of this machine runs may do what its user may. The others are for whom it is.
-pub(crate) fn check_echo_of_node(
-    rules: &Rules,
-    user: Option<&Credentials>,
-) -> Result<(), OpenFault> {
+/// Checks the right of a node to what is there for calibrations. A node that a user of this machine runs may do what
+/// its user may; other nodes may.
+///
+/// # Errors
+/// The user may not.
+pub fn check_echo_of_node(rules: &Rules, user: Option<&Credentials>) -> Result<(), OpenFault> {
     user.map_or(Ok(()), |who| check_echo(rules, who))
 }
 
 impl Holdings {
     /// Something was opened.
-    fn enter(&mut self, place: Place, holder: Holder, held: Right) {
+    pub(crate) fn enter(&mut self, place: Place, holder: Holder, held: Right) {
         self.last += 1;
         self.lines.insert(place, Line { number: self.last, holder, held });
     }
 
-    /// It is open no more.
+    /// Something is open no more.
     pub(crate) fn leave(&mut self, place: Place) {
         self.lines.remove(&place);
     }
 
-    /// Nor is anything of a session.
+    /// Nothing of a session is open any more.
     pub(crate) fn leave_session(&mut self, session: SessionId) {
         let all =
             Place::Session(session, HandleId(0))..=Place::Session(session, HandleId(u32::MAX));
@@ -179,19 +223,21 @@ impl Holdings {
     }
 
     /// Strikes what is not allowed any more.
-    fn strike(&mut self, law: Law<'_>) -> Vec<(Place, Right)> {
+    pub(crate) fn strike<M: Clone>(&mut self, law: &Law<'_, M>) -> Vec<(Place, Right)> {
         let refused = |line: &Line| law.admits(&line.holder, &line.held).is_err();
         let struck = self.lines.extract_if(.., |_, line| refused(line));
         struck.map(|(place, line)| (place, line.held)).collect()
     }
 
-    fn take(&mut self, number: u64) -> Option<(Place, Line)> {
+    /// Strikes one line.
+    pub(crate) fn take(&mut self, number: u64) -> Option<(Place, Line)> {
         let place = self.lines.iter().find(|(_, line)| line.number == number).map(|it| *it.0)?;
         Some((place, self.lines.remove(&place)?))
     }
 
-    /// For the admin API.
-    pub(crate) fn report(&self) -> Handles {
+    /// The book for the admin API.
+    #[must_use]
+    pub fn report(&self) -> Handles {
         // Those that are not listed cost no words: who asks holds up who opens.
         let mut listed: Vec<(u64, Place)> =
             self.lines.iter().map(|(place, line)| (line.number, *place)).collect();
@@ -207,7 +253,7 @@ impl Holdings {
 }
 
 impl Line {
-    fn report(&self, place: Place) -> HandleReport {
+    pub(crate) fn report(&self, place: Place) -> HandleReport {
         let both = |name: &str, path: &[u8]| {
             if path.is_empty() {
                 return name.to_owned();
@@ -253,78 +299,6 @@ impl Line {
             read: access.read,
             write: access.write,
         }
-    }
-}
-
-impl Control {
-    /// Enters what was opened in the book, if it is still allowed.
-    ///
-    /// # Errors
-    /// A reload took the right away while it was opened: it is to be ended.
-    pub(crate) fn hold(&self, place: Place, holder: Holder, held: Right) -> Result<(), OpenFault> {
-        self.by_law(|law| law.admits(&holder, &held))?;
-        self.holdings.borrow_mut().enter(place, holder, held);
-        Ok(())
-    }
-
-    /// Decides by the rules, exports and regions as they are now.
-    fn by_law<T>(&self, decide: impl FnOnce(Law<'_>) -> T) -> T {
-        let live = self.live();
-        decide(Law {
-            rules: &live.rules,
-            exports: &live.exports,
-            regions: &self.regions.borrow(),
-            credentials: &|uid| self.credentials_of(uid),
-        })
-    }
-
-    /// Decides anew who may stay and what may stay open, and ends the rest: how many sessions and handles.
-    pub(crate) async fn take_back(&self) -> (u64, u64) {
-        let live = self.live();
-        let sessions = self.end_sessions(
-            |who| !live.rules.admits_client(who),
-            "[access] does not name it any more",
-        );
-        let struck = self.by_law(|law| self.holdings.borrow_mut().strike(law));
-        // Its owner has withdrawn it, and that ended it.
-        let was_over = |held: &Right| match held {
-            Right::Region { region, .. } => !self.regions.borrow().has(*region),
-            _ => false,
-        };
-        let handles = struck.iter().filter(|(_, held)| !was_over(held)).count() as u64;
-        for (place, held) in struck {
-            self.end(place, &held).await;
-        }
-        (sessions, handles)
-    }
-
-    /// Ends a handle by its number; what it was.
-    pub(crate) async fn end_handle(&self, number: u64) -> Option<HandleReport> {
-        let (place, line) = self.holdings.borrow_mut().take(number)?;
-        let report = line.report(place);
-        self.end(place, &line.held).await;
-        Some(report)
-    }
-
-    /// Has the shard end what was opened; what was offered is offered no more.
-    pub(crate) async fn end(&self, place: Place, held: &Right) {
-        let (shard, command) = match place {
-            Place::Session(session, handle) => {
-                let Some(shard) = self.shard_of(session) else { return };
-                (shard, Command::EndHandle { session, handle })
-            }
-            Place::Peer(shard, ticket) => (shard, Command::EndServed { ticket }),
-        };
-        match held {
-            Right::OfferedRegion { region, .. } => {
-                self.regions.borrow_mut().withdraw(*region);
-                self.revoke(&[*region]).await;
-            }
-            Right::OfferedChannel { channel, .. } => self.channels.borrow_mut().withdraw(*channel),
-            _ => {}
-        }
-        // A shard that is gone has nothing open.
-        let _ = self.shards[shard].mailbox.send(Message::Engine(command)).await;
     }
 }
 

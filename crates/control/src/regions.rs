@@ -1,26 +1,22 @@
 //! The regions that local clients offer, by name.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
+use crate::parties::Credentials;
 use piped_config::admin::calibrate::ECHO_REGION;
 use piped_config::admin::watch::RegionReport;
 use piped_core::access::Access;
 use piped_core::ids::{RegionId, SessionId};
 use piped_core::status::Status;
-use piped_ring::Segment;
 use piped_ring::handshake::Audience;
-use tokio::sync::oneshot;
 
-use super::OpenFault;
-use super::export::Asker;
-use super::file::denied;
-use super::owners::Owners;
-use crate::io::socket::Credentials;
+use crate::fault::OpenFault;
+use crate::owners::Owners;
+use crate::parties::Asker;
 
 /// A piece of a session's arena that others may use.
 #[derive(Debug, Clone)]
-pub struct RegionSource {
+pub struct RegionSource<M> {
     /// Its identity.
     pub region: RegionId,
     /// Whose memory it is.
@@ -29,8 +25,8 @@ pub struct RegionSource {
     pub home: usize,
     /// The segment's number in the owner's arena.
     pub segment: u32,
-    /// The segment's memory, for shards that do not know it.
-    pub memory: Arc<Segment>,
+    /// The memory of the segment, in the terms of the driver.
+    pub memory: M,
     /// Where the region starts in the segment, in bytes.
     pub offset: u64,
     /// Its length in bytes.
@@ -42,23 +38,30 @@ pub struct RegionSource {
 }
 
 /// All regions. Names are unique on the node.
-#[derive(Debug, Default)]
-pub struct Regions {
-    by_name: HashMap<String, RegionSource>,
+#[derive(Debug)]
+pub struct Regions<M> {
+    by_name: BTreeMap<String, RegionSource<M>>,
     owners: Owners,
     last: u32,
 }
 
-impl Regions {
-    /// Offers a region; its `region` is chosen here.
+impl<M> Default for Regions<M> {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), owners: Owners::default(), last: 0 }
+    }
+}
+
+impl<M: Clone> Regions<M> {
+    /// Offers a region in a segment of so many bytes; its `region` is chosen here.
     ///
     /// # Errors
     /// The name is empty or taken, or the range is not inside the segment.
     pub fn offer(
         &mut self,
         name: &str,
-        mut source: RegionSource,
-    ) -> Result<RegionSource, OpenFault> {
+        mut source: RegionSource<M>,
+        segment_bytes: u64,
+    ) -> Result<RegionSource<M>, OpenFault> {
         if name.is_empty() {
             return Err(OpenFault::new(Status::Invalid, "a region needs a name"));
         }
@@ -73,13 +76,11 @@ impl Regions {
         let inside = source
             .offset
             .checked_add(source.length)
-            .is_some_and(|end| source.length > 0 && end <= source.memory.len());
+            .is_some_and(|end| source.length > 0 && end <= segment_bytes);
         if !inside {
             let text = format!(
                 "{} bytes at offset {} do not lie inside the segment of {} bytes",
-                source.length,
-                source.offset,
-                source.memory.len()
+                source.length, source.offset, segment_bytes
             );
             return Err(OpenFault::new(Status::BadBuffer, text));
         }
@@ -110,7 +111,7 @@ impl Regions {
         name: &str,
         access: Access,
         asker: Asker<'_>,
-    ) -> Result<RegionSource, OpenFault> {
+    ) -> Result<RegionSource<M>, OpenFault> {
         let source = self.by_name.get(name).ok_or_else(|| {
             OpenFault::new(Status::NotFound, format!("no region `{name}` on this node"))
         })?;
@@ -119,16 +120,24 @@ impl Regions {
             return Err(OpenFault::new(Status::Invalid, text));
         }
         if !is_for(&source.audience, asker) {
-            return Err(denied(format!("the region `{name}` is not offered to {asker}")));
+            return Err(OpenFault::denied(format!(
+                "the region `{name}` is not offered to {asker}"
+            )));
         }
         if access.read && !source.access.read {
-            return Err(denied(format!("the region `{name}` is not offered for reading")));
+            return Err(OpenFault::denied(format!(
+                "the region `{name}` is not offered for reading"
+            )));
         }
         if access.write && !source.access.write {
-            return Err(denied(format!("the region `{name}` is not offered for writing")));
+            return Err(OpenFault::denied(format!(
+                "the region `{name}` is not offered for writing"
+            )));
         }
         if access.atomic && !source.access.atomic {
-            return Err(denied(format!("the region `{name}` is not offered for atomics")));
+            return Err(OpenFault::denied(format!(
+                "the region `{name}` is not offered for atomics"
+            )));
         }
         Ok(RegionSource { access, ..source.clone() })
     }
@@ -153,7 +162,7 @@ impl Regions {
     /// All regions, by name, for the admin API.
     #[must_use]
     pub fn report(&self) -> Vec<RegionReport> {
-        let report = |(name, source): (&String, &RegionSource)| RegionReport {
+        let report = |(name, source): (&String, &RegionSource<M>)| RegionReport {
             name: name.clone(),
             bytes: source.length,
             read: source.access.read,
@@ -167,7 +176,7 @@ impl Regions {
 
     /// Takes a region back. `false`: it was not there.
     pub fn withdraw(&mut self, region: RegionId) -> bool {
-        let mut gone = self.by_name.extract_if(|_, source| source.region == region);
+        let mut gone = self.by_name.extract_if(.., |_, source| source.region == region);
         let Some((_, source)) = gone.next() else { return false };
         self.owners.sub(source.owner);
         true
@@ -208,37 +217,26 @@ fn is_for(audience: &Audience, asker: Asker<'_>) -> bool {
 
 /// Withdrawn regions that shards may still use.
 #[derive(Debug, Default)]
-pub struct Withdrawals {
-    under_way: HashMap<RegionId, Withdrawal>,
-}
-
-#[derive(Debug)]
-struct Withdrawal {
-    /// The shards that have not said that they use it no more.
-    shards: Vec<usize>,
-    unused: oneshot::Sender<()>,
+pub(crate) struct Withdrawals {
+    /// The shards that have not said that they use a region no more.
+    under_way: BTreeMap<RegionId, Vec<usize>>,
 }
 
 impl Withdrawals {
-    /// A region is about to be revoked on so many shards. What is returned resolves once all of them
-    /// have said that nothing uses it.
-    pub fn begin(&mut self, region: RegionId, shards: usize) -> oneshot::Receiver<()> {
-        let (unused, hears_unused) = oneshot::channel();
-        let shards = (0..shards).collect();
-        self.under_way.insert(region, Withdrawal { shards, unused });
-        hears_unused
+    /// A region is about to be revoked on so many shards.
+    pub(crate) fn begin(&mut self, region: RegionId, shards: usize) {
+        self.under_way.insert(region, (0..shards).collect());
     }
 
-    /// A shard says that nothing uses the region there.
-    pub fn handle_drained(&mut self, region: RegionId, shard: usize) {
-        let Some(withdrawal) = self.under_way.get_mut(&region) else { return };
-        withdrawal.shards.retain(|&other| other != shard);
-        if withdrawal.shards.is_empty()
-            && let Some(withdrawal) = self.under_way.remove(&region)
-        {
-            // Who waited may have given up.
-            let _ = withdrawal.unused.send(());
+    /// A shard says that nothing uses the region there. Whether it was the last one of a withdrawal.
+    pub(crate) fn handle_drained(&mut self, region: RegionId, shard: usize) -> bool {
+        let Some(shards) = self.under_way.get_mut(&region) else { return false };
+        shards.retain(|&other| other != shard);
+        let last = shards.is_empty();
+        if last {
+            self.under_way.remove(&region);
         }
+        last
     }
 }
 
@@ -246,13 +244,15 @@ impl Withdrawals {
 mod tests {
     use super::*;
 
-    fn source(owner: u32, access: Access) -> RegionSource {
+    const BYTES: u64 = 8192;
+
+    fn source(owner: u32, access: Access) -> RegionSource<()> {
         RegionSource {
             region: RegionId(0),
             owner: SessionId(owner),
             home: 0,
             segment: 0,
-            memory: Arc::new(Segment::create(8192).expect("memory")),
+            memory: (),
             offset: 4096,
             length: 4096,
             access,
@@ -266,13 +266,13 @@ mod tests {
     #[test]
     fn a_region_is_found_by_its_name_until_it_is_withdrawn() {
         let mut regions = Regions::default();
-        let grid = regions.offer("grid", source(1, BOTH)).expect("offered");
-        let other = regions.offer("other", source(2, BOTH)).expect("offered");
+        let grid = regions.offer("grid", source(1, BOTH), BYTES).expect("offered");
+        let other = regions.offer("other", source(2, BOTH), BYTES).expect("offered");
         assert_ne!(grid.region, other.region);
-        let taken = regions.offer("grid", source(2, BOTH)).expect_err("the name is taken");
+        let taken = regions.offer("grid", source(2, BOTH), BYTES).expect_err("the name is taken");
         assert_eq!(taken.status, Status::WouldBlock);
-        let owners = |regions: &Regions| regions.owners().collect::<Vec<_>>();
-        let more = regions.offer("more", source(2, BOTH)).expect("offered");
+        let owners = |regions: &Regions<()>| regions.owners().collect::<Vec<_>>();
+        let more = regions.offer("more", source(2, BOTH), BYTES).expect("offered");
         assert_eq!(owners(&regions), [(SessionId(1), 1), (SessionId(2), 2)]);
         assert!(regions.withdraw(more.region));
         let found = regions.find("grid", READ, Asker::User(&Credentials::of(7, 1))).expect("there");
@@ -294,22 +294,21 @@ mod tests {
     #[test]
     fn a_withdrawal_is_over_when_every_shard_has_said_so() {
         let mut withdrawals = Withdrawals::default();
-        let [mut one, mut other] = [1, 2].map(|region| withdrawals.begin(RegionId(region), 2));
-        withdrawals.handle_drained(RegionId(1), 0);
+        for region in [1, 2] {
+            withdrawals.begin(RegionId(region), 2);
+        }
+        assert!(!withdrawals.handle_drained(RegionId(1), 0));
         // A region that was revoked twice is said to be unused twice.
-        withdrawals.handle_drained(RegionId(1), 0);
-        assert_eq!(one.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        withdrawals.handle_drained(RegionId(1), 1);
-        assert_eq!(one.try_recv(), Ok(()));
-        withdrawals.handle_drained(RegionId(1), 1);
-        assert_eq!(other.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        assert_eq!(withdrawals.under_way.len(), 1);
+        assert!(!withdrawals.handle_drained(RegionId(1), 0));
+        assert!(withdrawals.handle_drained(RegionId(1), 1));
+        assert!(!withdrawals.handle_drained(RegionId(1), 1));
+        assert_eq!(withdrawals.under_way.len(), 1, "the other goes on");
     }
 
     #[test]
     fn what_is_not_offered_is_denied() {
         let mut regions = Regions::default();
-        regions.offer("grid", source(1, READ)).expect("offered");
+        regions.offer("grid", source(1, READ), BYTES).expect("offered");
         assert_eq!(
             regions
                 .find("grid", BOTH, Asker::User(&Credentials::of(7, 1)))
@@ -317,7 +316,7 @@ mod tests {
                 .status,
             Status::Denied
         );
-        let own = regions.offer(ECHO_REGION, source(1, READ)).expect_err("the daemon's own");
+        let own = regions.offer(ECHO_REGION, source(1, READ), BYTES).expect_err("the daemon's own");
         assert_eq!(own.status, Status::Invalid);
         let none = Access::NONE;
         assert_eq!(
@@ -327,7 +326,10 @@ mod tests {
                 .status,
             Status::Invalid
         );
-        assert_eq!(regions.offer("x", source(1, none)).expect_err("none").status, Status::Invalid);
+        assert_eq!(
+            regions.offer("x", source(1, none), BYTES).expect_err("none").status,
+            Status::Invalid
+        );
     }
 
     #[test]
@@ -335,7 +337,7 @@ mod tests {
         let mut regions = Regions::default();
         for (offset, length) in [(4096, 4097), (0, 0), (8192, 1), (u64::MAX, 2)] {
             let source = RegionSource { offset, length, ..source(1, BOTH) };
-            let fault = regions.offer("grid", source).expect_err("outside");
+            let fault = regions.offer("grid", source, BYTES).expect_err("outside");
             assert_eq!(fault.status, Status::BadBuffer, "{length} at {offset}");
         }
     }
@@ -345,7 +347,7 @@ mod tests {
         let mut regions = Regions::default();
         let audience = Audience { users: Some(vec![1000]), peers: Some(vec!["beta".to_owned()]) };
         let offered = RegionSource { audience, ..source(1, BOTH) };
-        regions.offer("grid", offered).expect("a new name");
+        regions.offer("grid", offered, BYTES).expect("a new name");
         let find = |asker| regions.find("grid", READ, asker).map(|_| ()).map_err(|it| it.status);
         let (named, other) = (Credentials::of(1000, 1), Credentials::of(1001, 1));
         assert_eq!(find(Asker::User(&named)), Ok(()));
@@ -359,7 +361,7 @@ mod tests {
         assert_eq!(plain("beta", None), Ok(()));
         let audience = Audience { users: Some(vec![1000]), peers: None };
         let offered = RegionSource { audience, ..source(1, BOTH) };
-        regions.offer("users", offered).expect("a new name");
+        regions.offer("users", offered, BYTES).expect("a new name");
         let plain = |user| {
             let asker = Asker::Plain { name: "beta", user };
             regions.find("users", READ, asker).is_ok()

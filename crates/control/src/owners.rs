@@ -7,14 +7,14 @@ use piped_core::ids::SessionId;
 /// By session; those that offer nothing are not here. Counted when it changes: whoever asks what a user has asks at each
 /// open, and names are many.
 #[derive(Debug, Default)]
-pub(super) struct Owners(BTreeMap<SessionId, u32>);
+pub(crate) struct Owners(BTreeMap<SessionId, u32>);
 
 impl Owners {
-    pub(super) fn add(&mut self, owner: SessionId) {
+    pub(crate) fn add(&mut self, owner: SessionId) {
         *self.0.entry(owner).or_default() += 1;
     }
 
-    pub(super) fn sub(&mut self, owner: SessionId) {
+    pub(crate) fn sub(&mut self, owner: SessionId) {
         if let Some(count) = self.0.get_mut(&owner) {
             *count -= 1;
             if *count == 0 {
@@ -23,11 +23,11 @@ impl Owners {
         }
     }
 
-    pub(super) fn leave(&mut self, owner: SessionId) {
+    pub(crate) fn leave(&mut self, owner: SessionId) {
         self.0.remove(&owner);
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (SessionId, u32)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, u32)> {
         self.0.iter().map(|(&owner, &count)| (owner, count))
     }
 }

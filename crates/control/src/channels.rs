@@ -1,31 +1,31 @@
 //! The channels that local clients receive on, by name.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use piped_config::admin::watch::ChannelReport;
 use piped_core::ids::{ChannelId, SessionId};
 use piped_core::status::Status;
 
-use super::OpenFault;
-use super::owners::Owners;
+use crate::fault::OpenFault;
+use crate::owners::Owners;
 
 /// A channel somebody receives on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelSource {
-    /// Its identity.
+    /// The identity of the channel.
     pub channel: ChannelId,
-    /// Who receives.
+    /// The session that receives.
     pub owner: SessionId,
     /// The shard that serves the owner, which alone knows what waits.
     pub home: usize,
-    /// It is the end that receives.
+    /// This end of the channel receives.
     pub receives: bool,
 }
 
 /// All channels. Names are unique on the node.
 #[derive(Debug, Default)]
 pub struct Channels {
-    by_name: HashMap<String, ChannelSource>,
+    by_name: BTreeMap<String, ChannelSource>,
     owners: Owners,
     last: u32,
 }
@@ -93,15 +93,15 @@ impl Channels {
         names.find(|(_, source)| source.channel == channel).map(|(name, _)| name.as_str())
     }
 
-    /// Nobody receives on it any more.
+    /// Takes a channel back.
     pub fn withdraw(&mut self, channel: ChannelId) {
-        let mut gone = self.by_name.extract_if(|_, source| source.channel == channel);
+        let mut gone = self.by_name.extract_if(.., |_, source| source.channel == channel);
         if let Some((_, source)) = gone.next() {
             self.owners.sub(source.owner);
         }
     }
 
-    /// Nor on any of a session's.
+    /// Takes all channels of a session back.
     pub fn withdraw_all(&mut self, owner: SessionId) {
         self.by_name.retain(|_, source| source.owner != owner);
         self.owners.leave(owner);

@@ -1,4 +1,4 @@
-//! How much of the control thread those at the peers' door can have: pure.
+//! How much of the control thread the callers at the peers' door can have.
 //!
 //! Who connects costs a few curve computations at worst, some 200 us, and nothing that lasts. So each address has a
 //! budget that grows back slowly. An attempt that fails takes more of it than one that succeeds: a node that restarts
@@ -61,18 +61,18 @@ impl Account {
 
 /// Whether somebody may try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// A node that proved who it is called from there lately.
     Known,
-    /// Nobody did.
+    /// No node did so lately.
     Stranger,
-    /// No: there is no budget left.
+    /// There is no budget left for it.
     No,
 }
 
-/// See the module.
+/// The budgets of all addresses and users.
 #[derive(Debug, Default)]
-pub(crate) struct Patrol {
+pub struct Patrol {
     accounts: HashMap<Origin, Account>,
     /// Those for whom there was no place in it.
     others: Account,
@@ -82,8 +82,8 @@ pub(crate) struct Patrol {
 }
 
 impl Patrol {
-    /// Somebody begins an attempt.
-    pub(crate) fn admit(&mut self, from: Origin, now: Nanos) -> Verdict {
+    /// Takes the cost of an attempt that begins.
+    pub fn admit(&mut self, from: Origin, now: Nanos) -> Verdict {
         if !self.account(from, now).take(OF_ADDRESS, REGROWTH, now) {
             return Verdict::No;
         }
@@ -96,13 +96,14 @@ impl Patrol {
         }
     }
 
-    /// Whether it has used some of its budget lately.
-    pub(crate) fn remembers(&self, from: Origin) -> bool {
+    /// Whether an address or user has used some of its budget lately.
+    #[must_use]
+    pub fn remembers(&self, from: Origin) -> bool {
         self.accounts.contains_key(&from)
     }
 
-    /// Its attempt was a good one. `proven`: by a key.
-    pub(crate) fn give_back(&mut self, from: Origin, proven: bool, now: Nanos) {
+    /// Gives the most of an attempt back that succeeded. `proven`: by a key.
+    pub fn give_back(&mut self, from: Origin, proven: bool, now: Nanos) {
         if let Some(account) = self.accounts.get_mut(&from) {
             account.used = account.used.saturating_sub(GOOD);
         }
@@ -133,8 +134,9 @@ impl Patrol {
     }
 }
 
-/// Who has an address of IPv6 has all of its /64; who is here, and no user that the kernel knows, has all of loopback.
-pub(crate) fn site_of(address: IpAddr) -> IpAddr {
+/// The site that an address counts for: of IPv6 its /64, and loopback as a whole.
+#[must_use]
+pub fn site_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         here if here.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         v4 @ IpAddr::V4(_) => v4,

@@ -7,7 +7,7 @@ use piped_config::Limits;
 
 /// Things that a session may offer to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A part of its memory.
     Region,
     /// A place to send messages to.
@@ -16,14 +16,17 @@ pub(crate) enum Kind {
 
 /// Present numbers of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) all: u32,
-    pub(crate) of_user: u32,
-    pub(crate) of_session: u32,
+pub struct Counts {
+    /// Of all sessions.
+    pub all: u32,
+    /// Of all sessions of the user.
+    pub of_user: u32,
+    /// Of the session alone.
+    pub of_session: u32,
 }
 
 /// Checks that there may be one more; if not, returns the full scope and its key.
-pub(crate) fn check(kind: Kind, uid: u32, counts: Counts, limits: &Limits) -> Result<(), String> {
+pub fn check(kind: Kind, uid: u32, counts: Counts, limits: &Limits) -> Result<(), String> {
     let Limits { global, user, client, .. } = limits;
     let (name, most) = match kind {
         Kind::Region => ("regions", [client.regions, user.regions, global.regions]),

@@ -1,4 +1,4 @@
-//! Whom this node trusts, and as whom it shows itself.
+//! The keys that this node trusts, and the key with which it proves itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,30 +6,28 @@ use std::sync::Arc;
 use piped_config::{Config, Fault, NodeKey, PublicKey};
 use piped_core::link::Protection;
 
-use super::noise::Trust;
-
-/// From one configuration; a reload makes another one.
+/// The keys of one configuration; a reload makes another keyring.
 #[derive(Debug, Default)]
-pub(crate) struct Keyring {
+pub struct Keyring {
     identity: Option<Identity>,
-    /// Names of nodes that have keys: nobody gets them for the asking.
+    /// Names of nodes that have keys: a plain connection cannot take them.
     reserved: Arc<BTreeSet<String>>,
 }
 
-/// A node with a key.
+/// This node, when it has a key.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub struct Identity {
     own: NodeKey,
     protection: Protection,
     nodes: HashMap<PublicKey, String>,
 }
 
 impl Keyring {
-    /// The keys of a configuration.
+    /// Collects the keys of a configuration.
     ///
     /// # Errors
-    /// What cannot be without a key of this node.
-    pub(crate) fn new(config: &Config, own: Option<NodeKey>) -> Result<Self, Fault> {
+    /// The setting that needs a key of this node, where it has none.
+    pub fn new(config: &Config, own: Option<NodeKey>) -> Result<Self, Fault> {
         config.check_own_key(own.as_ref().map(NodeKey::public))?;
         let keyed = || {
             let peers = config.peers.iter();
@@ -44,18 +42,21 @@ impl Keyring {
         Ok(Self { identity, reserved })
     }
 
-    /// Who this node is, if it has a key.
-    pub(crate) fn identity(&self) -> Option<&Identity> {
+    /// The identity of this node, if it has a key.
+    #[must_use]
+    pub const fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
 
-    /// Names that a plain lane cannot have.
-    pub(crate) fn reserved(&self) -> Arc<BTreeSet<String>> {
+    /// Names that a plain connection cannot have.
+    #[must_use]
+    pub fn reserved(&self) -> Arc<BTreeSet<String>> {
         Arc::clone(&self.reserved)
     }
 
     /// The nodes with keys that have to prove themselves anew under `next`.
-    pub(crate) fn distrusted(&self, next: &Self) -> Vec<String> {
+    #[must_use]
+    pub fn distrusted(&self, next: &Self) -> Vec<String> {
         let Some(before) = &self.identity else {
             // What was plain so far and has a key now.
             return next.reserved.iter().cloned().collect();
@@ -77,16 +78,22 @@ impl Keyring {
     }
 }
 
-impl Trust for Identity {
-    fn own(&self) -> &NodeKey {
+impl Identity {
+    /// The key with which this node proves itself.
+    #[must_use]
+    pub const fn own(&self) -> &NodeKey {
         &self.own
     }
 
-    fn protection(&self) -> Protection {
+    /// The least protection that this node accepts.
+    #[must_use]
+    pub const fn protection(&self) -> Protection {
         self.protection
     }
 
-    fn node(&self, key: &PublicKey) -> Option<&str> {
+    /// The name of the trusted node that has this key.
+    #[must_use]
+    pub fn node(&self, key: &PublicKey) -> Option<&str> {
         self.nodes.get(key).map(String::as_str)
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use piped_config::{Names, Principal, UnknownName};
 
-use crate::io::socket::Credentials;
+use crate::parties::Credentials;
 
 /// A set of users and groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Circle {
 pub type Misnamed = (&'static str, UnknownName);
 
 impl Circle {
-    /// Looks the names up.
+    /// Looks the names up once.
     ///
     /// # Errors
     /// The list, `users` or `groups`, and its unknown name.

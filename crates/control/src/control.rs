@@ -1,0 +1,412 @@
+//! The state of the control thread, and what goes in and out.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_config::{Config, Names, PEERS_MAX};
+use piped_core::ids::{PeerId, RegionId, SessionId};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, Event, OpenRequest, Origin, Standing};
+
+use crate::access::Rules;
+use crate::channels::Channels;
+use crate::dial::Dial;
+use crate::grants::Grants;
+use crate::holdings::{Holdings, Place};
+use crate::journal::{Cause, Journal, Party};
+use crate::keyring::Keyring;
+use crate::note::Note;
+use crate::opens::Node;
+use crate::parties::{Credentials, node_of_shard};
+use crate::patrol::Patrol;
+use crate::peers::Peers;
+use crate::regions::{Regions, Withdrawals};
+use crate::reload::{Doubt, Next, Outside, Reloaded, commands, in_effect};
+use crate::sessions::{Sessions, Used};
+
+/// The group of a user that has none; no user is in it.
+const NO_GROUP: u32 = u32::MAX;
+
+/// What a reload replaces, as a whole.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// The configuration in effect.
+    pub config: Rc<Config>,
+    /// Users and groups that have access.
+    pub rules: Rc<Rules>,
+    /// The keys of this node and of its peers.
+    pub keyring: Rc<Keyring>,
+    /// The rights to what this node offers.
+    pub grants: Arc<Grants>,
+    /// Users and groups of the system, as they were read with it.
+    pub names: Rc<Names>,
+}
+
+impl Live {
+    /// A user of whom only the number is known: the groups are those of the system's files.
+    #[must_use]
+    pub fn credentials_of(&self, uid: u32) -> Credentials {
+        let (gid, groups) = self.names.groups_of(uid);
+        Credentials { pid: 0, uid, gid: gid.unwrap_or(NO_GROUP), groups }
+    }
+}
+
+/// What the driver does for the control thread, at once.
+#[derive(Debug)]
+pub enum Effect {
+    /// Take a dial up, with [`Control::advance`].
+    Dial(Box<Dial>),
+    /// Write a line to the log.
+    Note(Note),
+    /// Look up what a peer asks a shard for, with [`Control::look_up`], and tell the shard.
+    Open {
+        /// The shard that asks.
+        shard: usize,
+        /// The number of the question there.
+        ticket: u64,
+        /// The node that asks.
+        node: Node,
+        /// What it asks for.
+        open: OpenRequest,
+    },
+    /// Tell the client that asked for it how an open at a peer ended.
+    Opened {
+        /// From [`Control::expect_open`].
+        ticket: u64,
+        /// The length in bytes, or why not.
+        result: Result<u64, Status>,
+    },
+    /// Tell a session that it ends.
+    EndSession {
+        /// The session.
+        session: SessionId,
+        /// Why, for its client.
+        why: String,
+    },
+    /// The memory of a session is free.
+    SessionDrained {
+        /// The session.
+        session: SessionId,
+    },
+    /// No shard uses a region any more that was withdrawn.
+    RegionUnused {
+        /// The region.
+        region: RegionId,
+    },
+}
+
+/// The control thread without its clock, sockets and files. See the crate.
+#[derive(Debug)]
+pub struct Control<M> {
+    shards: usize,
+    live: Live,
+    /// By [`PeerId`].
+    peers: Peers,
+    pub(crate) sessions: Sessions,
+    pub(crate) regions: Regions<M>,
+    pub(crate) channels: Channels,
+    pub(crate) withdrawals: Withdrawals,
+    /// What clients and peers have open.
+    pub(crate) holdings: Holdings,
+    last_ticket: u64,
+    journal: Journal,
+    /// What callers at the door have used of their budgets.
+    pub(crate) patrol: Patrol,
+    /// Taken by the driver after each call, so there are as many as one call makes.
+    pub(crate) effects: VecDeque<Effect>,
+    /// For shards. They may wait for room there, so a driver takes one at a time, and tells each shard in this order.
+    pub(crate) commands: VecDeque<(usize, Command)>,
+}
+
+impl<M: Clone> Control<M> {
+    /// The control thread of a node with so many shards.
+    #[must_use]
+    pub fn new(shards: usize, live: Live) -> Self {
+        Self {
+            shards,
+            peers: Peers::new(&live.config),
+            live,
+            sessions: Sessions::default(),
+            regions: Regions::default(),
+            channels: Channels::default(),
+            withdrawals: Withdrawals::default(),
+            holdings: Holdings::default(),
+            last_ticket: 0,
+            journal: Journal::default(),
+            patrol: Patrol::default(),
+            effects: VecDeque::new(),
+            commands: VecDeque::new(),
+        }
+    }
+
+    /// What a shard has to say. [`Self::poll_effect`] has what follows from it.
+    pub fn handle_event(&mut self, shard: usize, event: Event, now: Nanos) {
+        match event {
+            Event::Connect { peer, class, after } => {
+                let dial = Box::new(Dial::new(shard, peer, class, after));
+                self.effects.push_back(Effect::Dial(dial));
+            }
+            Event::LaneUp { peer, class, epoch } => {
+                self.note_of_peer(Cause::Lane, &peer, now, |peer, left_out| Note::LaneUp {
+                    shard,
+                    peer,
+                    class,
+                    epoch,
+                    left_out,
+                });
+            }
+            Event::LaneDown { peer, class, reason } => {
+                self.note_of_peer(Cause::Lane, &peer, now, |peer, left_out| Note::LaneDown {
+                    shard,
+                    peer,
+                    class,
+                    reason,
+                    left_out,
+                });
+            }
+            Event::LaneRefused { standing, why } => {
+                let party = match standing {
+                    Standing::Plain(Origin::User(uid)) => Party::User(uid),
+                    Standing::Plain(Origin::Site(_)) | Standing::Proven => Party::Others,
+                };
+                let left_out = self.journal.may_say(Cause::Crowd, party, now);
+                self.effects.push_back(Effect::Note(Note::NoPlace { standing, why, left_out }));
+            }
+            Event::StagingDrained { segment } => {
+                self.effects.push_back(Effect::Note(Note::StagingDrained { shard, segment }));
+            }
+            Event::RemoteOpened { ticket, result, .. } => {
+                self.effects.push_back(Effect::Opened { ticket, result });
+            }
+            Event::ServeOpen { ticket, peer, standing, open } => {
+                let node = Node { name: peer, standing };
+                self.effects.push_back(Effect::Open { shard, ticket, node, open });
+            }
+            Event::ServeClosed { ticket } => self.holdings.leave(Place::Peer(shard, ticket)),
+            Event::RegionDrained { region } => {
+                if self.withdrawals.handle_drained(region, shard) {
+                    self.effects.push_back(Effect::RegionUnused { region });
+                }
+            }
+            Event::SessionDrained { session } => {
+                self.effects.push_back(Effect::SessionDrained { session });
+            }
+        }
+    }
+
+    /// The next thing for the driver to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The shard that is told something next.
+    #[must_use]
+    pub fn next_shard(&self) -> Option<usize> {
+        self.commands.front().map(|(shard, _)| *shard)
+    }
+
+    /// What a shard is told next, and which shard.
+    pub fn poll_command(&mut self) -> Option<(usize, Command)> {
+        self.commands.pop_front()
+    }
+
+    /// How many shards this node has.
+    #[must_use]
+    pub const fn shards(&self) -> usize {
+        self.shards
+    }
+
+    /// What a reload replaces.
+    #[must_use]
+    pub const fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// The configuration in effect.
+    #[must_use]
+    pub fn config(&self) -> &Rc<Config> {
+        &self.live.config
+    }
+
+    /// The users and groups that have access.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.live.rules
+    }
+
+    /// The keys of this node and of its peers.
+    #[must_use]
+    pub fn keyring(&self) -> Rc<Keyring> {
+        Rc::clone(&self.live.keyring)
+    }
+
+    /// The rights to what this node offers.
+    #[must_use]
+    pub fn grants(&self) -> &Grants {
+        &self.live.grants
+    }
+
+    /// The sessions of clients.
+    #[must_use]
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// A session comes, on the shard that has the fewest.
+    pub fn enter_session(&mut self, who: Credentials) -> (SessionId, usize) {
+        self.sessions.enter(who, self.shards)
+    }
+
+    /// A session uses so much from now on.
+    pub fn note_session(&mut self, id: SessionId, used: Used) {
+        self.sessions.note(id, used);
+    }
+
+    /// The regions that clients offer.
+    #[must_use]
+    pub const fn regions(&self) -> &Regions<M> {
+        &self.regions
+    }
+
+    /// The channels on which clients receive.
+    #[must_use]
+    pub const fn channels(&self) -> &Channels {
+        &self.channels
+    }
+
+    /// The book of what is open.
+    #[must_use]
+    pub const fn holdings(&self) -> &Holdings {
+        &self.holdings
+    }
+
+    /// A number for an open at a peer, for [`Effect::Opened`].
+    pub const fn expect_open(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+
+    /// The peers that this node dials.
+    #[must_use]
+    pub const fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// A user of whom only the number is known: the groups are those of the system's files.
+    #[must_use]
+    pub fn credentials_of(&self, uid: u32) -> Credentials {
+        self.live.credentials_of(uid)
+    }
+
+    /// Whether there is a line of the log left, and how many of its kind were left out before it.
+    pub fn may_say(&mut self, cause: Cause, party: Party, now: Nanos) -> Option<u64> {
+        self.journal.may_say(cause, party, now)
+    }
+
+    /// A peer that the configuration names, or one of many.
+    #[must_use]
+    pub fn party_of(&self, peer: &str) -> Party {
+        let config = &self.live.config;
+        let is_allowed = |node: &str| {
+            config.exports.values().any(|export| export.peers.iter().any(|it| it == node))
+        };
+        match node_of_shard(peer) {
+            Some(node) if config.peers.contains_key(node) || is_allowed(node) => {
+                Party::Peer(node.to_owned())
+            }
+            _ => Party::Others,
+        }
+    }
+
+    pub(crate) fn note_of_peer(
+        &mut self,
+        cause: Cause,
+        peer: &str,
+        now: Nanos,
+        note: impl FnOnce(String, u64) -> Note,
+    ) {
+        if let Some(left_out) = self.journal.may_say(cause, self.party_of(peer), now) {
+            self.effects.push_back(Effect::Note(note(peer.to_owned(), left_out)));
+        }
+    }
+
+    /// Checks whether another configuration, with its keyring, can take effect in what runs.
+    ///
+    /// # Errors
+    /// The key that forbids it, and the cause.
+    pub fn check_next(
+        &self,
+        next: &Config,
+        keyring: &Keyring,
+        outside: &Outside,
+    ) -> Result<(), String> {
+        let effect = in_effect(&self.live.config, next, outside);
+        // Each may be right alone, and what runs with a part of what comes not.
+        let own = keyring.identity().map(|it| it.own().public());
+        if let Err(fault) = effect.validate().and_then(|()| effect.check_own_key(own)) {
+            return Err(format!(
+                "`{}` {} (as long as the daemon is not restarted)",
+                fault.key, fault.problem
+            ));
+        }
+        if !self.peers.has_room_for(next) {
+            return Err(format!(
+                "[peers]: this run has had {PEERS_MAX} different ones; restart it"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes another configuration, which cannot fail. The changes of what is in effect come back; the effects are what
+    /// the shards are told.
+    pub fn reload(&mut self, next: Next<'_>) -> Reloaded {
+        let effect = Rc::new(in_effect(&self.live.config, next.after, next.outside));
+        let changed = self.live.config.changes_to(&effect);
+        let doubt = Doubt::of(&self.live.rules, &self.live.keyring, &self.live.names, &next);
+        let Next { before, after, rules, keyring, grants, names, .. } = next;
+        self.live = Live {
+            config: effect,
+            rules: Rc::new(rules),
+            keyring: Rc::new(keyring),
+            grants,
+            names: Rc::new(names),
+        };
+        let (ended_sessions, ended_handles) = self.take_back();
+        for command in commands(&mut self.peers, before, after, doubt) {
+            self.tell_all(&command);
+        }
+        Reloaded { changed, ended_sessions, ended_handles }
+    }
+
+    pub(crate) fn tell_all(&mut self, command: &Command) {
+        self.commands.extend((0..self.shards).map(|shard| (shard, command.clone())));
+    }
+
+    /// What each shard of a node that starts is told of its peers.
+    pub fn start(&mut self) {
+        for place in 0.. {
+            let peer = PeerId(place);
+            let Some(name) = self.peers.name(peer) else { break };
+            let name = name.to_owned();
+            self.tell_all(&Command::AddPeer { peer, name });
+        }
+    }
+}
+
+#[cfg(test)]
+impl Live {
+    /// Nothing is configured.
+    pub(crate) fn default_for_tests() -> Self {
+        let (config, names) = (Config::default(), Names::default());
+        let rules = Rules::new(&config, &names, 7).expect("nobody is named");
+        Self {
+            config: Rc::new(config),
+            rules: Rc::new(rules),
+            keyring: Rc::default(),
+            grants: Arc::default(),
+            names: Rc::new(names),
+        }
+    }
+}

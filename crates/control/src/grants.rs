@@ -1,0 +1,147 @@
+//! What this node offers of its files: which directory, to which users and peers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use piped_config::{Export, Names};
+use piped_core::access::Access;
+use piped_core::status::Status;
+
+use crate::access::{Circle, Misnamed};
+use crate::fault::{OpenFault, Reason};
+use crate::parties::{Asker, Credentials};
+
+/// Which directory an export is: the name may stay and another directory come under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Root {
+    /// The device of the directory.
+    pub device: u64,
+    /// The number of the directory on its device.
+    pub inode: u64,
+}
+
+/// The rights to one export.
+#[derive(Debug, Clone)]
+struct Grant {
+    root: Root,
+    offered: Access,
+    /// Local users that may use it; empty: everybody who got in.
+    users: Circle,
+    /// Peers that may use it; `None`: everybody who got in.
+    peers: Option<BTreeSet<String>>,
+}
+
+/// The rights to all exports, by name.
+#[derive(Debug, Default)]
+pub struct Grants {
+    by_name: BTreeMap<String, Grant>,
+}
+
+impl Grants {
+    /// Adds an export whose directory was opened.
+    ///
+    /// # Errors
+    /// A user or a group that nobody is.
+    pub fn add(
+        &mut self,
+        name: &str,
+        export: &Export,
+        names: &Names,
+        root: Root,
+    ) -> Result<(), Misnamed> {
+        let grant = Grant {
+            root,
+            offered: Access { read: export.read, write: export.write, ..Access::NONE },
+            users: Circle::new(&export.users, &export.groups, names)?,
+            peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
+        };
+        self.by_name.insert(name.to_owned(), grant);
+        Ok(())
+    }
+
+    /// The one rule by which a party may use an export: at the open, and whenever that is decided anew.
+    ///
+    /// # Errors
+    /// The export is not for the party that asks, or not for that.
+    pub fn allow(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        access: Access,
+        create: bool,
+    ) -> Result<(), OpenFault> {
+        check_access(self.admitted(asker, name)?.offered, access, create, name)
+    }
+
+    /// Which directory an export is now.
+    #[must_use]
+    pub fn root(&self, name: &str) -> Option<Root> {
+        self.by_name.get(name).map(|export| export.root)
+    }
+
+    /// Whether what was opened below an export, when it was this directory, may still be used.
+    ///
+    /// # Errors
+    /// As of an open; or the export is another directory now.
+    pub fn still(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        access: Access,
+        root: Option<Root>,
+    ) -> Result<(), OpenFault> {
+        self.allow(asker, name, access, false)?;
+        if self.root(name) != root {
+            let text = format!("the export `{name}` is another directory now");
+            return Err(OpenFault::new(Status::Gone, text));
+        }
+        Ok(())
+    }
+
+    fn admitted(&self, asker: Asker<'_>, name: &str) -> Result<&Grant, OpenFault> {
+        // Not told apart: who may not use an export need not learn its name.
+        let export = self.by_name.get(name).filter(|export| export.admits(asker));
+        export.ok_or_else(|| {
+            OpenFault::told(Reason::NoExport, format!("no export `{name}` on this node for you"))
+        })
+    }
+}
+
+impl Grant {
+    fn admits(&self, asker: Asker<'_>) -> bool {
+        let user = |who: &Credentials| self.users.is_empty() || self.users.has(who);
+        let peer = |name: &str| self.peers.as_ref().is_none_or(|peers| peers.contains(name));
+        match asker {
+            Asker::User(who) => user(who),
+            Asker::Peer(name) => peer(name),
+            // What it may do without a node of its own, and what its name may.
+            Asker::Plain { name, user: Some(who) } => user(who) && peer(name),
+            // Where users are told apart, nobody gets in by saying nothing.
+            Asker::Plain { name, user: None } => {
+                peer(name) && (self.users.is_empty() || self.peers.is_some())
+            }
+        }
+    }
+}
+
+fn check_access(
+    offered: Access,
+    wanted: Access,
+    create: bool,
+    name: &str,
+) -> Result<(), OpenFault> {
+    if !wanted.read && !wanted.write {
+        let text = "the file is to be opened neither for reading nor for writing";
+        return Err(OpenFault::new(Status::Invalid, text));
+    }
+    if wanted.read && !offered.read {
+        return Err(OpenFault::denied(format!("the export `{name}` may not be read")));
+    }
+    if wanted.write && !offered.write {
+        return Err(OpenFault::denied(format!("the export `{name}` may not be written")));
+    }
+    if create && !wanted.write {
+        let text = "a file is created only when it is opened for writing";
+        return Err(OpenFault::new(Status::Invalid, text));
+    }
+    Ok(())
+}

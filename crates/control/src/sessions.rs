@@ -1,0 +1,190 @@
+//! The sessions of clients, and what each user has in all of its sessions.
+
+use std::collections::BTreeMap;
+
+use piped_core::ids::SessionId;
+
+use crate::parties::Credentials;
+
+/// A session as the control thread knows it.
+#[derive(Debug)]
+pub struct Session {
+    /// The shard that serves it.
+    pub shard: usize,
+    /// The process that connected.
+    pub who: Credentials,
+    /// What the session uses.
+    pub used: Used,
+    /// The session was told to end.
+    ending: bool,
+}
+
+/// What a session uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Queues to its shard.
+    pub queues: u32,
+    /// Shared memory in bytes.
+    pub arena_bytes: u64,
+    /// Handles that are open.
+    pub handles: u32,
+    /// Handles of files among them.
+    pub files: u32,
+}
+
+/// All sessions. What a user has is counted when it changes: each open asks for it.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    by_id: BTreeMap<SessionId, Session>,
+    last: u32,
+    handles: u64,
+    /// Handles by user; users that have none are left out.
+    handles_of: BTreeMap<u32, u64>,
+    /// Files by user and shard; users that have none are left out.
+    files_of: BTreeMap<(u32, usize), u64>,
+}
+
+impl Sessions {
+    /// A new session, on the shard that has the fewest.
+    pub fn enter(&mut self, who: Credentials, shards: usize) -> (SessionId, usize) {
+        let shard = self.next_shard(shards);
+        // Fewer than 2^32 sessions live at once, so this ends.
+        let id = loop {
+            self.last = self.last.wrapping_add(1);
+            if !self.by_id.contains_key(&SessionId(self.last)) {
+                break SessionId(self.last);
+            }
+        };
+        let session = Session { shard, who, used: Used::default(), ending: false };
+        self.by_id.insert(id, session);
+        (id, shard)
+    }
+
+    /// The shard of the next session, of so many shards.
+    #[must_use]
+    pub fn next_shard(&self, shards: usize) -> usize {
+        let on = |shard| self.by_id.values().filter(|session| session.shard == shard).count();
+        (0..shards).min_by_key(|&shard| on(shard)).unwrap_or(0)
+    }
+
+    /// A session uses so much from now on.
+    pub fn note(&mut self, id: SessionId, used: Used) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        let (uid, shard) = (session.who.uid, session.shard);
+        let before = std::mem::replace(&mut session.used, used);
+        self.handles = self.handles + u64::from(used.handles) - u64::from(before.handles);
+        count(&mut self.handles_of, uid, before.handles, used.handles);
+        count(&mut self.files_of, (uid, shard), before.files, used.files);
+    }
+
+    /// Forgets a session, of which nothing is left.
+    pub fn leave(&mut self, id: SessionId) {
+        self.note(id, Used::default());
+        self.by_id.remove(&id);
+    }
+
+    /// A session by its number.
+    #[must_use]
+    pub fn get(&self, id: SessionId) -> Option<&Session> {
+        self.by_id.get(&id)
+    }
+
+    /// All sessions by number.
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.by_id.iter().map(|(&id, session)| (id, session))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_id.len() as u64
+    }
+
+    /// Handles of all sessions.
+    #[must_use]
+    pub const fn handles(&self) -> u64 {
+        self.handles
+    }
+
+    /// Handles of each user.
+    #[must_use]
+    pub const fn handles_by_user(&self) -> &BTreeMap<u32, u64> {
+        &self.handles_of
+    }
+
+    /// Handles of a user.
+    #[must_use]
+    pub fn handles_of(&self, uid: u32) -> u64 {
+        self.handles_of.get(&uid).copied().unwrap_or(0)
+    }
+
+    /// Files of a user that are open on a shard.
+    #[must_use]
+    pub fn files_of(&self, uid: u32, shard: usize) -> u64 {
+        self.files_of.get(&(uid, shard)).copied().unwrap_or(0)
+    }
+
+    /// Marks the sessions of some as ending. Each is marked once; the new ones come back.
+    pub(crate) fn end(
+        &mut self,
+        is_it: impl Fn(SessionId, &Credentials) -> bool,
+    ) -> Vec<SessionId> {
+        let mut ended = Vec::new();
+        for (&id, session) in &mut self.by_id {
+            if !session.ending && is_it(id, &session.who) {
+                session.ending = true;
+                ended.push(id);
+            }
+        }
+        ended
+    }
+}
+
+fn count<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K, before: u32, after: u32) {
+    if before == after {
+        return;
+    }
+    let now = counts.get(&key).copied().unwrap_or(0) + u64::from(after) - u64::from(before);
+    if now > 0 {
+        counts.insert(key, now);
+    } else {
+        counts.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_user_has_is_the_sum_of_its_sessions() {
+        let mut sessions = Sessions::default();
+        let used = |handles, files| Used { handles, files, ..Used::default() };
+        let (one, first) = sessions.enter(Credentials::of(7, 7), 2);
+        let (two, second) = sessions.enter(Credentials::of(7, 7), 2);
+        let (other, _) = sessions.enter(Credentials::of(8, 8), 2);
+        assert_ne!(first, second, "they are spread over shards");
+        for (id, handles, files) in [(one, 3, 2), (two, 4, 1), (other, 9, 9), (two, 5, 4)] {
+            sessions.note(id, used(handles, files));
+        }
+        assert_eq!(
+            (sessions.handles(), sessions.handles_of(7), sessions.handles_of(8)),
+            (17, 8, 9)
+        );
+        assert_eq!([first, second].map(|shard| sessions.files_of(7, shard)), [2, 4]);
+        sessions.leave(two);
+        assert_eq!((sessions.handles_of(7), sessions.files_of(7, second)), (3, 0));
+        [one, other].into_iter().for_each(|id| sessions.leave(id));
+        assert_eq!((sessions.handles(), sessions.count()), (0, 0));
+        assert!(sessions.handles_of.is_empty() && sessions.files_of.is_empty());
+    }
+
+    #[test]
+    fn a_session_is_told_to_end_once() {
+        let mut sessions = Sessions::default();
+        let (id, _) = sessions.enter(Credentials::of(7, 7), 1);
+        assert_eq!(sessions.end(|_, who| who.uid == 8), []);
+        assert_eq!(sessions.end(|_, who| who.uid == 7), [id]);
+        assert_eq!(sessions.end(|it, _| it == id), []);
+    }
+}

@@ -4,32 +4,34 @@
 //! One thread, one runtime, so the state is in plain cells. No borrow of a cell lives across an
 //! `.await`: each method takes what it needs and is done.
 
+mod accounts;
+mod perform;
+
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use piped_config::{Config, Names};
 use piped_control::access::Rules;
-use piped_control::control::{Effect, Live};
+use piped_control::control::Live;
 use piped_control::journal::{Cause, Party};
 use piped_control::keyring::Keyring;
-use piped_control::note::Note;
-use piped_control::parties::Credentials;
 use piped_control::patrol::Verdict;
-use piped_control::sessions::{Session, Used};
+use piped_control::sessions::Session;
 use piped_core::ids::{PeerId, RegionId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{Origin, Standing};
+use piped_engine::command::Origin;
 use piped_ring::{Segment, SpinBudgets};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+pub(crate) use self::accounts::OfUser;
 use crate::admin::calibrate::Leave;
 use crate::admin::sent::{Door, Sent, SentAway};
-use crate::arenas::{Arenas, Share};
+use crate::arenas::Arenas;
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
 use crate::doorstep::Doorstep;
@@ -37,19 +39,18 @@ use crate::io::clock;
 use crate::kept::Keeper;
 use crate::limiting::Limiter;
 use crate::limits::{
-    FILES_OF_USER, GREETINGS_MAX, HANDSHAKES, KNOWN_GREETINGS_MAX, PEER_CLOSERS, PEER_OPENS_MAX,
-    PLAN_LOOKS_MAX, STRANGERS, peer_files_max,
+    GREETINGS_MAX, HANDSHAKES, KNOWN_GREETINGS_MAX, PEER_CLOSERS, PEER_OPENS_MAX, PLAN_LOOKS_MAX,
+    STRANGERS, peer_files_max,
 };
 use crate::metrics::Exposition;
 use crate::open::echo::Echo;
 use crate::open::export::Exports;
 use crate::patience::Patience;
-use crate::peer;
 use crate::peer::greet::{Greeting, Greetings};
 use crate::places::Places;
 use crate::reload::Reload;
 use crate::sandbox::Sandbox;
-use crate::shard::message::{Mailbox, Message, Notice};
+use crate::shard::message::{Mailbox, Notice};
 
 /// What is decided without a clock, a socket or a file.
 pub(crate) type Core = piped_control::control::Control<Arc<Segment>>;
@@ -61,31 +62,6 @@ struct Mouths {
     ended: Option<oneshot::Sender<Ending>>,
     /// Told once its memory is free.
     drained: Option<oneshot::Sender<()>>,
-}
-
-/// What all sessions of a user have together.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct OfUser {
-    /// Places of sessions, also of those that ended and whose memory or files are not given back yet.
-    pub(crate) sessions: u64,
-    /// Shared memory, from before it is made until it is given back.
-    pub(crate) arena_bytes: u64,
-    pub(crate) handles: u64,
-    pub(crate) regions: u64,
-    pub(crate) channels: u64,
-}
-
-impl OfUser {
-    /// The most of each.
-    pub(crate) fn most(self, other: Self) -> Self {
-        Self {
-            sessions: self.sessions.max(other.sessions),
-            arena_bytes: self.arena_bytes.max(other.arena_bytes),
-            handles: self.handles.max(other.handles),
-            regions: self.regions.max(other.regions),
-            channels: self.channels.max(other.channels),
-        }
-    }
 }
 
 /// Why a session does not go on.
@@ -297,103 +273,6 @@ impl Control {
         self.exports.replace(Arc::new(exports));
     }
 
-    /// Has something decided now, and performs what follows from it as soon as it can be.
-    pub(crate) fn decide<T>(self: &Rc<Self>, decide: impl FnOnce(&mut Core, Nanos) -> T) -> T {
-        let decided = decide(&mut self.core.borrow_mut(), clock::now());
-        self.perform();
-        decided
-    }
-
-    fn perform(self: &Rc<Self>) {
-        // The borrow ends before the effect begins.
-        while let Some(effect) = { self.core.borrow_mut().poll_effect() } {
-            match effect {
-                Effect::Dial(dial) => {
-                    tokio::task::spawn_local(peer::connect::lane(Rc::clone(self), *dial));
-                }
-                Effect::Note(note) => self.write(note),
-                Effect::Open { shard, ticket, node, open } => {
-                    let control = Rc::clone(self);
-                    let answer = peer::serve::answer(control, shard, ticket, node, open);
-                    tokio::task::spawn_local(answer);
-                }
-                Effect::Opened { ticket, result } => {
-                    // Without an asker the session is closing, and its handle with it.
-                    if let Some(opened) = self.opens.borrow_mut().remove(&ticket) {
-                        let _ = opened.send(result);
-                    }
-                }
-                Effect::EndSession { session, why } => self.end(session, Ending::TakenBack(why)),
-                Effect::SessionDrained { session } => {
-                    let mut sessions = self.sessions.borrow_mut();
-                    let drained = sessions.get_mut(&session).and_then(|it| it.drained.take());
-                    let _ = drained.map(|drained| drained.send(()));
-                }
-                Effect::RegionUnused { region } => {
-                    // Who waited may have given up.
-                    let unused = self.withdrawals.borrow_mut().remove(&region);
-                    let _ = unused.map(|unused| unused.send(()));
-                }
-            }
-        }
-    }
-
-    fn end(&self, session: SessionId, why: Ending) {
-        let mut sessions = self.sessions.borrow_mut();
-        let ended = sessions.get_mut(&session).and_then(|it| it.ended.take());
-        let _ = ended.map(|ended| ended.send(why));
-    }
-
-    /// Tells the shards what was decided for them, in order. Whoever waits here may go away: what was not told yet is told
-    /// by the next one that comes.
-    pub(crate) async fn tell_shards(&self) {
-        while let Some(shard) = { self.core.borrow().next_shard() } {
-            let room = self.shards[shard].mailbox.room().await;
-            let mut core = self.core.borrow_mut();
-            // Somebody else may have told it meanwhile.
-            if core.next_shard() == Some(shard)
-                && let Some((_, command)) = core.poll_command()
-                && let Ok(room) = room
-            {
-                // A shard that is gone ends the daemon by itself.
-                room.send(Message::Engine(command));
-            }
-        }
-    }
-
-    /// Writes a line of the log.
-    fn write(&self, note: Note) {
-        match note {
-            Note::LaneUp { shard, peer, class, epoch, left_out } => {
-                tracing::info!(shard, peer, ?class, epoch, left_out, "lane up");
-            }
-            Note::LaneDown { shard, peer, class, reason, left_out } => {
-                tracing::warn!(shard, peer, ?class, reason, left_out, "lane down");
-            }
-            Note::NoPlace { standing, why, left_out } => {
-                self.count_greeting(why.into());
-                let from = match standing {
-                    Standing::Plain(Origin::User(uid)) => format!("user {uid} of this machine"),
-                    Standing::Plain(Origin::Site(site)) => site.to_string(),
-                    Standing::Proven => "a node with a key".to_owned(),
-                };
-                if let Some(left_out) = left_out {
-                    let reason = peer::greet::advice(why, standing);
-                    tracing::warn!(from, reason, left_out, "a lane has no place");
-                }
-            }
-            Note::DialForbidden { peer, address, left_out } => {
-                peer::connect::forbidden(&peer, address, left_out);
-            }
-            Note::NotConnected { peer, address, error, left_out } => {
-                peer::connect::not_connected(&peer, address, &error, left_out);
-            }
-            Note::StagingDrained { shard, segment } => {
-                tracing::debug!(shard, ?segment, "staging given back");
-            }
-        }
-    }
-
     /// Resolves when the daemon stops.
     pub(crate) async fn stopped(&self) {
         let mut stopping = self.stopping.clone();
@@ -411,111 +290,6 @@ impl Control {
         Account::new(self.closer.clone(), files, threads, place)
     }
 
-    /// A place for one more session of a user, or which limit forbids it. Places are given back when all
-    /// that a session brought is closed, so there may be more of them taken than sessions open.
-    pub(crate) fn session_place(&self, uid: u32) -> Result<Arc<OwnedSemaphorePermit>, String> {
-        let limits = self.limiter.limits();
-        let all = piped_config::Limits::SESSIONS_MAX as usize;
-        let taken = all - self.session_slots.available_permits();
-        let mut places = self.places.borrow_mut();
-        // Counted, not upgraded: who drops the last one gives the place back.
-        places.retain(|(_, place)| place.strong_count() > 0);
-        let of_user = places.iter().filter(|(user, _)| *user == uid).count() as u64;
-        if of_user >= u64::from(limits.user.sessions) {
-            return Err(format!(
-                "user {uid} has {of_user} sessions already, those among them that ended and whose clients have not \
-                 hung up (limits.user.sessions); close one or raise the limit"
-            ));
-        }
-        let full = || {
-            format!(
-                "there are {taken} sessions already (limits.global.sessions); close one or raise the limit"
-            )
-        };
-        if taken >= limits.global.sessions as usize {
-            return Err(full());
-        }
-        let place = Arc::clone(&self.session_slots).try_acquire_owned().map_err(|_| full())?;
-        let place = Arc::new(place);
-        places.push((uid, Arc::downgrade(&place)));
-        Ok(place)
-    }
-
-    /// What each user has.
-    pub(crate) fn users(&self) -> BTreeMap<u32, OfUser> {
-        let mut users = BTreeMap::<u32, OfUser>::new();
-        for (uid, place) in &*self.places.borrow() {
-            if place.strong_count() > 0 {
-                users.entry(*uid).or_default().sessions += 1;
-            }
-        }
-        for (uid, memory) in self.arenas.users() {
-            users.entry(uid).or_default().arena_bytes = memory.bytes;
-        }
-        let core = self.core.borrow();
-        for (&uid, &handles) in core.sessions().handles_by_user() {
-            users.entry(uid).or_default().handles = handles;
-        }
-        let user = |(owner, count): (SessionId, u32)| {
-            Some((core.sessions().get(owner)?.who.uid, u64::from(count)))
-        };
-        for (uid, count) in core.regions().owners().filter_map(user) {
-            users.entry(uid).or_default().regions += count;
-        }
-        for (uid, count) in core.channels().owners().filter_map(user) {
-            users.entry(uid).or_default().channels += count;
-        }
-        users
-    }
-
-    /// What one user has.
-    fn user(&self, uid: u32) -> OfUser {
-        let core = self.core.borrow();
-        let places = self.places.borrow();
-        let places = places.iter().filter(|(user, it)| *user == uid && it.strong_count() > 0);
-        let offered = |owners: &mut dyn Iterator<Item = (SessionId, u32)>| {
-            let is_its = |id| core.sessions().get(id).is_some_and(|it| it.who.uid == uid);
-            owners.filter(|(owner, _)| is_its(*owner)).map(|(_, count)| u64::from(count)).sum()
-        };
-        OfUser {
-            sessions: places.count() as u64,
-            arena_bytes: self.arenas.of(uid).bytes,
-            handles: core.sessions().handles_of(uid),
-            regions: offered(&mut core.regions().owners()),
-            channels: offered(&mut core.channels().owners()),
-        }
-    }
-
-    /// Whether a user may have one more file open on a shard; if not, why.
-    pub(crate) fn check_files(&self, uid: u32, shard: usize) -> Result<(), String> {
-        let files = self.core.borrow().sessions().files_of(uid, shard);
-        if files < FILES_OF_USER {
-            return Ok(());
-        }
-        Err(format!(
-            "the sessions of user {uid} have {files} files open on shard {shard}, half of its places for descriptors; \
-             close some"
-        ))
-    }
-
-    /// A user's name, if the system has one for it.
-    pub(crate) fn user_name(&self, uid: u32) -> Option<String> {
-        self.core.borrow().live().names.user(uid).map(str::to_owned)
-    }
-
-    /// Counts so many bytes of shared memory as a user's before they are made, or says which limit forbids them.
-    pub(crate) fn reserve_arena(&self, uid: u32, bytes: u64) -> Result<Share, String> {
-        let share = self.arenas.reserve(uid, bytes, &self.limiter.limits())?;
-        self.note_use(uid);
-        Ok(share)
-    }
-
-    /// Shared memory of all sessions, and the most there was, in bytes.
-    pub(crate) fn arena_bytes(&self) -> (u64, u64) {
-        let (now, high) = self.arenas.all();
-        (now.bytes, high)
-    }
-
     /// Takes memory of clients from them, of which these are the last owners; see [`Patience::give_back`]. In a daemon
     /// that stops they keep it: what the buffers of a client have is for the next daemon.
     pub(crate) fn give_back(
@@ -529,58 +303,9 @@ impl Control {
         self.patience.give_back(segments, place)
     }
 
-    /// Whether a user may have one more handle; if not, which limit forbids it.
-    pub(crate) fn check_handles_of_user(&self, uid: u32) -> Result<(), String> {
-        let max = self.limiter.limits().user.handles;
-        let has = self.core.borrow().sessions().handles_of(uid);
-        if has < u64::from(max) {
-            return Ok(());
-        }
-        Err(format!(
-            "the sessions of user {uid} have {has} handles together (limits.user.handles); close some or raise \
-             the limit"
-        ))
-    }
-
-    /// Handles of all sessions.
-    pub(crate) fn handles_open(&self) -> u64 {
-        self.core.borrow().sessions().handles()
-    }
-
-    /// The shard of the next session.
-    pub(crate) fn next_shard(&self) -> usize {
-        self.core.borrow().sessions().next_shard(self.shards.len())
-    }
-
-    /// A new session on the shard that has the fewest.
-    pub(crate) fn enter_session(&self, who: Credentials) -> (SessionId, usize, SessionEars) {
-        let uid = who.uid;
-        let (id, shard) = self.core.borrow_mut().enter_session(who);
-        let (ended, hears_ended) = oneshot::channel();
-        let (drained, hears_drained) = oneshot::channel();
-        let mouths = Mouths { ended: Some(ended), drained: Some(drained) };
-        self.sessions.borrow_mut().insert(id, mouths);
-        self.note_use(uid);
-        (id, shard, SessionEars { ended: hears_ended, drained: hears_drained })
-    }
-
-    /// A session of a user uses so much from now on.
-    pub(crate) fn note_session(&self, id: SessionId, uid: u32, used: Used) {
-        self.core.borrow_mut().note_session(id, used);
-        self.note_use(uid);
-    }
-
-    fn note_use(&self, uid: u32) {
-        let core = self.core.borrow();
-        let (sessions, handles) = (core.sessions().count(), core.sessions().handles());
-        let offers = [core.regions().count(), core.channels().count()];
-        self.limiter.note(sessions, handles, offers, self.user(uid));
-    }
-
-    /// Nothing uses the session's memory any more.
-    pub(crate) fn leave_session(&self, id: SessionId) {
-        self.sessions.borrow_mut().remove(&id);
-        self.core.borrow_mut().leave_session(id);
+    /// A user's name, if the system has one for it.
+    pub(crate) fn user_name(&self, uid: u32) -> Option<String> {
+        self.core.borrow().live().names.user(uid).map(str::to_owned)
     }
 
     /// All sessions, for the admin API.

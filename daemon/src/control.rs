@@ -290,8 +290,9 @@ impl Control {
         Account::new(self.closer.clone(), files, threads, place)
     }
 
-    /// Takes memory of clients from them, of which these are the last owners; see [`Patience::give_back`]. In a daemon
-    /// that stops they keep it: what the buffers of a client have is for the next daemon.
+    /// Takes memory of clients from them, of which these are the last owners; see
+    /// [`Patience::give_back`]. In a daemon that stops they keep it: what the buffers of a client
+    /// have is for the next daemon.
     pub(crate) fn give_back(
         &self,
         segments: impl IntoIterator<Item = Arc<Segment>>,
@@ -366,8 +367,8 @@ impl Control {
         self.greetings.get()
     }
 
-    /// A place for a peer that is to prove who it is; none, if it, or all of them, have had too many attempts. Known nodes
-    /// have places of their own.
+    /// A place for a peer that is to prove who it is; none, if it, or all of them, have had too
+    /// many attempts. Known nodes have places of their own.
     pub(crate) fn greeting_place(&self, from: Origin) -> Option<OwnedSemaphorePermit> {
         let slots = match self.core.borrow_mut().admit(from, clock::now()) {
             Verdict::No => return None,
@@ -417,8 +418,8 @@ impl Control {
         self.core.borrow().peers().by_name(name)
     }
 
-    /// Revokes a region and waits until no shard uses it. The shards hear of it also if nobody waits
-    /// any more.
+    /// Revokes a region and waits until no shard uses it. The shards hear of it also if nobody
+    /// waits any more.
     pub(crate) async fn withdraw(self: &Rc<Self>, region: RegionId) {
         let (unused, hears_unused) = oneshot::channel();
         self.withdrawals.borrow_mut().insert(region, unused);

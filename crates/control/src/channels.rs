@@ -18,7 +18,7 @@ pub struct ChannelSource {
     pub owner: SessionId,
     /// The shard that serves the owner, which alone knows what waits.
     pub home: usize,
-    /// This end of the channel receives.
+    /// Whether this end of the channel receives.
     pub receives: bool,
 }
 
@@ -67,7 +67,7 @@ impl Channels {
         self.by_name.len() as u64
     }
 
-    /// Looks a channel up for somebody served by this shard who wants to send to it.
+    /// Looks a channel up for a sender that this shard serves.
     ///
     /// # Errors
     /// There is none of that name, or its receiver is served by another shard.

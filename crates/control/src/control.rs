@@ -45,7 +45,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// A user of whom only the number is known: the groups are those of the system's files.
+    /// A user by its number: the groups are those of the files of the system.
     #[must_use]
     pub fn credentials_of(&self, uid: u32) -> Credentials {
         let (gid, groups) = self.names.groups_of(uid);
@@ -73,26 +73,26 @@ pub enum Effect {
     },
     /// Tell the client that asked for it how an open at a peer ended.
     Opened {
-        /// From [`Control::expect_open`].
+        /// The number from [`Control::expect_open`].
         ticket: u64,
         /// The length in bytes, or why not.
         result: Result<u64, Status>,
     },
     /// Tell a session that it ends.
     EndSession {
-        /// The session.
+        /// The session by its number.
         session: SessionId,
         /// Why, for its client.
         why: String,
     },
     /// The memory of a session is free.
     SessionDrained {
-        /// The session.
+        /// The session by its number.
         session: SessionId,
     },
     /// No shard uses a region any more that was withdrawn.
     RegionUnused {
-        /// The region.
+        /// The region by its number.
         region: RegionId,
     },
 }
@@ -102,7 +102,7 @@ pub enum Effect {
 pub struct Control<M> {
     shards: usize,
     live: Live,
-    /// By [`PeerId`].
+    /// The peers to dial, by [`PeerId`].
     peers: Peers,
     pub(crate) sessions: Sessions,
     pub(crate) regions: Regions<M>,
@@ -116,7 +116,8 @@ pub struct Control<M> {
     pub(crate) patrol: Patrol,
     /// Taken by the driver after each call, so there are as many as one call makes.
     pub(crate) effects: VecDeque<Effect>,
-    /// For shards. They may wait for room there, so a driver takes one at a time, and tells each shard in this order.
+    /// For shards. They may wait for room there, so a driver takes one at a time, and tells each
+    /// shard in this order.
     pub(crate) commands: VecDeque<(usize, Command)>,
 }
 
@@ -294,7 +295,7 @@ impl<M: Clone> Control<M> {
         &self.peers
     }
 
-    /// A user of whom only the number is known: the groups are those of the system's files.
+    /// A user by its number: the groups are those of the files of the system.
     #[must_use]
     pub fn credentials_of(&self, uid: u32) -> Credentials {
         self.live.credentials_of(uid)
@@ -359,8 +360,8 @@ impl<M: Clone> Control<M> {
         Ok(())
     }
 
-    /// Takes another configuration, which cannot fail. The changes of what is in effect come back; the effects are what
-    /// the shards are told.
+    /// Takes another configuration, which cannot fail. The changes of what is in effect come back;
+    /// the effects are what the shards are told.
     pub fn reload(&mut self, next: Next<'_>) -> Reloaded {
         let effect = Rc::new(in_effect(&self.live.config, next.after, next.outside));
         let changed = self.live.config.changes_to(&effect);
@@ -397,7 +398,7 @@ impl<M: Clone> Control<M> {
 
 #[cfg(test)]
 impl Live {
-    /// Nothing is configured.
+    /// A node without any configuration.
     pub(crate) fn default_for_tests() -> Self {
         let (config, names) = (Config::default(), Names::default());
         let rules = Rules::new(&config, &names, 7).expect("nobody is named");

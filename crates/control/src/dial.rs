@@ -6,10 +6,11 @@
 //!                         └──────► fail ◄───┴─┴──────────┘
 //! ```
 //!
-//! A shard asks for a connection and says how long to wait first (its back-off). The driver asks for the next
-//! [`Step`], performs it, and hands back how it went as a [`Progress`]. Each step takes time, and a reload may come
-//! in between. So what was decided at the beginning is compared with the configuration again before the next step, and
-//! a connection that the configuration of now would not have is not delivered.
+//! A shard asks for a connection and says how long to wait first (its back-off). The driver asks
+//! for the next [`Step`], performs it, and hands back how it went as a [`Progress`]. Each step
+//! takes time, and a reload may come in between. So what was decided at the beginning is compared
+//! with the configuration again before the next step, and a connection that the configuration of
+//! now would not have is not delivered.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -56,13 +57,13 @@ pub struct Dial {
 /// What the driver of a dial does next.
 #[derive(Debug)]
 pub enum Step {
-    /// Wait until then.
+    /// Wait until this time.
     Wait(Nanos),
     /// Look up the addresses of a host.
     Resolve(HostPort),
     /// Connect to an address, anew if there is a connection already.
     Connect(SocketAddr),
-    /// Prove who this node is, and that the peer has this key.
+    /// Prove the key of this node, and have the peer prove this one.
     Prove {
         /// The keyring of the proof. A reload makes another one.
         keyring: Rc<Keyring>,
@@ -107,7 +108,7 @@ pub enum DialFault {
     /// The peer did not answer in time.
     #[error("the peer did not answer in time")]
     Late,
-    /// A step failed.
+    /// A step failed, with the cause.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,4 +1,5 @@
-//! Why something is not opened: a status, a text with cause and fix, and where statuses say too little, a reason.
+//! Why something is not opened: a status, a text with cause and fix, and where statuses say too
+//! little, a reason.
 
 use piped_core::access::OpenKind;
 use piped_core::status::Status;
@@ -13,7 +14,7 @@ pub struct OpenFault {
     pub status: Status,
     /// What the status leaves open.
     pub reason: Option<Reason>,
-    /// Cause and fix.
+    /// The cause and the fix.
     pub text: String,
 }
 
@@ -55,12 +56,12 @@ impl OpenFault {
 
 /// What a status leaves open when a file is not opened.
 ///
-/// Frames between nodes have no statuses for these, and a peer that met one it does not know would close the lane. So a
-/// peer is told one that opens of files have no other use for, and who asked it, which knows what it asked for, tells its
-/// client the reason again.
+/// Frames between nodes have no statuses for these, and a peer that met one it does not know would
+/// close the lane. So a peer is told one that opens of files have no other use for, and the node
+/// that asked, which knows what it asked for, tells its client the reason again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// No such export, or none for who asks.
+    /// No such export, or none for the party that asks.
     NoExport,
     /// The directory is not there in which the file was to be made.
     NoDirectory,
@@ -80,7 +81,7 @@ impl Reason {
     /// As a peer is told.
     pub(crate) const fn for_peer(self) -> Status {
         match self {
-            // Also the end of handles whose export a reload has taken away.
+            // Also the end of handles after a reload took their export away.
             Self::NoExport => Status::Gone,
             Self::NoDirectory => Status::NotFound,
             Self::IsDirectory => Status::Unsupported,

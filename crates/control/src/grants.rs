@@ -24,9 +24,9 @@ pub struct Root {
 struct Grant {
     root: Root,
     offered: Access,
-    /// Local users that may use it; empty: everybody who got in.
+    /// Local users that may use it; empty: all that got in.
     users: Circle,
-    /// Peers that may use it; `None`: everybody who got in.
+    /// Peers that may use it; `None`: all that got in.
     peers: Option<BTreeSet<String>>,
 }
 
@@ -37,7 +37,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Adds an export whose directory was opened.
+    /// Adds an export after its directory was opened.
     ///
     /// # Errors
     /// A user or a group that nobody is.
@@ -58,7 +58,8 @@ impl Grants {
         Ok(())
     }
 
-    /// The one rule by which a party may use an export: at the open, and whenever that is decided anew.
+    /// The one rule by which a party may use an export: at the open, and whenever that is decided
+    /// anew.
     ///
     /// # Errors
     /// The export is not for the party that asks, or not for that.
@@ -98,7 +99,7 @@ impl Grants {
     }
 
     fn admitted(&self, asker: Asker<'_>, name: &str) -> Result<&Grant, OpenFault> {
-        // Not told apart: who may not use an export need not learn its name.
+        // Not told apart: a party that may not use an export need not learn its name.
         let export = self.by_name.get(name).filter(|export| export.admits(asker));
         export.ok_or_else(|| {
             OpenFault::told(Reason::NoExport, format!("no export `{name}` on this node for you"))

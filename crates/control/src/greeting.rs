@@ -46,7 +46,8 @@ pub enum Unwelcome {
 pub fn origin(from: IpAddr, held: Option<FarEnd>) -> Origin {
     match held {
         Some(FarEnd::User(uid)) => Origin::User(uid),
-        // A caller that hung up: all such are one, so that none of them is taken for the address of a node.
+        // A caller that hung up: all such are one, so that none of them is taken for the address of
+        // a node.
         Some(FarEnd::Nobody) => Origin::Site(Ipv4Addr::LOCALHOST.into()),
         Some(FarEnd::Elsewhere) | None => Origin::Site(site_of(from)),
     }
@@ -59,8 +60,8 @@ impl<M: Clone> Control<M> {
         self.keyring().identity().is_some()
     }
 
-    /// Whether an address has been at the door lately, and is not of this machine. The kernel is not asked for the
-    /// holder of such a connection again: that costs more than to turn it away.
+    /// Whether an address has been at the door lately, and is not of this machine. The kernel is
+    /// not asked for the holder of such a connection again: that costs more than to turn it away.
     #[must_use]
     pub fn knows_site(&self, from: IpAddr) -> bool {
         !from.to_canonical().is_loopback() && self.patrol.remembers(Origin::Site(site_of(from)))
@@ -117,8 +118,8 @@ impl<M: Clone> Control<M> {
         Ok(())
     }
 
-    /// The shard that serves the nodes of an address: all connections of a node must meet there, for handles that were
-    /// opened over one are used over the other.
+    /// The shard that serves the nodes of an address: all connections of a node must meet there,
+    /// for handles that were opened over one are used over the other.
     #[must_use]
     pub fn home_of(&self, address: IpAddr) -> usize {
         let octets = match address.to_canonical() {

@@ -1,4 +1,4 @@
-//! What is open, by whom and by which right: the book by which access is taken back.
+//! What is open, which party has it and by which right: the book by which access is taken back.
 //!
 //! ```text
 //!   an open succeeds ──► a line in the book ──► its holder closes it, or is gone
@@ -6,9 +6,10 @@
 //!      reload: decided anew ───┴──► not allowed any more: ends with Gone
 //! ```
 //!
-//! What is decided anew is asked of the functions that decided at the open ([`Grants::still`](crate::grants::Grants::still),
-//! [`Regions::find`]): there is no second rule. An open that was under way at a reload is decided anew when it gets its
-//! line, so none slips through.
+//! What is decided anew is asked of the functions that decided at the open
+//! ([`Grants::still`](crate::grants::Grants::still), [`Regions::find`]): there is no second rule.
+//! An open that was under way at a reload is decided anew when it gets its line, so none slips
+//! through.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,7 @@ pub enum Holder {
     Peer(String),
     /// A node that only says its name.
     Plain {
-        /// That name.
+        /// The name that it says.
         name: String,
         /// The user, if the node runs on this machine.
         user: Option<u32>,
@@ -68,7 +69,7 @@ pub enum Right {
     Passed(Access),
     /// A file below an export, which was this directory.
     File {
-        /// The export.
+        /// The export by its name.
         export: String,
         /// The path below it.
         path: Vec<u8>,
@@ -77,43 +78,43 @@ pub enum Right {
         /// The directory that the export was.
         root: Option<Root>,
     },
-    /// Another client's region.
+    /// A region of another client.
     Region {
-        /// Its name.
+        /// The name under which it is offered.
         name: String,
-        /// Its identity.
+        /// Its number on this node.
         region: RegionId,
         /// What may be done with it.
         access: Access,
     },
     /// A channel on which another client receives.
     Channel {
-        /// Its name.
+        /// The name under which it is offered.
         name: String,
     },
     /// A region that its client offers.
     OfferedRegion {
-        /// Its name.
+        /// The name under which it is offered.
         name: String,
-        /// Its identity.
+        /// Its number on this node.
         region: RegionId,
         /// What may be done with it.
         access: Access,
     },
     /// A channel on which its client receives.
     OfferedChannel {
-        /// Its name.
+        /// The name under which it is offered.
         name: String,
-        /// Its identity.
+        /// Its number on this node.
         channel: ChannelId,
     },
     /// Something at a peer, which decides itself.
     Remote {
-        /// The peer.
+        /// The peer by its name.
         peer: String,
         /// The kind of thing.
         kind: OpenKind,
-        /// Its name.
+        /// The name under which it is offered.
         name: String,
         /// The path below it.
         path: Vec<u8>,
@@ -193,8 +194,8 @@ pub fn check_echo(rules: &Rules, who: &Credentials) -> Result<(), OpenFault> {
     )))
 }
 
-/// Checks the right of a node to what is there for calibrations. A node that a user of this machine runs may do what
-/// its user may; other nodes may.
+/// Checks the right of a node to what is there for calibrations. A node that a user of this machine
+/// runs may do what its user may; other nodes may.
 ///
 /// # Errors
 /// The user may not.
@@ -203,7 +204,7 @@ pub fn check_echo_of_node(rules: &Rules, user: Option<&Credentials>) -> Result<(
 }
 
 impl Holdings {
-    /// Something was opened.
+    /// Enters a line for what was opened.
     pub(crate) fn enter(&mut self, place: Place, holder: Holder, held: Right) {
         self.last += 1;
         self.lines.insert(place, Line { number: self.last, holder, held });
@@ -229,7 +230,7 @@ impl Holdings {
         struck.map(|(place, line)| (place, line.held)).collect()
     }
 
-    /// Strikes one line.
+    /// Strikes one line by its number.
     pub(crate) fn take(&mut self, number: u64) -> Option<(Place, Line)> {
         let place = self.lines.iter().find(|(_, line)| line.number == number).map(|it| *it.0)?;
         Some((place, self.lines.remove(&place)?))
@@ -238,7 +239,7 @@ impl Holdings {
     /// The book for the admin API.
     #[must_use]
     pub fn report(&self) -> Handles {
-        // Those that are not listed cost no words: who asks holds up who opens.
+        // Lines that are not listed cost no words: a listing holds up all opens.
         let mut listed: Vec<(u64, Place)> =
             self.lines.iter().map(|(place, line)| (line.number, *place)).collect();
         if listed.len() > HANDLES_LISTED_MAX {

@@ -14,7 +14,7 @@ pub struct Keyring {
     reserved: Arc<BTreeSet<String>>,
 }
 
-/// This node, when it has a key.
+/// The identity of a node that has a key.
 #[derive(Debug)]
 pub struct Identity {
     own: NodeKey,
@@ -145,7 +145,8 @@ mod tests {
         assert_eq!(anew(&ring(&own, Integrity, &[("beta", other), ("gamma", gamma)])), ["beta"]);
         let more = [("beta", beta), ("delta", other), ("gamma", gamma)];
         assert_eq!(anew(&ring(&own, Integrity, &more)), ["delta"], "its plain lanes");
-        // A key more is trust in who has it; the older one leaves with the lanes that it may have proved.
+        // One more key is one more proof; the older one leaves with the connections that it may
+        // have proved.
         let both = ring(&own, Integrity, &[("beta", beta), ("beta", other), ("gamma", gamma)]);
         assert_eq!(anew(&both), [""; 0]);
         let changed = ring(&own, Integrity, &[("beta", other), ("gamma", gamma)]);

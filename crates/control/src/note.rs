@@ -6,7 +6,8 @@ use piped_core::ids::SegmentId;
 use piped_core::link::LaneClass;
 use piped_engine::command::{Crowded, Standing};
 
-/// A line of the log, which the driver writes in its words. `left_out`: lines of its kind that were not written.
+/// A line of the log, which the driver writes in its words. `left_out`: lines of its kind that were
+/// not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
     /// A connection is up.
@@ -30,7 +31,7 @@ pub enum Note {
         peer: String,
         /// Which of the connections to the peer.
         class: LaneClass,
-        /// The cause.
+        /// The cause in words.
         reason: String,
         /// Lines that were not written.
         left_out: u64,
@@ -39,14 +40,14 @@ pub enum Note {
     NoPlace {
         /// What stands behind the name of the node.
         standing: Standing,
-        /// The cause.
+        /// The cause in words.
         why: Crowded,
         /// Lines that were not written; none: this line has no place in the log either.
         left_out: Option<u64>,
     },
     /// A peer was not dialled, for the connection would be plain where it may not be.
     DialForbidden {
-        /// The peer.
+        /// The peer by its name.
         peer: String,
         /// An address of the peer.
         address: SocketAddr,
@@ -55,11 +56,11 @@ pub enum Note {
     },
     /// A peer answered and did not prove itself, or refused this node.
     NotConnected {
-        /// The peer.
+        /// The peer by its name.
         peer: String,
         /// An address of the peer.
         address: SocketAddr,
-        /// The cause.
+        /// The cause in words.
         error: String,
         /// Lines that were not written.
         left_out: u64,
@@ -68,7 +69,7 @@ pub enum Note {
     StagingDrained {
         /// The shard that had it.
         shard: usize,
-        /// The memory.
+        /// The memory by its number.
         segment: SegmentId,
     },
 }

@@ -17,11 +17,11 @@ pub enum Kind {
 /// Present numbers of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Of all sessions.
+    /// The number of all sessions together.
     pub all: u32,
-    /// Of all sessions of the user.
+    /// The number of all sessions of the user.
     pub of_user: u32,
-    /// Of the session alone.
+    /// The number of the session alone.
     pub of_session: u32,
 }
 

@@ -1,14 +1,13 @@
 //! What clients and peers open, hold, offer and give back.
 //!
 //! ```text
-//!   ServeOpen ─► Effect::Open ─► Control::look_up ─┬─► found: region, channel ─► driver: tell the shard ─► hold
-//!                                                  └─► a file: the driver opens it ─────────┘           │
-//!                                                                       still allowed? ─► held ◄────────┤
-//!                                                                                  no ─► ended ◄────────┘
+//!   ServeOpen ─► Effect::Open ─► look_up ─┬─► region, channel ─► driver: shard ─► hold
+//!                                         └─► file: opened by the driver ─┘         │
+//!                                    still allowed? yes: in the book. no: ended ◄───┘
 //! ```
 //!
-//! An open takes time, and a reload may come in between. So the right is looked at again when the shard has it:
-//! [`Control::hold`] enters it in the book, or ends it.
+//! An open takes time, and a reload may come in between. So the right is looked at again when the
+//! shard has it: [`Control::hold`] enters it in the book, or ends it.
 
 use piped_config::Limits;
 use piped_config::admin::calibrate::ECHO_REGION;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use piped_core::ids::SessionId;
 
-/// By session; those that offer nothing are not here. Counted when it changes: whoever asks what a user has asks at each
-/// open, and names are many.
+/// By session; sessions that offer nothing are left out. Counted when it changes: what a user has
+/// is asked at each open, and names are many.
 #[derive(Debug, Default)]
 pub(crate) struct Owners(BTreeMap<SessionId, u32>);
 

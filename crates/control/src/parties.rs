@@ -30,7 +30,8 @@ impl Credentials {
 pub enum FarEnd {
     /// A user of this machine.
     User(u32),
-    /// No process holds that end, though it is on this machine, or the kernel cannot be asked for it.
+    /// No process holds that end, though it is on this machine, or the kernel cannot be asked for
+    /// it.
     Nobody,
     /// Another machine has that end.
     Elsewhere,
@@ -43,9 +44,9 @@ pub enum Asker<'a> {
     User(&'a Credentials),
     /// A node that has proved its name.
     Peer(&'a str),
-    /// A node whose name is its word.
+    /// A node that only says its name.
     Plain {
-        /// That name.
+        /// The name that it says.
         name: &'a str,
         /// The user, if it runs on this machine.
         user: Option<&'a Credentials>,

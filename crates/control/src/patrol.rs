@@ -1,14 +1,16 @@
 //! How much of the control thread the callers at the peers' door can have.
 //!
-//! Who connects costs a few curve computations at worst, some 200 us, and nothing that lasts. So each address has a
-//! budget that grows back slowly. An attempt that fails takes more of it than one that succeeds: a node that restarts
-//! brings all its lanes at once. An address that has none left is closed before a byte of it is read, which costs less than
-//! the connection costs the other side. TCP has shown that the address is the caller's own. Where the other end is on this
-//! machine the kernel says whose it is, and the user has the budget, not the address: so no user of this machine uses up
-//! that of another's node.
+//! Who connects costs a few curve computations at worst, some 200 us, and nothing that lasts. So
+//! each address has a budget that grows back slowly. An attempt that fails takes more of it than
+//! one that succeeds: a node that restarts brings all its lanes at once. An address that has none
+//! left is closed before a byte of it is read, which costs less than the connection costs the other
+//! side. TCP has shown that the address is the caller's own. Where the other end is on this machine
+//! the kernel says which user has it, and the user has the budget, not the address: so no user of
+//! this machine uses up that of another's node.
 //!
-//! All of them together have a budget, too, but those of whom somebody has proved who he is lately: whatever strangers do
-//! elsewhere, known nodes come back. Who has a known node's address, or is its user, has its budget as well.
+//! All of them together have a budget, too, but not the addresses where a key was proved lately:
+//! whatever strangers do elsewhere, known nodes come back. Who has a known node's address, or is
+//! its user, has its budget as well.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +25,8 @@ const GOOD: u32 = 7;
 /// The budget of an address: both lanes of every shard of a large node, once, all of them failing.
 const OF_ADDRESS: u32 = 128 * ATTEMPT;
 
-/// Of it so much grows back in so long: 20 attempts that fail a second, or 160 that succeed, take 0.4 % of the thread, or 3 %.
+/// The time in which a unit of it grows back: 20 attempts that fail a second, or 160 that succeed,
+/// take 0.4 % of the thread, or 3 %.
 const REGROWTH: Nanos = Nanos(50_000_000 / ATTEMPT as u64);
 
 /// All addresses that are not known, together: 200 attempts a second take 4 % of the thread.
@@ -33,7 +36,7 @@ const REGROWTH_OF_STRANGERS: Nanos = Nanos(5_000_000 / ATTEMPT as u64);
 /// Addresses remembered: those that have used some of their budget. More than that share one.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Addresses from which somebody has proved who he is, and for how long that counts.
+/// Addresses where a key was proved, and for how long that counts.
 const KNOWN_MAX: usize = 1024;
 const KNOWN_FOR: Nanos = Nanos::from_millis(24 * 3_600_000);
 
@@ -62,7 +65,7 @@ impl Account {
 /// Whether somebody may try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// A node that proved who it is called from there lately.
+    /// A node that proved its key called from there lately.
     Known,
     /// No node did so lately.
     Stranger,
@@ -74,7 +77,7 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Patrol {
     accounts: HashMap<Origin, Account>,
-    /// Those for whom there was no place in it.
+    /// The account that all others share when the table is full.
     others: Account,
     strangers: Account,
     /// When somebody proved himself there the last time.

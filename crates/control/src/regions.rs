@@ -17,7 +17,7 @@ use crate::parties::Asker;
 /// A piece of a session's arena that others may use.
 #[derive(Debug, Clone)]
 pub struct RegionSource<M> {
-    /// Its identity.
+    /// The number of the region.
     pub region: RegionId,
     /// Whose memory it is.
     pub owner: SessionId,
@@ -33,7 +33,7 @@ pub struct RegionSource<M> {
     pub length: u64,
     /// What may be done with it.
     pub access: Access,
-    /// By whom.
+    /// The parties that it is for.
     pub audience: Audience,
 }
 
@@ -102,7 +102,7 @@ impl<M: Clone> Regions<M> {
         Ok(source)
     }
 
-    /// Looks a region up for somebody who wants `access`.
+    /// Looks a region up for a party that wants `access`.
     ///
     /// # Errors
     /// There is none of that name, or it is not offered for that, or not to them.
@@ -228,7 +228,8 @@ impl Withdrawals {
         self.under_way.insert(region, (0..shards).collect());
     }
 
-    /// A shard says that nothing uses the region there. Whether it was the last one of a withdrawal.
+    /// A shard says that nothing uses the region there. Whether it was the last one of a
+    /// withdrawal.
     pub(crate) fn handle_drained(&mut self, region: RegionId, shard: usize) -> bool {
         let Some(shards) = self.under_way.get_mut(&region) else { return false };
         shards.retain(|&other| other != shard);

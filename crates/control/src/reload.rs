@@ -13,11 +13,13 @@ use crate::grants::Grants;
 use crate::keyring::Keyring;
 use crate::peers::{Moved, Peers};
 
-/// Exports that the sandbox keeps from becoming what the files say, and what they are until the restart.
+/// Exports that the sandbox keeps from becoming what the files say, and what they are until the
+/// restart.
 pub type Outside = BTreeMap<String, Option<Export>>;
 
-/// What an export is that runs as `running` and can become `next` only by a restart: what both give, so that what the
-/// files do not give any more is taken back at once. `None`: nothing. Another directory is nothing that both give.
+/// What an export is that runs as `running` and can become `next` only by a restart: what both
+/// give, so that what the files do not give any more is taken back at once. `None`: nothing.
+/// Another directory is nothing that both give.
 #[must_use]
 pub fn until_restart(
     running: Option<&Export>,
@@ -89,13 +91,13 @@ pub(crate) struct Doubt {
     pub(crate) distrusted: Vec<String>,
     /// Plain connections that close.
     pub(crate) plain: Expelled,
-    /// This node had no key before, and has one now.
+    /// The node had no key before, and has one now.
     pub(crate) got_key: bool,
 }
 
 impl Doubt {
-    /// Compares the rules in force with the next ones. The origin of a plain connection is known at the door alone:
-    /// when fewer may have one, all of them close and come through the door again.
+    /// Compares the rules in force with the next ones. The origin of a plain connection is known at
+    /// the door alone: when fewer may have one, all of them close and come through the door again.
     pub(crate) fn of(rules: &Rules, keyring: &Keyring, names: &Names, next: &Next<'_>) -> Self {
         let got_key = keyring.identity().is_none() && next.keyring.identity().is_some();
         let plain = if is_narrower(&next.before.listen, &next.after.listen) {
@@ -157,7 +159,7 @@ pub(crate) fn commands(
     commands
 }
 
-/// Whether a network of those whose lanes may be plain is not named any more.
+/// Whether a network that admitted plain connections is not named any more.
 fn is_narrower(before: &Listen, after: &Listen) -> bool {
     before.allow_plain.iter().any(|network| !after.allow_plain.contains(network))
 }

@@ -1,7 +1,7 @@
 //! Dials, the door for peers, reloads and key changes, in every order that a seed makes.
 //!
-//! `PIPED_SIM_SEEDS=100000 cargo test --release -p piped-world --test dialling` for a night; `PIPED_SIM_SEED=N` replays
-//! one network and shows its last events.
+//! `PIPED_SIM_SEEDS=100000 cargo test --release -p piped-world --test dialling` for a night;
+//! `PIPED_SIM_SEED=N` replays one network and shows its last events.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

@@ -15,7 +15,8 @@ use crate::limits::FILES_OF_USER;
 /// What all sessions of a user have together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OfUser {
-    /// Places of sessions, also of those that ended and whose memory or files are not given back yet.
+    /// Places of sessions, also of those that ended and whose memory or files are not given back
+    /// yet.
     pub(crate) sessions: u64,
     /// Shared memory, from before it is made until it is given back.
     pub(crate) arena_bytes: u64,
@@ -38,8 +39,9 @@ impl OfUser {
 }
 
 impl Control {
-    /// A place for one more session of a user, or which limit forbids it. Places are given back when all
-    /// that a session brought is closed, so there may be more of them taken than sessions open.
+    /// A place for one more session of a user, or which limit forbids it. Places are given back
+    /// when all that a session brought is closed, so there may be more of them taken than sessions
+    /// open.
     pub(crate) fn session_place(&self, uid: u32) -> Result<Arc<OwnedSemaphorePermit>, String> {
         let limits = self.limiter.limits();
         let all = piped_config::Limits::SESSIONS_MAX as usize;
@@ -125,7 +127,8 @@ impl Control {
         ))
     }
 
-    /// Counts so many bytes of shared memory as a user's before they are made, or says which limit forbids them.
+    /// Counts so many bytes of shared memory as a user's before they are made, or says which limit
+    /// forbids them.
     pub(crate) fn reserve_arena(&self, uid: u32, bytes: u64) -> Result<Share, String> {
         let share = self.arenas.reserve(uid, bytes, &self.limiter.limits())?;
         self.note_use(uid);

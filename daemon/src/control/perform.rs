@@ -61,8 +61,8 @@ impl Control {
         let _ = ended.map(|ended| ended.send(why));
     }
 
-    /// Tells the shards what was decided for them, in order. Whoever waits here may go away: what was not told yet is told
-    /// by the next one that comes.
+    /// Tells the shards what was decided for them, in order. Whoever waits here may go away: what
+    /// was not told yet is told by the next one that comes.
     pub(crate) async fn tell_shards(&self) {
         while let Some(shard) = { self.core.borrow().next_shard() } {
             let room = self.shards[shard].mailbox.room().await;

@@ -130,7 +130,8 @@ impl Controls {
         }
     }
 
-    /// The first message of a handshake arrives; what it leads to is back with the dialling side some time later.
+    /// The first message of a handshake arrives; what it leads to is back with the dialling side
+    /// some time later.
     fn first(&mut self, number: u64, key: PublicKey, mine: &Keyring, kernel: &SimKernel) {
         let Some(UnderWay { line: Some(line), .. }) = self.dials.get(&number) else { return };
         let theirs = Rc::clone(&line.keyring);

@@ -77,9 +77,9 @@ pub struct End {
     pub socket: SocketId,
     /// The node at the other end.
     pub other: usize,
-    /// The connection.
+    /// The connection in the kernel.
     pub connection: ConnectionId,
-    /// This end dialled, as this peer.
+    /// How the end dialled: as which peer, which class, where.
     pub dialled: Option<(PeerId, LaneClass, SocketAddr)>,
     /// What the handshake proved; none: the connection is plain.
     pub sealed: Option<Sealed>,
@@ -163,7 +163,7 @@ struct Line {
     proven: Option<(String, [LaneKeys; 2], Sealed)>,
 }
 
-/// See the crate.
+/// The control threads of all nodes of a world.
 #[derive(Debug)]
 pub struct Controls {
     /// The nodes, by number.
@@ -183,7 +183,7 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// No nodes yet.
+    /// A world without nodes yet.
     #[must_use]
     pub fn new(seed: u64, surroundings: Surroundings) -> Self {
         Self {
@@ -339,7 +339,8 @@ impl Controls {
         Some(control.look_up(asked.shard, &asked.asker, &asked.open))
     }
 
-    /// Tells the shard what was opened, and enters it in the book of the control thread, which may end it at once.
+    /// Tells the shard what was opened, and enters it in the book of the control thread, which may
+    /// end it at once.
     pub fn answer(
         &mut self,
         asked: &Asked,
@@ -364,7 +365,7 @@ impl Controls {
         self.nodes[node].control.as_mut()
     }
 
-    /// The ends of connections whose sockets were not given back yet.
+    /// The ends of connections that are open: no socket of them was given back yet.
     pub fn ends(&mut self, kernel: &SimKernel) -> &[End] {
         let mut open = BTreeMap::new();
         let Self { ends, nodes, .. } = self;

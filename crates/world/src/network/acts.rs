@@ -14,7 +14,8 @@ pub(super) enum Act {
     Cut(usize, usize),
     /// An operator changes the files of a node and reloads.
     Change(usize),
-    /// A key change as the documents say, its first step: a peer of the node trusts the new key as well.
+    /// A key change as the documents say, its first step: a peer of the node trusts the new key as
+    /// well.
     Announce { peer: usize, node: usize, key: usize },
     /// The second: the node has the new key.
     Switch(usize, usize),
@@ -68,7 +69,8 @@ impl Network {
         }
     }
 
-    /// Peers announce the next key, in any order; the node switches; peers forget the old one. When it is over.
+    /// Peers announce the next key, in any order; the node switches; peers forget the old one. When
+    /// it is over.
     pub(super) fn plan_key_change(&mut self, node: usize, from: Nanos) -> Nanos {
         let key = node + 3 * self.random.below(3) as usize;
         let peers = || (0..self.options.nodes).filter(|other| *other != node);
@@ -224,7 +226,8 @@ impl Network {
         self.reload(node, &config, own);
     }
 
-    /// The daemon takes other files, or refuses them; one that does not run has them when it starts.
+    /// The daemon takes other files, or refuses them; one that does not run has them when it
+    /// starts.
     pub(super) fn reload(&mut self, node: usize, config: &Config, own: Option<NodeKey>) {
         let now = self.kernel.now();
         let outcome = self.controls.reload(node, config, own.as_ref(), &self.kernel);

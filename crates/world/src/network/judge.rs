@@ -29,7 +29,7 @@ impl Network {
             let since = *self.forbidden.get(&place).unwrap_or(&now);
             assert!(
                 now.since(since) < CLOSING || !self.controls.is_told(end.node),
-                "{} has had a connection with {} since {since} that it must not have: {why}; {end:?}",
+                "{} has had a forbidden connection with {} since {since}: {why}; {end:?}",
                 NAMES[end.node],
                 NAMES[end.other]
             );
@@ -60,7 +60,8 @@ impl Network {
         self.alone = alone;
     }
 
-    /// Nodes that can be connected and are not: which dials, which is dialled, and the shard that has no connection.
+    /// Nodes that can be connected and are not: which dials, which is dialled, and the shard that
+    /// has no connection.
     pub(super) fn missing(&self) -> Vec<(usize, usize, usize)> {
         let mut missing = Vec::new();
         for from in 0..self.options.nodes {

@@ -1,7 +1,9 @@
-//! Some nodes that dial each other while operators change what they like, in virtual time, from one seed.
+//! Some nodes that dial each other while operators change what they like, in virtual time, from one
+//! seed.
 //!
-//! What is judged: a connection that the configuration of its node forbids does not stay, however the reload came
-//! between dial, handshake and door; and nodes that may be connected are, once nobody disturbs them any more.
+//! What is judged: a connection that the configuration of its node forbids does not stay, however
+//! the reload came between dial, handshake and door; and nodes that may be connected are, once
+//! nobody disturbs them any more.
 
 mod acts;
 mod judge;
@@ -40,12 +42,12 @@ const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 /// A user of the machine that nodes of one machine share.
 const NEIGHBOUR: u32 = 1000;
 
-/// See the module.
+/// A network of nodes, and the operators that change it.
 #[derive(Debug)]
 pub struct Network {
     /// The kernel of all nodes.
     pub kernel: SimKernel,
-    /// Their control threads.
+    /// The control threads of all nodes.
     pub controls: Controls,
     /// How it is made.
     pub options: Options,
@@ -66,7 +68,7 @@ static KEYS: LazyLock<Vec<NodeKey>> = LazyLock::new(|| {
 });
 
 impl Network {
-    /// A network whose whole course follows from the seed and the options.
+    /// A network. The whole course of it follows from the seed and the options.
     #[must_use]
     pub fn new(seed: u64, options: Options) -> Self {
         let mut random = Random::new(seed);

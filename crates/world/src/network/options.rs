@@ -63,7 +63,7 @@ impl Options {
         }
     }
 
-    /// Networks whose nodes have keys, and change them as the documents say.
+    /// Networks of nodes that have keys, and change them as the documents say.
     #[must_use]
     pub fn careful(random: &mut Random) -> Self {
         let wild = Self::wild(random);

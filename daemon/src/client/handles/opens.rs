@@ -1,0 +1,293 @@
+//! Opening and offering: files, exports, regions and channels of a client.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use piped_control::fault::{Asked, OpenFault};
+use piped_control::holdings::{Holder, Place, Right};
+use piped_control::offers::Kind;
+use piped_control::parties::Asker;
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{HandleId, RegionId};
+use piped_core::status::Status;
+use piped_engine::command::{Command, OpenRequest};
+use piped_ring::Segment;
+use piped_ring::handshake::Audience;
+
+use super::{Client, Held, gone};
+use crate::closing::HeldFile;
+use crate::control::Control;
+use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE};
+use crate::open::export::check_path;
+use crate::open::{RegionSource, Source, file};
+use crate::shard::message::Message;
+
+/// A handle, its alignment for direct I/O (0 for none), its length in bytes.
+type Opened = Result<(HandleId, u32, u64), OpenFault>;
+
+/// Memory of a region on its way to a shard. If its owner and the opening client leave meanwhile,
+/// it is given back from here.
+struct Underway {
+    control: Rc<Control>,
+    memory: Option<Arc<Segment>>,
+}
+
+impl Underway {
+    fn new(control: &Rc<Control>, source: &Source) -> Self {
+        let memory = match source {
+            Source::Region(region) => Some(Arc::clone(&region.memory)),
+            Source::File(_) | Source::Channel(_) => None,
+        };
+        Self { control: Rc::clone(control), memory }
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        // Nobody waits for that.
+        drop(self.control.give_back(self.memory.take(), None));
+    }
+}
+
+impl Client {
+    pub(super) async fn open_file(
+        &mut self,
+        direct: Option<HeldFile>,
+        buffered: HeldFile,
+        access: Access,
+    ) -> Opened {
+        let opened = self.blocking(move || file::inspect(direct, buffered, access)).await?;
+        self.install(Source::File(opened), Right::Passed(access)).await
+    }
+
+    pub(super) async fn open_export(
+        &mut self,
+        export: String,
+        path: Vec<u8>,
+        access: Access,
+        create: bool,
+    ) -> Opened {
+        let (exports, who) = (self.control.exports(), self.who.clone());
+        let root = exports.grants().root(&export);
+        let right = Right::File { export: export.clone(), path: path.clone(), access, root };
+        let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
+            let text = format!(
+                "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
+            );
+            OpenFault::new(Status::WouldBlock, text)
+        })?;
+        let opened = self
+            .blocking(move || exports.open(Asker::User(&who), &export, &path, access, create, room))
+            .await?;
+        self.install(Source::File(opened), right).await
+    }
+
+    pub(super) async fn export_region(
+        &mut self,
+        name: &str,
+        (segment, offset, length): (u32, u64, u64),
+        access: Access,
+        audience: Audience,
+    ) -> Opened {
+        let memory = self.segments.get(segment as usize).ok_or_else(|| {
+            OpenFault::new(Status::BadBuffer, format!("the arena has no segment {segment}"))
+        })?;
+        let source = RegionSource {
+            region: RegionId(0),
+            owner: self.id,
+            home: self.shard,
+            segment,
+            memory: Arc::clone(memory),
+            offset,
+            length,
+            access,
+            audience,
+        };
+        self.check_offer(Kind::Region)?;
+        let bytes = source.memory.len();
+        let source = self.control.core.borrow_mut().offer_region(name, source, bytes)?;
+        let region = source.region;
+        let right = Right::OfferedRegion { name: name.to_owned(), region, access };
+        let installed = self.install(Source::Region(source), right).await;
+        match installed {
+            Ok((handle, ..)) => {
+                self.handles.insert(handle.0, Held::Region(region));
+                self.note();
+            }
+            Err(_) => {
+                // Others may have opened it already.
+                self.control.withdraw(region).await;
+            }
+        }
+        installed
+    }
+
+    pub(super) async fn offer_channel(&mut self, name: &str) -> Opened {
+        self.check_offer(Kind::Channel)?;
+        let source = self.control.core.borrow_mut().offer_channel(name, self.id, self.shard)?;
+        let right = Right::OfferedChannel { name: name.to_owned(), channel: source.channel };
+        let installed = self.install(Source::Channel(source), right).await;
+        match installed {
+            Ok((handle, ..)) => {
+                self.handles.insert(handle.0, Held::Channel(source.channel));
+                self.note();
+            }
+            Err(_) => self.control.core.borrow_mut().withdraw_channel(source.channel),
+        }
+        installed
+    }
+
+    /// Whether there may be one more region or channel of this session.
+    fn check_offer(&self, kind: Kind) -> Result<(), OpenFault> {
+        let refused = |text| OpenFault::new(Status::WouldBlock, text);
+        let limits = self.control.limiter.limits();
+        self.control.core.borrow().check_offer(self.id, kind, &limits).map_err(refused)
+    }
+
+    pub(super) async fn open_region(&mut self, name: &str, access: Access) -> Opened {
+        let source = self.control.core.borrow().find_region(name, access, &self.who)?;
+        let region = source.region;
+        let right = Right::Region { name: name.to_owned(), region, access };
+        let opened = self.install(Source::Region(source), right).await?;
+        if self.control.core.borrow().regions().has(region) {
+            return Ok(opened);
+        }
+        // Withdrawn while it was opened: say it again, so that this shard has heard it last.
+        self.forget(opened.0.0);
+        self.control.core.borrow_mut().leave(self.place(opened.0));
+        let _ = self.mailbox().send(Message::Engine(Command::RevokeRegion { region })).await;
+        Err(OpenFault::new(Status::Gone, format!("the region `{name}` was just withdrawn")))
+    }
+
+    pub(super) async fn open_remote(&mut self, peer: &str, open: OpenRequest) -> Opened {
+        let id = self.control.peer(peer).ok_or_else(|| {
+            let core = self.control.core.borrow();
+            let fix = match piped_config::nearest(peer, core.peers().names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("name it in [peers.{peer}] address"),
+            };
+            let text = format!("there is no peer `{peer}`; {fix}");
+            OpenFault::new(Status::NotFound, text)
+        })?;
+        if open.kind == OpenKind::File {
+            // The peer would refuse it as well, and has no way to say why.
+            check_path(&open.path)?;
+        }
+        let handle = self.new_handle()?;
+        let right = Right::Remote {
+            peer: peer.to_owned(),
+            kind: open.kind,
+            name: open.name.clone(),
+            path: open.path.clone(),
+            access: open.access,
+        };
+        let asked = Asked::of(peer, &open);
+        let mut ticket = self.control.expect_open();
+        let (session, number) = (self.id, ticket.number);
+        let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
+        self.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
+        let patience = self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE;
+        let outcome = tokio::time::timeout(patience, ticket.outcome()).await;
+        let status = match outcome {
+            Ok(Ok(length)) => {
+                self.enter(handle, right).await?;
+                return Ok((handle, 0, length));
+            }
+            Ok(Err(status)) => status,
+            Err(_) => Status::DeadlineExceeded,
+        };
+        self.forget(handle.0);
+        let close = Command::CloseHandle { session, handle };
+        let _ = self.mailbox().send(Message::Engine(close)).await;
+        Err(asked.refused(status))
+    }
+
+    pub(super) fn place(&self, handle: HandleId) -> Place {
+        Place::Session(self.id, handle)
+    }
+
+    /// It is open from now on, unless a reload has taken the right away meanwhile.
+    async fn enter(&mut self, handle: HandleId, right: Right) -> Result<(), OpenFault> {
+        let (place, holder) = (self.place(handle), Holder::User(self.who.clone()));
+        let held = self.control.core.borrow_mut().hold(place, holder, right);
+        let Err(fault) = held else { return Ok(()) };
+        self.forget(handle.0);
+        self.control.tell_shards().await;
+        let session = self.id;
+        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
+        Err(fault)
+    }
+
+    pub(super) async fn install(&mut self, source: Source, right: Right) -> Opened {
+        if matches!(source, Source::File(_)) {
+            let refused = |text| OpenFault::new(Status::WouldBlock, text);
+            self.control.check_files(self.who.uid, self.shard).map_err(refused)?;
+        }
+        let handle = self.new_handle()?;
+        if matches!(source, Source::File(_)) {
+            self.handles.insert(handle.0, Held::File);
+            self.open_files += 1;
+            self.note();
+        }
+        let (length, alignment) = match &source {
+            Source::File(file) => {
+                // Reads of less may go direct, too; writes do not.
+                let alignment =
+                    file.direct.as_ref().map_or(0, |(_, alignment)| alignment.offset.max(4096));
+                (file.length, alignment)
+            }
+            Source::Region(region) => (region.length, 0),
+            Source::Channel(_) => (0, 0),
+        };
+        let _underway = Underway::new(&self.control, &source);
+        self.control.keeper.meet(&self.control, &source).await;
+        let session = self.id;
+        let installed =
+            self.ask(|answer| Message::Install { session, handle, source, answer }).await;
+        if let Err(fault) = installed {
+            self.forget(handle.0);
+            return Err(fault);
+        }
+        self.enter(handle, right).await?;
+        Ok((handle, alignment, length))
+    }
+
+    /// A handle is no more; what it was of.
+    pub(super) fn forget(&mut self, handle: u32) -> Option<Held> {
+        let held = self.handles.remove(&handle);
+        self.open_files -= u32::from(matches!(held, Some(Held::File)));
+        held
+    }
+
+    fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
+        let limits = self.control.limiter.limits();
+        let of_session = (limits.client.handles as usize).min(HANDLES_PER_SESSION);
+        if self.handles.len() >= of_session {
+            let text = format!(
+                "there are {} handles already (limits.client.handles); close some",
+                self.handles.len()
+            );
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        if let Err(text) = self.control.check_handles_of_user(self.who.uid) {
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        let all = self.control.handles_open();
+        if all >= limits.global.handles.into() {
+            let text = format!(
+                "all sessions have {all} handles together (limits.global.handles); close some or raise the \
+                 limit"
+            );
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        // Fewer than 2^32 are open, so the search ends.
+        while {
+            self.last_handle = self.last_handle.wrapping_add(1);
+            self.handles.contains_key(&self.last_handle)
+        } {}
+        self.handles.insert(self.last_handle, Held::Other);
+        // At once: who opens beside this one is to see it.
+        self.note();
+        Ok(HandleId(self.last_handle))
+    }
+}

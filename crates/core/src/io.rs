@@ -1,6 +1,6 @@
 //! The door to the kernel, as the engine sees it: operations out, completions in, memory by name.
 //!
-//! Two drivers stand behind [`Io`]: `uring` in the daemon and [`crate::sim`] here. A driver owns
+//! Two drivers stand behind [`Io`]: io_uring in the daemon and the simulated kernel. A driver owns
 //! every file, socket and byte of memory; the engine holds ids. An operation owns its spans and its
 //! socket or file from [`Io::push`] until its one [`Done`], also after [`Io::cancel`], also when
 //! its owner is gone: the kernel may still be writing.

@@ -173,7 +173,7 @@ pub fn schedule(
     })
 }
 
-/// What a schedule has of a stage, in sums as [`super::passed`] makes them.
+/// What a schedule has of a stage, in sums as a transfer keeps them of what it did.
 pub fn passing(promised: &[Promised], stage: usize) -> Option<Passing> {
     let (mut fragments, mut busy, mut last) = (0, 0.0, 0.0_f64);
     for it in promised.iter().filter(|it| it.stage == stage) {

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use piped_config::PlannerMode;
+use piped_core::modes::PlannerMode;
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ fn curve(rig: &Rig, path: &str, pace: Pace, rounds: u32) -> Result<Curve, Failur
     rig.plan_by(PlannerMode::Auto)?;
     let rounds = rounds?;
     let points = sizes.iter().enumerate().map(|(arm, size)| {
-        let bytes = if let PlannerMode::Fixed(bytes) = size { bytes.0 } else { BLOCK as u64 };
+        let bytes = if let PlannerMode::Fixed(bytes) = size { bytes.into() } else { BLOCK as u64 };
         Ok(Point { bytes, ratio: rounds.all_ratio(arm, auto)? })
     });
     let points = points.collect::<Result<_, Failure>>()?;

@@ -84,7 +84,7 @@ fn curve(rig: &Rig, path: &str, pace: Pace, rounds: u32) -> Result<Curve, Failur
     rig.plan_by(PlannerMode::Auto)?;
     let rounds = rounds?;
     let points = sizes.iter().enumerate().map(|(arm, size)| {
-        let bytes = if let PlannerMode::Fixed(bytes) = size { bytes.into() } else { BLOCK as u64 };
+        let bytes = if let PlannerMode::Fixed(bytes) = *size { bytes.into() } else { BLOCK as u64 };
         Ok(Point { bytes, ratio: rounds.all_ratio(arm, auto)? })
     });
     let points = points.collect::<Result<_, Failure>>()?;

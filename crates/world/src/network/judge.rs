@@ -162,7 +162,7 @@ impl Network {
 
     /// Nodes are connected if they can be, and else they are not.
     pub(super) fn judge_lanes(&mut self) {
-        for from in 0..self.options.nodes {
+        for (from, name) in NAMES.iter().enumerate().take(self.options.nodes) {
             for to in (0..self.options.nodes).filter(|to| *to != from) {
                 let can = self.can_dial(from, to);
                 *self
@@ -175,10 +175,10 @@ impl Network {
                     assert!(
                         up == [can; 2],
                         "{} and {} {} be connected, and lanes of {} are up: {up:?}; {:#?} {:#?}",
-                        NAMES[from],
+                        name,
                         NAMES[to],
                         if can { "can" } else { "cannot" },
-                        NAMES[from],
+                        name,
                         self.controls.nodes[from].setup,
                         self.controls.nodes[to].setup,
                     );

@@ -1,0 +1,133 @@
+//! Rules of the tree that a compiler does not check: which crates and modules may name each other, who sees a field, how
+//! long files and lines are, and that doc comments say something.
+//!
+//! What breaks a rule today is counted in `KNOWN`. The numbers only go down: more is a failure, and so is
+//! less, until the number here says so. `PIPED_TIDY=1` prints every finding.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use system_tests::tidy::{self, Crate, Finding, graph, prose, rust};
+
+/// Edges between crates of the workspace: a crate may depend on these and on no others.
+const EDGES: &[(&str, &[&str])] = &[];
+
+/// Findings that are left, by rule and place.
+const KNOWN: &[(Rule, &str, usize)] = &[];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rule {
+    /// A file has at most [`rust::LINES_MAX`] lines without tests.
+    Length,
+    /// A line has at most [`prose::COLUMNS_MAX`] columns.
+    Width,
+    /// A doc comment has four words and a subject.
+    Docs,
+    /// Fields are private to their component.
+    Fields,
+    /// Methods are implemented in the file of their type, or below it.
+    Methods,
+    /// Modules that reach each other are one circle.
+    Cycles,
+}
+
+/// What is in the tree, read once for all tests.
+struct Tree {
+    /// Members of the workspace, and the members that each depends on.
+    edges: BTreeMap<String, BTreeSet<String>>,
+    findings: BTreeMap<Rule, Vec<Finding>>,
+}
+
+static TREE: LazyLock<Tree> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("of the workspace");
+    let mut findings: BTreeMap<Rule, Vec<Finding>> = BTreeMap::new();
+    let mut edges = BTreeMap::new();
+    for Crate { name, depends_on, sources } in tidy::crates(root) {
+        let mut add = |rule, found| findings.entry(rule).or_default().extend::<Vec<_>>(found);
+        add(Rule::Length, rust::long_files(&sources));
+        add(Rule::Width, prose::wide_lines_of_code(&sources));
+        add(Rule::Docs, rust::empty_docs(&sources));
+        add(Rule::Fields, rust::shared_fields(&sources));
+        add(Rule::Methods, rust::scattered_methods(&sources));
+        add(Rule::Cycles, graph::cycles(&sources));
+        edges.insert(name, depends_on);
+    }
+    let documents = prose::wide_lines_of_documents(root);
+    findings.entry(Rule::Width).or_default().extend(documents);
+    Tree { edges, findings }
+});
+
+/// Compares with [`KNOWN`], place by place, and says what is new and what is mended.
+fn hold(rule: Rule) {
+    let mut by_place: BTreeMap<&str, Vec<&Finding>> = BTreeMap::new();
+    for finding in TREE.findings.get(&rule).into_iter().flatten() {
+        by_place.entry(&finding.place).or_default().push(finding);
+    }
+    let known: BTreeMap<&str, usize> = KNOWN
+        .iter()
+        .filter(|(known, _, _)| *known == rule)
+        .map(|(_, place, count)| (*place, *count))
+        .collect();
+    let places: BTreeSet<&str> = by_place.keys().chain(known.keys()).copied().collect();
+    let mut faults = Vec::new();
+    for place in places {
+        let findings = by_place.get(place).map_or(&[][..], Vec::as_slice);
+        let allowed = known.get(place).copied().unwrap_or(0);
+        if findings.len() > allowed || std::env::var_os("PIPED_TIDY").is_some() {
+            faults.extend(findings.iter().map(ToString::to_string));
+        }
+        if findings.len() != allowed {
+            let now = findings.len();
+            faults.push(format!("(Rule::{rule:?}, \"{place}\", {now}), and not {allowed}"));
+        }
+    }
+    assert!(faults.is_empty(), "{rule:?}:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn crates_depend_on_what_they_may() {
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    let mut faults = Vec::new();
+    for (name, depends_on) in &TREE.edges {
+        let may = allowed.get(name.as_str()).copied().unwrap_or_default();
+        for other in depends_on.iter().filter(|other| !may.contains(&other.as_str())) {
+            faults.push(format!("{name} may not depend on {other}"));
+        }
+        for other in may.iter().filter(|other| !depends_on.contains(**other)) {
+            faults.push(format!("{name} does not depend on {other}: EDGES"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn modules_of_a_crate_are_layers() {
+    hold(Rule::Cycles);
+}
+
+#[test]
+fn fields_are_private_to_their_component() {
+    hold(Rule::Fields);
+}
+
+#[test]
+fn methods_are_in_the_file_of_their_type() {
+    hold(Rule::Methods);
+}
+
+#[test]
+fn files_fit_a_head() {
+    hold(Rule::Length);
+}
+
+#[test]
+fn doc_comments_say_something() {
+    hold(Rule::Docs);
+}
+
+#[test]
+fn lines_fit_100_columns() {
+    hold(Rule::Width);
+}

@@ -28,9 +28,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use piped_core::ids::{
-    ChannelId, DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId,
-};
+use piped_core::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::request::Verb;
 use piped_core::status::Status;
@@ -414,10 +412,6 @@ impl World {
             self.plans.push(at, Plan::Answer(Box::new(asked)));
         }
     }
-}
-
-fn peer_id(node: usize) -> PeerId {
-    PeerId(node as u32)
 }
 
 fn node_name(node: usize) -> String {

@@ -23,7 +23,7 @@ use super::expect::Expected;
 use super::messages::Messages;
 use super::{
     Client, ClientState, NodeState, Object, ObjectKind, Opening, OpeningState, Options, Plan,
-    World, node_name, peer_id,
+    World, node_name,
 };
 
 pub(super) const NODES: usize = 2;
@@ -34,9 +34,11 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, options: Options) -> Self {
         let mut random = Random::new(seed);
-        let link = link_cost(&mut random);
+        let kernel = SimKernel::new(random.bits(), options.faults);
+        // One link each way, shared by all lanes between the two nodes.
+        let surroundings = surroundings(&options, link_cost(&mut random));
         let mut world = Self {
-            kernel: SimKernel::new(random.bits(), options.faults),
+            kernel,
             options,
             messages: Messages::default(),
             boards: Vec::new(),
@@ -45,7 +47,7 @@ impl World {
             clients: Vec::new(),
             objects: Vec::new(),
             plans: EventQueue::new(),
-            controls: Controls::new(random.bits(), surroundings(&options, link)),
+            controls: Controls::new(seed, surroundings),
             turns: 0,
             turns_at_once: 0,
             served_opens: 0,
@@ -179,9 +181,12 @@ impl World {
                 OpenKind::File | OpenKind::Region => ALL,
             };
             let open = OpenRequest { kind, name, path, access, create: false };
-            let peer = peer_id(self.objects[object].node);
+            let name = node_name(self.objects[object].node);
+            let peer = self.controls.control(node).peers().by_name(&name);
+            let peer = peer.expect("the nodes name each other");
             let command = Command::OpenRemote { ticket, session, handle, peer, open };
-            self.command(node, command);
+            // Behind what its shard is told of the peer.
+            self.controls.tell(node, 0, command, &self.kernel);
             OpeningState::Waits { ticket }
         };
         self.clients[client].handles.push(Opening { object, handle, state });

@@ -1,5 +1,6 @@
-//! Absurd samples on the whole engine: a disk that stalls, clocks that jump, go back or tick. Whatever happened, a
-//! few ordinary transfers later plans, promises and times are those of a twin of the world in which it did not.
+//! Absurd samples on the whole engine: a disk that stalls, clocks that jump, go back or tick.
+//! Whatever happened, a few ordinary transfers later plans, promises and times are those of a twin
+//! of the world in which it did not.
 //!
 //! `PIPED_SIM_SEED=N` lives the worlds of one seed and shows what each event left behind.
 #![forbid(unsafe_code)]
@@ -21,8 +22,8 @@ const AFTER: usize = 64;
 /// The same where nothing was known before: so long it takes to try everything that is worth it.
 const LONG_AFTER: usize = 240;
 
-/// How much worse than the worst of the undisturbed lives it may be: in what the later transfers take, in what all of
-/// them take, and in how far what is promised is off what they take.
+/// How much worse than the worst of the undisturbed lives it may be: in what the later transfers
+/// take, in what all of them take, and in how far what is promised is off what they take.
 const SLOWER: f64 = 1.3;
 const PROMISE_OFF: f64 = 2.0;
 
@@ -67,7 +68,8 @@ impl Life {
         ]
     }
 
-    /// All of them at once, with something that happens in their middle. How they end is not what is looked at.
+    /// All of them at once, with something that happens in their middle. How they end is not what
+    /// is looked at.
     fn disturb(&mut self, happens: impl FnOnce(&mut World)) {
         // A device that ends nothing may refuse a peer's write.
         self.world.options.stalls = 1;
@@ -143,8 +145,8 @@ fn judge(what: &str, found: &Kind, twins: &[[Kind; KINDS.len()]], place: usize, 
     assert!(promise <= PROMISE_OFF, "{what}: promises are off {promise} times the worst twin's");
 }
 
-/// Lives worlds of each seed with an event, and some without any that begin a few transfers apart: which plans are tried
-/// when is chance.
+/// Lives worlds of each seed with an event, and some without any that begin a few transfers apart:
+/// which plans are tried when is chance.
 fn lives(before: usize, after: usize, events: &[&dyn Fn(&mut Life)]) {
     let one = std::env::var("PIPED_SIM_SEED").ok().and_then(|seed| seed.parse().ok());
     for seed in one.map_or(SEEDS, |seed| seed..seed + 1) {

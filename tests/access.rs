@@ -280,7 +280,8 @@ fn an_export_is_for_the_users_groups_and_peers_that_it_names() {
     let path = root.display();
     // Both users and groups name nobody: everybody here. The same of peers.
     let mut served = format!("[listen]\naddress = \"{address}\"\n[access]\ngroups = [5000]\n");
-    // Nodes that have proved who they are: of others of this machine it would be asked whose they are.
+    // Nodes that have proved who they are: of others of this machine it would be asked whose they
+    // are.
     let [one, two, three] =
         ["alpha", "beta", "gamma"].map(|name| Key::make(&programs, directory.path(), name));
     served += &two.security("integrity");
@@ -315,7 +316,8 @@ fn an_export_is_for_the_users_groups_and_peers_that_it_names() {
     let two = Who { uid: 4002, gid: 5000, groups: &[] };
     let three = Who { uid: 4003, gid: 5001, groups: &[5000] };
     let four = Who { uid: 4003, gid: 1, groups: &[5000, 5001] };
-    // By export: local users one, two, three and four; then the nodes alpha and gamma. r: read, w: write.
+    // By export: local users one, two, three and four; then the nodes alpha and gamma. r: read, w:
+    // write.
     let expected = [
         ("all", ["rw", "rw", "rw", "rw"], ["rw", "rw"]),
         ("read", ["r", "r", "r", "r"], ["r", "r"]),

@@ -1,5 +1,5 @@
-//! One attack each at a real daemon: what it costs the attacker, what is counted, and that nobody else
-//! notices and nothing is left.
+//! One attack each at a real daemon: what it costs the attacker, what is counted, and that nobody
+//! else notices and nothing is left.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

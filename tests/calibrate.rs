@@ -1,4 +1,5 @@
-//! `pipectl calibrate` with real daemons: what it asks, what it says, and that it leaves nothing behind.
+//! `pipectl calibrate` with real daemons: what it asks, what it says, and that it leaves nothing
+//! behind.
 #![forbid(unsafe_code)]
 
 use std::fs;

@@ -12,8 +12,8 @@ const ABUSES: u64 = 200;
 const TOGETHER: u64 = 4;
 /// Connects and disconnects.
 const CONNECTS: usize = 1000;
-/// What the daemon's memory may grow by over the last nine tenths of them: its allocator's whims, far
-/// less than one leaked queue (12 KiB) or session each.
+/// What the daemon's memory may grow by over the last nine tenths of them: its allocator's whims,
+/// far less than one leaked queue (12 KiB) or session each.
 const GROWTH_KIB: u64 = 2 << 10;
 
 /// Not a test: the process that tests kill.

@@ -254,7 +254,8 @@ fn commands_are_about_the_daemon_that_they_talk_to() {
     assert!(text.contains("install -d") && !text.contains("config reload"), "{text}");
 }
 
-/// Its layers are read again by what it says of them, and its files are written to: whatever is in their names and values.
+/// Its layers are read again by what it says of them, and its files are written to: whatever is in
+/// their names and values.
 #[test]
 fn what_a_daemon_says_of_its_layers_is_taken_as_it_is() {
     let Some(programs) = Programs::find() else { return };

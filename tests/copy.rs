@@ -1,7 +1,8 @@
-//! `pipectl cp` with real daemons: every pair of places, what it refuses, and whatever ends it in the middle.
+//! `pipectl cp` with real daemons: every pair of places, what it refuses, and whatever ends it in
+//! the middle.
 //!
-//! Moments in the middle are told by the journal, which says how far a copy is, and by peers that are stopped
-//! (SIGSTOP): nothing here depends on who is faster.
+//! Moments in the middle are told by the journal, which says how far a copy is, and by peers that
+//! are stopped (SIGSTOP): nothing here depends on who is faster.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -21,7 +22,8 @@ const MIB: usize = 1 << 20;
 /// Long enough that a copy of it has a middle.
 const LONG: usize = 64 * MIB + 4097;
 
-/// `alpha`, which is asked, has the export `own`; `beta`, its peer, has `data`. Both can be written.
+/// `alpha`, which is asked, has the export `own`; `beta`, its peer, has `data`. Both can be
+/// written.
 struct World {
     alpha: Daemon,
     beta: Daemon,
@@ -546,7 +548,8 @@ fn shown(world: &World, columns: u16, arguments: &[&str]) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
-/// Lines as they stood on the terminal: without control sequences, and cut where the cursor went back.
+/// Lines as they stood on the terminal: without control sequences, and cut where the cursor went
+/// back.
 fn lines_of(text: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut characters = text.chars();
@@ -592,7 +595,8 @@ fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).expect("made");
 }
 
-/// Nobody writes into a pipe that lies where the journal would be: a copy that waited for it would hang for ever.
+/// Nobody writes into a pipe that lies where the journal would be: a copy that waited for it would
+/// hang for ever.
 #[test]
 fn what_is_no_journal_is_refused_at_once_and_leaves_no_destination() {
     let Some(world) = World::new() else { return };
@@ -645,7 +649,8 @@ fn a_reboot_is_no_other_file_and_another_file_is() {
     fs::write(world.path("data", "source"), pattern(LONG)).expect("written");
     let (from, to) = (world.place("data", "source"), world.place("here", "sink"));
     let sink = world.path("here", "sink");
-    // As a reboot may leave it: the device has another number. Then as an older pipectl wrote it, on the same device.
+    // As a reboot may leave it: the device has another number. Then as an older pipectl wrote it,
+    // on the same device.
     for older in [false, true] {
         let journal = cut_off(&world, &from, &to);
         let mut record: Value =

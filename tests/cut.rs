@@ -1,6 +1,6 @@
-//! A cable that is cut: two nodes in network namespaces of their own, and between them a link that goes
-//! down, an address that is taken away, packets that get lost without a word. What is asked meanwhile
-//! ends in its time; what has time goes on when the cable is whole, without help.
+//! A cable that is cut: two nodes in network namespaces of their own, and between them a link that
+//! goes down, an address that is taken away, packets that get lost without a word. What is asked
+//! meanwhile ends in its time; what has time goes on when the cable is whole, without help.
 //!
 //! Needs root and `ip`; skips where it has not.
 #![forbid(unsafe_code)]
@@ -160,7 +160,8 @@ fn cut_and_heal_with(tag: &str, more: &str, cut: impl Fn(&Cable), heal: impl Fn(
     }
 }
 
-/// What is sent lies in memory that the kernel keeps until the other side has it, or the lane is given up.
+/// What is sent lies in memory that the kernel keeps until the other side has it, or the lane is
+/// given up.
 #[test]
 fn a_link_that_goes_down_while_memory_is_lent() {
     let set = |net: &Cable, state: &str| net.ip(1, &format!("link set cable {state}"));

@@ -1,5 +1,5 @@
-//! The README's first command, with real daemons: it verifies what it moved, it can be stopped at any
-//! moment, and it leaves nothing behind.
+//! The README's first command, with real daemons: it verifies what it moved, it can be stopped at
+//! any moment, and it leaves nothing behind.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -71,7 +71,8 @@ fn the_demo_verifies_what_it_moved_and_cleans_up() {
     scene.check_nothing_is_left(&words);
 }
 
-/// All that is told of it is there, and nothing was faster than the dials allow. Who won is not a test's affair.
+/// All that is told of it is there, and nothing was faster than the dials allow. Who won is not a
+/// test's affair.
 fn has_measured_a_slower_path(slowed: &serde_json::Value) {
     let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("{slowed:#}"));
     let bytes = number(&slowed["size_bytes"]);

@@ -1,4 +1,5 @@
-//! Dials of real daemons: who may set them, what they do to transfers, and that they leave no trace.
+//! Dials of real daemons: who may set them, what they do to transfers, and that they leave no
+//! trace.
 #![forbid(unsafe_code)]
 
 use std::fs;

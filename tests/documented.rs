@@ -1,5 +1,5 @@
-//! What the documents say is so: their commands run as printed, their configuration is valid, their programs
-//! compile, their links lead somewhere.
+//! What the documents say is so: their commands run as printed, their configuration is valid, their
+//! programs compile, their links lead somewhere.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -336,7 +336,8 @@ fn every_link_between_documents_leads_somewhere() {
     }
 }
 
-/// What a newcomer needs is said right before the first command, and is all that this command needs.
+/// What a newcomer needs is said right before the first command, and is all that this command
+/// needs.
 #[test]
 fn the_readme_says_what_a_build_needs_before_its_first_command() {
     let read = |name: &str| fs::read_to_string(project().join(name)).expect("there");
@@ -431,7 +432,8 @@ impl Help {
     }
 }
 
-/// What stands in `code` in the text is not a whole command line. The commands in it exist, and have its flags.
+/// What stands in `code` in the text is not a whole command line. The commands in it exist, and
+/// have its flags.
 #[test]
 fn every_command_named_in_passing_exists() {
     let Some(programs) = Programs::find() else { return };

@@ -1,5 +1,5 @@
-//! Memory of other nodes by real daemons: atomics, notifications, pieces, and what becomes of them when lanes are cut and
-//! nodes end.
+//! Memory of other nodes by real daemons: atomics, notifications, pieces, and what becomes of them
+//! when lanes are cut and nodes end.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -190,7 +190,8 @@ fn cuttable(programs: &Programs, folder: &Path) -> (Daemon, Daemon, Proxy) {
     (alpha, beta, proxy)
 }
 
-/// Eight clients add to one word while the lanes are cut fifty times: each that was told it was done was done once.
+/// Eight clients add to one word while the lanes are cut fifty times: each that was told it was
+/// done was done once.
 #[test]
 fn sums_are_exact_however_often_lanes_are_cut() {
     const CLIENTS: usize = 8;

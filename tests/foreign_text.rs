@@ -1,5 +1,5 @@
-//! Text that peers and clients chose, wherever it is shown by real programs: it moves no cursor, makes no line and
-//! reorders nothing, and for programs it stays what it is.
+//! Text that peers and clients chose, wherever it is shown by real programs: it moves no cursor,
+//! makes no line and reorders nothing, and for programs it stays what it is.
 
 use std::fs;
 
@@ -15,7 +15,8 @@ use self::peer::RawPeer;
 #[allow(dead_code, reason = "other tests use more of it")]
 mod peer;
 
-/// What no client's name may have is in none of these; a right-to-left override and a control character of C1 are.
+/// What no client's name may have is in none of these; a right-to-left override and a control
+/// character of C1 are.
 const SLY: &str = "sly\u{202e}gpj.exe\u{9b}2Jx";
 const SLY_SHOWN: &str = "sly\\u{202e}gpj.exe\\u{9b}2Jx";
 

@@ -21,9 +21,11 @@ use system_tests::process::{Daemon, PATIENCE, Programs, eventually};
 
 /// Connections of each kind.
 const ROUNDS: u64 = 200;
-/// What the daemon's memory may grow by, whatever is sent to it: less than the 10 MB of one request.
+/// What the daemon's memory may grow by, whatever is sent to it: less than the 10 MB of one
+/// request.
 const GROWTH_KIB: u64 = 8 << 10;
-/// Threads it may have for all of them: a few for each connection that is there at once, none for each file.
+/// Threads it may have for all of them: a few for each connection that is there at once, none for
+/// each file.
 const THREADS: u64 = 128;
 /// What the kernel passes with one message at most.
 const FDS_MAX: usize = 253;
@@ -142,7 +144,8 @@ fn garbage_at_the_client_socket_harms_nobody() {
         let socket = client_socket(&scene.daemon);
         // Half of them have a session first.
         if seed % 2 == 0 {
-            // It may be turned away: places are free when the sockets before are closed, after their end.
+            // It may be turned away: places are free when the sockets before are closed, after
+            // their end.
             let _ = fds::send(&socket, hello, &[]);
         }
         let mut message = match seed % 4 {

@@ -170,8 +170,8 @@ fn what_was_measured_is_known_after_a_restart() {
         |entry: &format::Entry| matches!(entry.stage, format::StageName::Disk { write: false, .. });
     assert!(entries.iter().any(disk), "{entries:?}");
 
-    // Plans that do not follow begin with it, twice the same, and leave the file as it is. One read: by the second an
-    // answer of the solver may have come or not.
+    // Plans that do not follow begin with it, twice the same, and leave the file as it is. One
+    // read: by the second an answer of the solver may have come or not.
     let one = 2..3;
     let (begun, _, first) = run("frozen", one.clone());
     let names = begun.kept();

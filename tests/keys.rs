@@ -277,7 +277,8 @@ fn strangers_are_counted_bounded_and_heard_by_nobody_else() {
     scene.greeted_at_last("ticket");
     assert_eq!(say(&[b"pipedK\x09\x01".as_slice(), &[0; 200]].concat()), 0);
     scene.greeted_at_last("version");
-    // Those that failed count for their address until it has no attempt left. (The wire's is the same.)
+    // Those that failed count for their address until it has no attempt left. (The wire's is the
+    // same.)
     for _ in 0..400 {
         say(&forged);
     }
@@ -570,7 +571,8 @@ fn keys_are_made_shown_and_trusted_from_the_command_line() {
     assert!(run(&["trust", "beta", &coming.public, "--next"]).status.success());
     assert_eq!(listed(), [Value::from(newer.public.as_str()), coming.public.as_str().into()]);
     assert!(words(&run(&["list"])).contains("next"));
-    // What is under way is not forgotten: not for another one to come, not by what changes an address only.
+    // What is under way is not forgotten: not for another one to come, not by what changes an
+    // address only.
     let third = Key::make(&programs, directory.path(), "third");
     let early = run(&["trust", "beta", &third.public, "--next"]);
     assert!(!early.status.success() && words(&early).contains("first"), "{}", words(&early));

@@ -1,6 +1,6 @@
-//! Lanes that lend their memory to the kernel, between real daemons on loopback: what arrives is what was sent, and
-//! everything that was lent comes back, whoever dies meanwhile. There the kernel copies what it is lent, so the
-//! lanes stop lending by themselves.
+//! Lanes that lend their memory to the kernel, between real daemons on loopback: what arrives is
+//! what was sent, and everything that was lent comes back, whoever dies meanwhile. There the kernel
+//! copies what it is lent, so the lanes stop lending by themselves.
 #![forbid(unsafe_code)]
 
 use std::process::Child;
@@ -215,7 +215,8 @@ fn where_the_kernel_copies_lanes_stop_lending_by_themselves() {
         let knows = |it: &&String| *it != "trying";
         assert!(states.iter().filter(knows).count() > 0, "{states:?}");
         assert!(states.iter().filter(knows).all(|it| it == "copied"), "{states:?}");
-        // Four tries on each lane; a pause of ten seconds may have passed on a slow machine, and more.
+        // Four tries on each lane; a pause of ten seconds may have passed on a slow machine, and
+        // more.
         let (tried, plain) = (lent(node), node.number("sends_plain"));
         assert!((4..=64).contains(&tried) && plain > 2 * tried, "{tried} of {plain}");
         assert_eq!(node.number("sends_zero_copy"), 0, "loopback copies");

@@ -44,8 +44,8 @@ fn set_well(daemon: &Daemon, settings: &[&str]) -> String {
     text
 }
 
-/// Reads the peer's file over and over, and writes and reads back a file of its own there. Returns how many
-/// requests there were; each ended well and with the right bytes.
+/// Reads the peer's file over and over, and writes and reads back a file of its own there. Returns
+/// how many requests there were; each ended well and with the right bytes.
 fn load(daemon: &Daemon, own: &str, over: &AtomicBool, rounds: &AtomicU64) -> u64 {
     let builder = ClientBuilder::new().depth(2 * DEPTH as u32).arena_bytes(4 * BLOCKS_BYTES as u64);
     let client = builder.connect(daemon.client_socket()).expect("it serves");
@@ -121,7 +121,8 @@ fn limits_change_under_load_and_no_request_fails() {
                     ),
                 };
                 for daemon in [&pair.alpha, &pair.beta] {
-                    // The other way first: what drains for that may be gone before it is taken back.
+                    // The other way first: what drains for that may be gone before it is taken
+                    // back.
                     set_well(daemon, &[&format!("global.staging={}MiB", 24 - staging)]);
                     let text = format!("global.staging={staging}MiB");
                     set_well(daemon, &[&[text.as_str()][..], &rest].concat());

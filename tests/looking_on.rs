@@ -1,4 +1,5 @@
-//! The commands that look: `stat`, `peers`, `clients`, `transfers`, `exports`, at real daemons at work.
+//! The commands that look: `stat`, `peers`, `clients`, `transfers`, `exports`, at real daemons at
+//! work.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -180,7 +181,8 @@ fn stat_shows_what_is_done_interval_by_interval() {
         let (reads, bytes) =
             (&line["local"]["reads_per_second"], &line["local"]["read_bytes_per_second"]);
         assert!(number(reads) > 0.0, "{line}");
-        // What runs counts as far as it has come: an interval may have what is under way, one read, more or less.
+        // What runs counts as far as it has come: an interval may have what is under way, one read,
+        // more or less.
         let beside = (number(bytes) - number(reads) * 4096.0).abs() * number(&line["seconds"]);
         assert!(beside <= 4096.5, "{line}");
         assert_eq!(number(&line["remote"]["reads_per_second"]), 0.0);

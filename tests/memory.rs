@@ -1,5 +1,5 @@
-//! Memory that the daemon shares with clients, when it is over: whose it is then, who pays for it, and how much of it
-//! there can be.
+//! Memory that the daemon shares with clients, when it is over: whose it is then, who pays for it,
+//! and how much of it there can be.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -153,8 +153,8 @@ fn memory_that_grew_or_has_a_region_goes_with_its_session() {
     drop(handles);
 }
 
-/// The daemon ends a session; what its client has in its buffers is the client's all the same, and counts as long as it
-/// is there.
+/// The daemon ends a session; what its client has in its buffers is the client's all the same, and
+/// counts as long as it is there.
 #[test]
 fn what_an_evicted_client_has_in_its_buffers_is_its_own_until_it_hangs_up() {
     let Some(programs) = Programs::find() else { return };

@@ -1,5 +1,5 @@
-//! Messages between clients of two nodes, with real daemons: in order, complete, within the memory that is allowed;
-//! and what becomes of them when somebody is killed.
+//! Messages between clients of two nodes, with real daemons: in order, complete, within the memory
+//! that is allowed; and what becomes of them when somebody is killed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Metrics of real daemons: every one is moved by what it is about, and Prometheus' own tool reads them.
+//! Metrics of real daemons: every one is moved by what it is about, and Prometheus' own tool reads
+//! them.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,8 +214,8 @@ impl World {
         })
     }
 
-    /// Does something, and whatever it is to move must have moved. Some of it moves back: `act` may look in
-    /// between.
+    /// Does something, and whatever it is to move must have moved. Some of it moves back: `act` may
+    /// look in between.
     fn step(&mut self, step: Step, act: impl FnOnce(&mut Self, &mut dyn FnMut(&mut Self))) {
         let names = MOVED_BY.iter().filter(|(_, by)| *by == step).map(|(name, _)| *name);
         let mut still: BTreeSet<&str> = names.collect();

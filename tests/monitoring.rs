@@ -1,5 +1,6 @@
-//! What is shipped for watching over piped is about metrics that there are: each name and label of the alert
-//! rules and of the dashboard is in what real daemons show, and Prometheus' own tool takes every expression.
+//! What is shipped for watching over piped is about metrics that there are: each name and label of
+//! the alert rules and of the dashboard is in what real daemons show, and Prometheus' own tool
+//! takes every expression.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Other users of this machine at the peers' door: a node of their own gets them nothing that they would not have as
-//! clients, whatever address they call from.
+//! Other users of this machine at the peers' door: a node of their own gets them nothing that they
+//! would not have as clients, whatever address they call from.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -23,7 +23,8 @@ const SOMEBODY: u32 = 65_534;
 
 const SECRET: &[u8] = b"for root alone";
 
-/// A directory in which others can run a daemon, with a copy of it, and a file to be had below `root`.
+/// A directory in which others can run a daemon, with a copy of it, and a file to be had below
+/// `root`.
 fn directory(programs: &Programs) -> Option<(tempfile::TempDir, Programs)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can be other users");
@@ -218,7 +219,8 @@ fn an_address_of_this_machine_is_no_other_machine() {
     let own = calls(0, "own", 0, address);
     own.await_lanes();
     assert_eq!(had(&own), ["anybody", "root", "group", "memory-of-root", "memory"]);
-    // Another machine: nobody knows its users, so what is for users is not for it, unless its name is.
+    // Another machine: nobody knows its users, so what is for users is not for it, unless its name
+    // is.
     let far = calls(1, "far", SOMEBODY, address);
     far.await_lanes();
     assert_eq!(had(&far), ["anybody", "memory"]);

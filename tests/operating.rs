@@ -1,5 +1,5 @@
-//! What an operator has when something is wrong: `pipectl doctor`, `pipectl support-dump`, and a journal that
-//! others cannot fill.
+//! What an operator has when something is wrong: `pipectl doctor`, `pipectl support-dump`, and a
+//! journal that others cannot fill.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -99,7 +99,8 @@ fn a_support_dump_has_what_helps_and_nothing_that_is_nobodys_business() {
     let Some(programs) = Programs::find() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path();
-    // Secrets wherever they lie about: a key beside the configuration, the environment, data, names of files.
+    // Secrets wherever they lie about: a key beside the configuration, the environment, data, names
+    // of files.
     let generated = programs
         .pipectl()
         .args(["keys", "generate", "--file"])
@@ -237,7 +238,8 @@ fn ten_thousand_who_are_refused_fill_no_journal() {
     }
 }
 
-/// Fields of a message as the journal's protocol has them: `NAME=VALUE` lines, or `NAME`, a length, and bytes.
+/// Fields of a message as the journal's protocol has them: `NAME=VALUE` lines, or `NAME`, a length,
+/// and bytes.
 fn fields(mut message: &[u8]) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     while let Some(end) = message.iter().position(|&byte| byte == b'\n') {
@@ -256,7 +258,8 @@ fn fields(mut message: &[u8]) -> BTreeMap<String, String> {
     fields
 }
 
-/// A mount namespace in which `/run/systemd/journal` is a directory of ours, and stderr is said to lead there.
+/// A mount namespace in which `/run/systemd/journal` is a directory of ours, and stderr is said to
+/// lead there.
 fn under_a_journal(programs: &Programs, place: &Path) -> Option<Command> {
     let script = format!(
         "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && mount --bind '{}' /run/systemd/journal && \

@@ -1,5 +1,5 @@
-//! The page of `GET /` in a real browser: a daemon with traffic, its page in headless Chromium, what it shows
-//! and what it asks for. `PIPED_PAGE_SHOTS=DIR` keeps pictures of it to look at.
+//! The page of `GET /` in a real browser: a daemon with traffic, its page in headless Chromium,
+//! what it shows and what it asks for. `PIPED_PAGE_SHOTS=DIR` keeps pictures of it to look at.
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};

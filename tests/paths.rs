@@ -1,4 +1,5 @@
-//! Names below an export that lead elsewhere, or to what is no file, asked for by a client and by a peer.
+//! Names below an export that lead elsewhere, or to what is no file, asked for by a client and by a
+//! peer.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -56,7 +57,8 @@ impl Scene {
         self.directory.path().join("root").join(name)
     }
 
-    /// A session of a client of the node that serves, and one of a node that asks it; with how each names it.
+    /// A session of a client of the node that serves, and one of a node that asks it; with how each
+    /// names it.
     fn askers(&self) -> [(Attacker, &'static str); 2] {
         [(Attacker::connect(&self.beta), ""), (Attacker::connect(&self.alpha), "beta")]
     }
@@ -127,8 +129,9 @@ fn names_lead_to_regular_files_below_and_nowhere_else() {
                 ("./below//file", Status::Ok),
                 ("to-inside", Status::Ok),
                 (&many, Status::Ok),
-                // Whoever may write here and read there can do that: the file is here as much as there. Where that
-                // matters, fs.protected_hardlinks or a file system of its own keeps them apart.
+                // Whoever may write here and read there can do that: the file is here as much as
+                // there. Where that matters, fs.protected_hardlinks or a file system of its own
+                // keeps them apart.
                 ("hard", Status::Ok),
                 ("nothing", Status::NotFound),
                 ("file/below", Status::NotFound),
@@ -162,7 +165,8 @@ fn names_lead_to_regular_files_below_and_nowhere_else() {
                 for access in [Access::READ, Access::WRITE, Access::READ_WRITE] {
                     for create in [false, true] {
                         let expected = match (path, create) {
-                            // Something to be made for reading alone makes no sense, wherever it is.
+                            // Something to be made for reading alone makes no sense, wherever it
+                            // is.
                             (_, true) if !access.write => continue,
                             ("nothing", true) => Status::Ok,
                             _ => expected,
@@ -182,7 +186,8 @@ fn names_lead_to_regular_files_below_and_nowhere_else() {
     }
 }
 
-/// What no library would send, since nothing good is named like that: the client is told, and is out.
+/// What no library would send, since nothing good is named like that: the client is told, and is
+/// out.
 #[test]
 fn a_name_with_a_zero_byte_or_of_endless_length_is_no_message_at_all() {
     let Some(scene) = Scene::start("auto") else { return };
@@ -228,10 +233,12 @@ fn nothing_is_made_outside() {
             let status = open(&asker, path, Access::READ_WRITE, true);
             assert_eq!(status, Status::Denied, "{path}");
         }
-        // A link that leads to nothing here is not followed to make something: what is made is a name of its own.
+        // A link that leads to nothing here is not followed to make something: what is made is a
+        // name of its own.
         assert_ne!(open(&asker, "to-nothing", Access::WRITE, true), Status::Ok);
         assert!(!scene.root("nothing").exists());
-        // What is made is a file with the permissions of files, not those that somebody else thinks of.
+        // What is made is a file with the permissions of files, not those that somebody else thinks
+        // of.
         assert_eq!(open(&asker, "below/new", Access::READ_WRITE, true), Status::Ok);
         assert!(scene.root("below/new").is_file());
         fs::remove_file(scene.root("below/new")).expect("made");
@@ -248,8 +255,8 @@ fn exchange(one: &Path, other: &Path, over: &AtomicBool) {
     }
 }
 
-/// Opens a name over and over, at least so often, and until it was both what was meant and something else; what is opened
-/// is what was meant.
+/// Opens a name over and over, at least so often, and until it was both what was meant and
+/// something else; what is opened is what was meant.
 fn race(daemon: &Daemon, peer: Option<&str>, path: &str, rounds: usize) -> (usize, usize) {
     let client = Client::connect(daemon.client_socket()).expect("it serves");
     let mut queue = client.queue().expect("a queue");
@@ -258,7 +265,8 @@ fn race(daemon: &Daemon, peer: Option<&str>, path: &str, rounds: usize) -> (usiz
     // Whoever exchanges the names may have to wait for a CPU longer than all rounds take.
     while round < rounds || ((opened == 0 || refused == 0) && now() < end) {
         round += 1;
-        // A few make what is not there; for reading and writing, which would wake a FIFO's other end.
+        // A few make what is not there; for reading and writing, which would wake a FIFO's other
+        // end.
         let options = match round % 4 {
             0 => OpenOptions::read_write().create(true),
             1 => OpenOptions::write(),
@@ -330,7 +338,8 @@ fn a_name_that_is_exchanged_all_the_time_never_leads_outside() {
     }
 }
 
-/// What a client is told that opens something; asked of its own node, and of another one by way of it.
+/// What a client is told that opens something; asked of its own node, and of another one by way of
+/// it.
 #[test]
 fn what_is_missing_is_told_apart() {
     let Some(scene) = Scene::start("auto") else { return };

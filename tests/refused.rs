@@ -14,7 +14,8 @@ use system_tests::process::{Daemon, Programs, Running, command, eventually, patt
 const IO_URING_SETUP: u32 = 425;
 const LANDLOCK_CREATE_RULESET: u32 = 444;
 
-/// Lets a command, and what it starts, have `errno` for an answer to a system call, as in a container.
+/// Lets a command, and what it starts, have `errno` for an answer to a system call, as in a
+/// container.
 fn without(command: &mut Command, call: u32, errno: i32) {
     let instruction = |code: u32, jump_if_not: u8, value: u32| libc::sock_filter {
         code: code as u16,

@@ -111,8 +111,8 @@ fn the_daemon_filters_its_calls_unless_somebody_does() {
     }
 }
 
-/// A daemon reads drop-ins again when it is told to, by name. A name that leads outside leads nowhere: what is refused is
-/// a file that its user, root here, may read.
+/// A daemon reads drop-ins again when it is told to, by name. A name that leads outside leads
+/// nowhere: what is refused is a file that its user, root here, may read.
 #[test]
 fn a_daemon_cannot_read_what_it_was_not_meant_to() {
     let Some(programs) = Programs::find() else { return };
@@ -251,8 +251,8 @@ fn limits_are_kept_and_reloads_go_on() {
     assert_eq!(alpha.status()["shards"][0]["planner"], "whole");
 }
 
-/// The memory of a daemon, and with it its keys, is not its user's: another program of the same user cannot look into
-/// it, and a crash writes none of it.
+/// The memory of a daemon, and with it its keys, is not its user's: another program of the same
+/// user cannot look into it, and a crash writes none of it.
 #[test]
 fn programs_of_the_daemons_own_user_cannot_look_into_it() {
     const USER: u32 = 4001;

@@ -1,6 +1,6 @@
-//! What an operator does with the packages, on a machine with a real systemd: installs, configures, starts, reloads, kills,
-//! upgrades, stops, removes, purges. Clients are programs in C, built there with the packaged library, of users who are in
-//! the configured group or are not.
+//! What an operator does with the packages, on a machine with a real systemd: installs, configures,
+//! starts, reloads, kills, upgrades, stops, removes, purges. Clients are programs in C, built there
+//! with the packaged library, of users who are in the configured group or are not.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -17,7 +17,8 @@ use system_tests::process::{eventually, words};
 const EXPOSURE_MAX: &str = "20";
 const SERVICE: &str = "/usr/lib/systemd/system/piped.service";
 const SOCKET: &str = "/usr/lib/systemd/system/piped.socket";
-/// What no package may leave or lack, beside errors: all but that the first package of a program closes no request for it.
+/// What no package may leave or lack, beside errors: all but that the first package of a program
+/// closes no request for it.
 const LINTIAN: [&str; 5] = [
     "--fail-on=error,warning",
     "--suppress-tags",
@@ -77,8 +78,8 @@ fn are_what_debian_expects(packages: &Packages) {
     }
 }
 
-/// All three side by side, as on a machine that has them: links between documents, pictures, what help and documents say
-/// is there, and what the licences of others ask for.
+/// All three side by side, as on a machine that has them: links between documents, pictures, what
+/// help and documents say is there, and what the licences of others ask for.
 fn have_documents_that_lead_somewhere(packages: &Packages, directory: &Path) {
     let root = directory.join("documents");
     for package in packages.all() {
@@ -317,7 +318,8 @@ impl Machine {
         assert!(status.status.success(), "{}", words(&status));
     }
 
-    /// The rest of the file system is read-only to it, whatever the export says, until the operator says otherwise.
+    /// The rest of the file system is read-only to it, whatever the export says, until the operator
+    /// says otherwise.
     fn writes_where_it_may(&self) {
         let copy = |from: &str, to: &str| self.0.run("member", &["pipectl", "cp", from, to]);
         let output = copy(":data/offered", "/home/member/got");
@@ -333,7 +335,8 @@ impl Machine {
             self.0.succeed(&["stat", "-c", "%U %a %s", "/srv/data/new"]),
             "piped 640 4096\n"
         );
-        // Limits that are to be kept are written beside the configuration, and by nobody but the daemon and root.
+        // Limits that are to be kept are written beside the configuration, and by nobody but the
+        // daemon and root.
         self.0.succeed(&["pipectl", "limits", "set", "client.rate=1GiB", "--persist"]);
         let kept = self.0.shell("cat /etc/piped/conf.d/*.toml");
         assert!(kept.contains("rate"), "{kept}");
@@ -442,7 +445,8 @@ impl Machine {
         self.0.succeed(&["dpkg", "--purge", "piped", "libpiped-dev", "libpiped1"]);
         self.0.succeed(&["systemctl", "daemon-reload"]);
         assert_eq!(self.unit("piped.service", "LoadState"), "not-found");
-        // What is the operator's is the operator's to remove; and the user stays, see packaging/piped/postrm.
+        // What is the operator's is the operator's to remove; and the user stays, see
+        // packaging/piped/postrm.
         self.0.shell("rm -r /etc/systemd/system/piped.service.d; id piped >/dev/null");
         assert_eq!(self.files(), before);
     }

@@ -1,7 +1,7 @@
 //! The engine's promises under every order of events that a seed can make, and one by one.
 //!
-//! `PIPED_SIM_SEEDS=100000 cargo test --release -p system-tests --test simulation worlds` for a night;
-//! `PIPED_SIM_SEED=N` replays one world and shows its last events.
+//! `PIPED_SIM_SEEDS=100000 cargo test --release -p system-tests --test simulation worlds` for a
+//! night; `PIPED_SIM_SEED=N` replays one world and shows its last events.
 #![forbid(unsafe_code)]
 
 use piped_core::ids::HandleId;

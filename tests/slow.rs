@@ -1,6 +1,8 @@
-//! `pipectl cp` where bytes take their time: over links of 1 and 6 Mbit/s, and while the other side stands still.
+//! `pipectl cp` where bytes take their time: over links of 1 and 6 Mbit/s, and while the other side
+//! stands still.
 //!
-//! What a copy may do with such a link is said in bytes: those on the wire, and those that came for nothing.
+//! What a copy may do with such a link is said in bytes: those on the wire, and those that came for
+//! nothing.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -96,8 +98,8 @@ fn check_bytes(what: &str, passed: u64, file: usize, around: f64) {
     assert!(passed >= file as u64, "{what}: the copy has come another way");
 }
 
-/// A link on which no part of the file as long as those of a fast one would end within what is waited for any
-/// progress: the copy ends, and no byte was asked for twice.
+/// A link on which no part of the file as long as those of a fast one would end within what is
+/// waited for any progress: the copy ends, and no byte was asked for twice.
 #[test]
 fn a_slow_link_carries_each_byte_once() {
     let mut proxy = None;

@@ -1,7 +1,8 @@
-//! Other users of the machine at every door: those without any right, and those that have one and hold connections
-//! open. Root asks and changes, and other users get sessions, all the same.
+//! Other users of the machine at every door: those without any right, and those that have one and
+//! hold connections open. Root asks and changes, and other users get sessions, all the same.
 //!
-//! What is counted is outcomes, never time. Root alone can be somebody else: elsewhere these are skipped, and say so.
+//! What is counted is outcomes, never time. Root alone can be somebody else: elsewhere these are
+//! skipped, and say so.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -84,7 +85,8 @@ fn all_others_are_served(daemon: &Daemon, client: Who) {
     }
 }
 
-/// 100 silent connections and 100 that never read their answer, at both unix doors and at that of metrics.
+/// 100 silent connections and 100 that never read their answer, at both unix doors and at that of
+/// metrics.
 fn nobody_keeps_others_out(lists: &str, has_rights: bool) {
     let Some(programs) = Programs::find() else { return };
     let directory = directory();
@@ -163,8 +165,8 @@ fn a_user_that_may_connect_keeps_nobody_out() {
     nobody_keeps_others_out("users = [4001, 65534]", true);
 }
 
-/// Passes a descriptor whose close hangs until the other end is dropped: a socket that lingers with more unsent than that
-/// takes. `None`: the kernel lets nobody pass anything there.
+/// Passes a descriptor whose close hangs until the other end is dropped: a socket that lingers with
+/// more unsent than that takes. `None`: the kernel lets nobody pass anything there.
 fn pass_what_hangs(socket: impl AsFd) -> Option<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
@@ -238,7 +240,8 @@ fn somebody_without_a_right_is_told_so_among_hundreds_of_silent_ones() {
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("may not look here"), "{answer}");
 }
 
-/// Every door, by a user that is named nowhere: what is refused is refused in words, and nothing is learned.
+/// Every door, by a user that is named nowhere: what is refused is refused in words, and nothing is
+/// learned.
 #[test]
 fn every_door_refuses_who_is_named_nowhere() {
     let Some(programs) = Programs::find() else { return };
@@ -300,7 +303,8 @@ fn garbage(address: SocketAddr) -> Vec<u8> {
     said
 }
 
-/// What those that may look but not use are told of an export: the same of what is there and what is not.
+/// What those that may look but not use are told of an export: the same of what is there and what
+/// is not.
 #[test]
 fn a_plan_tells_nothing_of_files_to_who_may_not_open_them() {
     let Some(programs) = Programs::find() else { return };
@@ -391,7 +395,8 @@ fn what_one_user_waits_for_stops_no_other_users_requests() {
     drop(held);
 }
 
-/// One user has used up its attempts, on loopback; another's connections are looked at all the same.
+/// One user has used up its attempts, on loopback; another's connections are looked at all the
+/// same.
 #[test]
 fn one_users_attempts_are_not_anothers() {
     let Some(programs) = Programs::find() else { return };

@@ -1,5 +1,5 @@
-//! Loops over strips of another node's memory and files, with real daemons: what they bring and leave, what the daemon
-//! says of their path, and how they end when the other side does.
+//! Loops over strips of another node's memory and files, with real daemons: what they bring and
+//! leave, what the daemon says of their path, and how they end when the other side does.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -109,7 +109,8 @@ fn the_daemon_says_what_a_path_costs_once_it_has_measured_it() {
         there.read_costs().expect("it answers")
     });
     assert!(costs.confidence > 0.0 && costs.confidence <= 1.0, "{costs:?}");
-    // A byte takes less than a microsecond and a get less than a second on any machine that runs this.
+    // A byte takes less than a microsecond and a get less than a second on any machine that runs
+    // this.
     assert!(costs.per_byte_seconds < 1e-6 && costs.latency_seconds < 1.0, "{costs:?}");
     assert!(costs.overhead_seconds >= 0.0 && costs.latency_seconds >= 0.0, "{costs:?}");
     // What a peer's disk takes to read is the peer's to know.

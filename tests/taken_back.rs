@@ -1,5 +1,6 @@
-//! Access that is taken back from real daemons: by a reload, handle by handle, and by an operator. What is no longer allowed
-//! stops at once, requests under way end once, and everybody else goes on.
+//! Access that is taken back from real daemons: by a reload, handle by handle, and by an operator.
+//! What is no longer allowed stops at once, requests under way end once, and everybody else goes
+//! on.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -62,7 +63,8 @@ fn writes(client: &Client, handle: &Handle) -> Result<(), Status> {
     wrote.map(drop).map_err(|error| status(&error))
 }
 
-/// Reads by a handle without a pause until one fails; how that was. It has begun when `begun` says so.
+/// Reads by a handle without a pause until one fails; how that was. It has begun when `begun` says
+/// so.
 fn read_on(
     client: &Client,
     handle: &Handle,
@@ -84,7 +86,8 @@ fn read_on(
     None
 }
 
-/// Says it when it is dropped: a check that fails leaves no thread behind that the test would wait for.
+/// Says it when it is dropped: a check that fails leaves no thread behind that the test would wait
+/// for.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -397,7 +400,8 @@ fn an_operator_ends_a_handle_a_client_or_the_lanes_of_a_node() {
     }
 }
 
-/// What an export is to be may need a restart, and what the files do not give any more ends at once all the same.
+/// What an export is to be may need a restart, and what the files do not give any more ends at once
+/// all the same.
 #[test]
 fn a_reload_takes_back_also_from_exports_that_wait_for_a_restart() {
     let Some(programs) = Programs::find() else { return };

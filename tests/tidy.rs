@@ -1,8 +1,8 @@
-//! Rules of the tree that a compiler does not check: which crates and modules may name each other, who sees a field, how
-//! long files and lines are, and that doc comments say something.
+//! Rules of the tree that a compiler does not check: which crates and modules may name each other,
+//! who sees a field, how long files and lines are, and that doc comments say something.
 //!
-//! What breaks a rule today is counted in `KNOWN`. The numbers only go down: more is a failure, and so is
-//! less, until the number here says so. `PIPED_TIDY=1` prints every finding.
+//! What breaks a rule today is counted in `KNOWN`. The numbers only go down: more is a failure, and
+//! so is less, until the number here says so. `PIPED_TIDY=1` prints every finding.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ enum Rule {
     Docs,
     /// Fields are private to their component.
     Fields,
-    /// Methods are implemented in the file of their type, or below it.
+    /// Methods are implemented in the file of their type.
     Methods,
     /// Modules that reach each other are one circle.
     Cycles,

@@ -1,5 +1,5 @@
-//! Tiled loops over grids of processes, with real daemons: what they compute, and what becomes of them when one of them, or
-//! a node, goes.
+//! Tiled loops over grids of processes, with real daemons: what they compute, and what becomes of
+//! them when one of them, or a node, goes.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroU32;

@@ -23,8 +23,8 @@ const FRONT_ROWS: [[&str; 3]; 6] = [
 
 /// Writes the rows of a group into docs/benchmarks.md below `root`, and README's table anew.
 ///
-/// With `names`, rows that were not measured stay, in the order of `names`: for groups whose rows need
-/// no others of the same run.
+/// With `names`, rows that were not measured stay, in the order of `names`: for groups whose rows
+/// need no others of the same run.
 pub(crate) fn write_rows(
     root: &Path,
     group: &str,

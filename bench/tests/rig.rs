@@ -1,5 +1,5 @@
-//! The rig from outside: it comes, works, goes, and what a killed one leaves the next one removes. Only root
-//! may make one; others skip this, and say so.
+//! The rig from outside: it comes, works, goes, and what a killed one leaves the next one removes.
+//! Only root may make one; others skip this, and say so.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -67,8 +67,8 @@ impl Drop for Held {
     }
 }
 
-/// A directory on a disk, beside what cargo builds; none, with the reason printed, where there can be no
-/// rig.
+/// A directory on a disk, beside what cargo builds; none, with the reason printed, where there can
+/// be no rig.
 fn directory() -> Option<tempfile::TempDir> {
     let here = Path::new(BENCH).parent().expect("in a directory");
     let installed = |program: &str| {

@@ -7,8 +7,8 @@ use client_lib::{
 
 use crate::fault::Fault;
 
-/// How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are this
-/// library's. Numbers keep their meaning; there may be more of them in later versions.
+/// How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are
+/// this library's. Numbers keep their meaning; there may be more of them in later versions.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
@@ -70,9 +70,11 @@ pub enum piped_status {
     PIPED_BUSY = 68,
     /// The request has not ended yet; or a request that has not ended has the buffer.
     PIPED_UNDERWAY = 69,
-    /// The buffer's request has ended, and the kernel may still touch the buffer: see piped_wait_released.
+    /// The buffer's request has ended, and the kernel may still touch the buffer: see
+    /// piped_wait_released.
     PIPED_HELD = 70,
-    /// The buffer went with its queue or its daemon, or the tiled loop failed before, and can only be freed.
+    /// The buffer went with its queue or its daemon, or the tiled loop failed before, and can only
+    /// be freed.
     PIPED_LOST = 71,
     /// The buffer is offered as a region: piped_region_close gives it back.
     PIPED_EXPORTED = 72,
@@ -106,8 +108,8 @@ pub enum piped_status {
     PIPED_SYSTEM = 86,
     /// This process has as many objects of the kind as it can have.
     PIPED_LIMIT = 87,
-    /// This library failed inside, or did so in an earlier call on the object. The object can be freed. A bug:
-    /// report the message.
+    /// This library failed inside, or did so in an earlier call on the object. The object can be
+    /// freed. A bug: report the message.
     PIPED_INTERNAL = 88,
     /// The table of pieces is another client's, or of the daemon before; make it anew.
     PIPED_TABLE_LOST = 89,

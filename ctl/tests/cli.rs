@@ -1,4 +1,5 @@
-//! `pipectl` as a shell sees it: exit codes, what goes to which stream, and quiet behaviour in pipes.
+//! `pipectl` as a shell sees it: exit codes, what goes to which stream, and quiet behaviour in
+//! pipes.
 
 use std::process::{Output, Stdio};
 

@@ -82,7 +82,8 @@ fn a_buffer_is_the_papers_whatever_the_units() {
     assert!(number(&causal, "required_bytes") > 10109.0 + 1.0);
 }
 
-/// The program of the paper's figure 4 on one shared link or on one for each strip, in us: total less computation.
+/// The program of the paper's figure 4 on one shared link or on one for each strip, in us: total
+/// less computation.
 fn cost_us(strips: &[f64], o: f64, g: f64, k: f64, shared: bool) -> f64 {
     let (mut now, mut link, mut arrivals) = (0.0_f64, 0.0_f64, Vec::new());
     for round in 0..=strips.len() {

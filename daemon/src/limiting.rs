@@ -1,9 +1,9 @@
 //! Limits that change while the daemon runs.
 //!
-//! A change is made as a whole or not at all: it is checked against what is in force and what is used,
-//! memory that it needs is made on another thread, the drop-in is written if that was asked, and only then
-//! do the shards hear of it, which cannot fail any more. Memory that is too much goes as soon as its last
-//! user is done; nobody waits for that here.
+//! A change is made as a whole or not at all: it is checked against what is in force and what is
+//! used, memory that it needs is made on another thread, the drop-in is written if that was asked,
+//! and only then do the shards hear of it, which cannot fail any more. Memory that is too much goes
+//! as soon as its last user is done; nobody waits for that here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -217,8 +217,8 @@ async fn resize(
     memory: Vec<Arc<Segment>>,
 ) -> Result<(), Refused> {
     let mut refusal = set_staging(mailbox, share, memory).await?;
-    // What was on its way out when the memory was made may be gone since, and is lacked as well. By now
-    // nothing is on its way that is to stay.
+    // What was on its way out when the memory was made may be gone since, and is lacked as well. By
+    // now nothing is on its way that is to stay.
     match lacked_memory(&control.patience, mailbox, share).await? {
         Ok(memory) if memory.is_empty() => {}
         Ok(memory) => {
@@ -337,7 +337,8 @@ async fn write_drop_in(
     Ok(path)
 }
 
-/// The staging that each shard has to keep: that of the one with least. What drains is on its way out.
+/// The staging that each shard has to keep: that of the one with least. What drains is on its way
+/// out.
 fn staging_of_each(views: &[LimitView]) -> u64 {
     let kept =
         |view: &LimitView| view.staging_bytes.saturating_sub(view.limits.staging_draining_bytes);

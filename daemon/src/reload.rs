@@ -5,8 +5,9 @@
 //!      └──────────────┴─────────────────────────┴► refused ─┴► everything as before    ─► READY
 //! ```
 //!
-//! Whatever can fail is done before anything changes. What changes is what the files say differently than
-//! when they were last loaded; what `pipectl` changed meanwhile, and the files do not, stays.
+//! Whatever can fail is done before anything changes. What changes is what the files say
+//! differently than when they were last loaded; what `pipectl` changed meanwhile, and the files do
+//! not, stays.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -120,7 +121,8 @@ impl Reload {
         self.sources.as_ref()
     }
 
-    /// A key was changed by other means than the files, until the daemon ends or the files change it.
+    /// A key was changed by other means than the files, until the daemon ends or the files change
+    /// it.
     pub(crate) fn note_runtime(&self, key: &str, value: impl serde::Serialize) {
         let value = serde_json::to_value(value).unwrap_or_default();
         self.runtime.borrow_mut().insert(key.to_owned(), value);

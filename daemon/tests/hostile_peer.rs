@@ -1,5 +1,5 @@
-//! Peers that break the rules, against real daemons, while an honest pair moves data that is compared:
-//! only the lane that did it is lost, with a reason, and counted.
+//! Peers that break the rules, against real daemons, while an honest pair moves data that is
+//! compared: only the lane that did it is lost, with a reason, and counted.
 
 mod support;
 

@@ -208,8 +208,8 @@ fn end_offer_of(world: &World, name: &str) {
 fn a_region_is_closed_when_a_slow_peer_uses_it_no_more() {
     let address = free_address();
     let beta = beta(address, 2);
-    // Two owners: one on each shard of beta, and only one of the two serves the peer. Twice: the second time an operator
-    // has ended the owner's handle before.
+    // Two owners: one on each shard of beta, and only one of the two serves the peer. Twice: the
+    // second time an operator has ended the owner's handle before.
     let owners = [(); 4].map(|()| beta.client(REGION));
     for (number, owner) in owners.into_iter().enumerate() {
         let name = format!("grid-{number}");

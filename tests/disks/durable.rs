@@ -101,8 +101,8 @@ fn what_was_durable_survives_the_daemon_and_the_power() {
     }
 }
 
-/// Writes block after block until a request fails; what was said to be durable by then. A block that was
-/// asked for again and not told of may have either content, so it is not among them.
+/// Writes block after block until a request fails; what was said to be durable by then. A block
+/// that was asked for again and not told of may have either content, so it is not among them.
 fn write_until_lost(
     mut session: Session,
     (place, way): (Place, Way),

@@ -1,4 +1,5 @@
-//! Devices that answer with an error, with less than was asked, or with the end of a file that was longer.
+//! Devices that answer with an error, with less than was asked, or with the end of a file that was
+//! longer.
 
 use std::fs::File;
 

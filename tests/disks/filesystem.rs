@@ -1,8 +1,8 @@
 //! A file system of the test's own, whose device fails as told.
 //!
-//! It is a real one to everybody else: FUSE, served by a thread of the test. Every byte that is read or
-//! written comes here (nothing is cached), so what the daemon did can be counted, and what was not synced
-//! can be lost as in a power cut.
+//! It is a real one to everybody else: FUSE, served by a thread of the test. Every byte that is
+//! read or written comes here (nothing is cached), so what the daemon did can be counted, and what
+//! was not synced can be lost as in a power cut.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -422,8 +422,8 @@ fn acknowledge(reply: ReplyEmpty, result: Result<(), Errno>) {
     }
 }
 
-/// No cache, so that everything comes here; and a close asks nothing, so that a test that ends never waits
-/// for its own thread.
+/// No cache, so that everything comes here; and a close asks nothing, so that a test that ends
+/// never waits for its own thread.
 fn open_flags() -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH
 }

@@ -78,8 +78,8 @@ fn run(program: &str, options: &[&str], paths: &[&Path]) -> bool {
     }
 }
 
-/// Writes and copies that do not fit, everywhere; `make_room` is called when they have failed, and `content`
-/// tells what is on the device.
+/// Writes and copies that do not fit, everywhere; `make_room` is called when they have failed, and
+/// `content` tells what is on the device.
 fn check_full(
     directory: &Path,
     content: impl Fn(&str) -> Vec<u8>,

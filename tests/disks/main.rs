@@ -1,5 +1,6 @@
-//! Disks that fail: full, broken, slow, gone, cut off from power. Real daemons on real file systems, which
-//! this test serves itself where it has to say what the device does (FUSE, see `filesystem`).
+//! Disks that fail: full, broken, slow, gone, cut off from power. Real daemons on real file
+//! systems, which this test serves itself where it has to say what the device does (FUSE, see
+//! `filesystem`).
 //!
 //! After each fault the data are compared, and the same handles go on.
 #![forbid(unsafe_code)]

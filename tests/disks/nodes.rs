@@ -1,4 +1,5 @@
-//! Two daemons that offer one directory, and a client of the first: each file is local to it, and remote.
+//! Two daemons that offer one directory, and a client of the first: each file is local to it, and
+//! remote.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A device that answers nothing for a while: its requests end at their deadlines and keep their buffers,
-//! everybody else goes on.
+//! A device that answers nothing for a while: its requests end at their deadlines and keep their
+//! buffers, everybody else goes on.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::nodes::{LATE, Nodes, PLACES, Place, Session, check_bytes, noise};
 use crate::{World, world};
 
 const LENGTH: usize = 1 << 20;
-/// What those who wait for the device ask for at once, of each place: far more than a kernel has workers
-/// by itself.
+/// What those who wait for the device ask for at once, of each place: far more than a kernel has
+/// workers by itself.
 const MANY: usize = 24;
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -28,8 +28,8 @@ struct Stalled {
 }
 
 impl Stalled {
-    /// Reads and writes, aligned and not, durable and beyond the end, and syncs; each file of its own, so
-    /// that none waits for another's.
+    /// Reads and writes, aligned and not, durable and beyond the end, and syncs; each file of its
+    /// own, so that none waits for another's.
     fn begin(nodes: &Nodes, sick: &Faulty, places: &[Place], deadline: Duration) -> Self {
         let mut session = nodes.client();
         let (mut files, mut pending, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
@@ -112,7 +112,8 @@ impl Id {
     }
 }
 
-/// All that can be asked of a file, at every place, with all data compared; files are opened and closed.
+/// All that can be asked of a file, at every place, with all data compared; files are opened and
+/// closed.
 fn everything_works(session: &mut Session, sound: &Path, round: u64) {
     for place in PLACES {
         let name = format!("sound{place:?}");
@@ -248,7 +249,8 @@ fn a_daemon_stops_in_time_although_a_device_stalls() {
     // Requests are told of first.
     let is_closed = || (!stalled.session.client.is_connected()).then_some(());
     eventually("its session is closed", is_closed);
-    // The kernel keeps the process until the device has answered what it was asked, but its doors are free.
+    // The kernel keeps the process until the device has answered what it was asked, but its doors
+    // are free.
     eventually("its doors are free", || {
         (!nodes.alpha.client_socket().exists() && !nodes.alpha.admin_socket().exists())
             .then_some(())

@@ -15,7 +15,8 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// `None`, with the reason printed, where there can be none. The ends are 10.77.0.1 and 10.77.0.2.
+    /// `None`, with the reason printed, where there can be none. The ends are 10.77.0.1 and
+    /// 10.77.0.2.
     ///
     /// # Panics
     /// If there is no shell.

@@ -1,5 +1,6 @@
-//! A machine of its own for a test: `systemd-nspawn --boot` on an overlay of this machine's root file system, with a real
-//! systemd as its first process and no network. What is written there is in memory and gone with it.
+//! A machine of its own for a test: `systemd-nspawn --boot` on an overlay of this machine's root
+//! file system, with a real systemd as its first process and no network. What is written there is
+//! in memory and gone with it.
 //!
 //! ```text
 //!   unshare --mount ─► tmpfs, overlay of / ─► systemd-nspawn ─► systemd (the leader) ─► units
@@ -7,8 +8,9 @@
 //!   Container::run ─────────────────── nsenter ────────────────────┘
 //! ```
 //!
-//! All mounts are in a namespace of systemd-nspawn's, which ends with it; the groups of processes are below one of our
-//! own, which [`Container`] removes. No service manager and no bus are needed on the host, and none hears of it.
+//! All mounts are in a namespace of systemd-nspawn's, which ends with it; the groups of processes
+//! are below one of our own, which [`Container`] removes. No service manager and no bus are needed
+//! on the host, and none hears of it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -63,7 +65,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Boots one and waits until everything is started; `None`, with the reason printed, where that cannot be.
+    /// Boots one and waits until everything is started; `None`, with the reason printed, where that
+    /// cannot be.
     ///
     /// # Panics
     /// If systemd starts and does not get to the end of it.
@@ -230,8 +233,8 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         if matches!(self.nspawn.try_wait(), Ok(None)) {
-            // The end of a namespace's first process is that of all others. It is systemd-nspawn's child, so that its
-            // number is nobody else's as long as that one has not ended.
+            // The end of a namespace's first process is that of all others. It is systemd-nspawn's
+            // child, so that its number is nobody else's as long as that one has not ended.
             match self.leader {
                 Some(leader) => {
                     let _ = kill_process(leader, Signal::KILL);
@@ -266,7 +269,8 @@ fn groups() -> std::io::Result<Vec<PathBuf>> {
     let root = Path::new("/sys/fs/cgroup");
     let mut groups = Vec::new();
     for line in fs::read_to_string("/proc/self/cgroup")?.lines() {
-        // NUMBER:CONTROLLERS:PATH; systemd's are the second hierarchy, and a named one where there are both.
+        // NUMBER:CONTROLLERS:PATH; systemd's are the second hierarchy, and a named one where there
+        // are both.
         let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { continue };
         let mount = match controllers {
             "" if root.join("unified").exists() => root.join("unified"),

@@ -1,8 +1,8 @@
 //! The system as a whole. Without a kernel: [`world`] puts real shards of two nodes over the
-//! simulated kernel of `piped_sim`, plays their clients and control threads from a seed,
-//! and judges everything they put out. With one: [`process`] starts the programs themselves,
-//! [`cable`] puts them on hosts of their own, [`container`] on a machine on which their [`packages`]
-//! are installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
+//! simulated kernel of `piped_sim`, plays their clients and control threads from a seed, and judges
+//! everything they put out. With one: [`process`] starts the programs themselves, [`cable`] puts
+//! them on hosts of their own, [`container`] on a machine on which their [`packages`] are
+//! installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
 #![forbid(unsafe_code)]
 
 pub mod attack;

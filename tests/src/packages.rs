@@ -20,8 +20,9 @@ pub struct Packages {
 }
 
 impl Packages {
-    /// Makes them in a directory by `packaging/build`, or takes those in the directory that `PIPED_PACKAGES` names, as
-    /// in `PIPED_PACKAGES=target/debian`, which may be of another profile and are not made again. `None`, with the reason printed, where that cannot be.
+    /// Makes them in a directory by `packaging/build`, or takes those in the directory that
+    /// `PIPED_PACKAGES` names, as in `PIPED_PACKAGES=target/debian`, which may be of another
+    /// profile and are not made again. `None`, with the reason printed, where that cannot be.
     ///
     /// # Panics
     /// If they cannot be made although what is needed is there.

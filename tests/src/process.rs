@@ -117,8 +117,8 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).expect("not awaited yet");
     }
 
-    /// Stops it (SIGSTOP), and waits until none of its threads runs any more: one that is on another
-    /// CPU still does for a moment.
+    /// Stops it (SIGSTOP), and waits until none of its threads runs any more: one that is on
+    /// another CPU still does for a moment.
     ///
     /// # Panics
     /// If it was awaited already, or does not stop.
@@ -164,8 +164,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Writes the configuration, starts the daemon and waits until it serves. `more` is TOML: tables
-    /// that are not `[node]`, `[client]`, `[admin]`, `[limits.global]` or `[shards]`.
+    /// Writes the configuration, starts the daemon and waits until it serves. `more` is TOML:
+    /// tables that are not `[node]`, `[client]`, `[admin]`, `[limits.global]` or `[shards]`.
     ///
     /// # Panics
     /// If it does not start.
@@ -310,8 +310,8 @@ fn configuration(directory: &Path, name: &str, more: &str) -> String {
     )
 }
 
-/// An address of loopback that nobody listens on, of a host of its own: daemons of other tests that dial
-/// theirs again and again never meet this one, as they may where only ports differ.
+/// An address of loopback that nobody listens on, of a host of its own: daemons of other tests that
+/// dial theirs again and again never meet this one, as they may where only ports differ.
 ///
 /// # Panics
 /// If there is none.

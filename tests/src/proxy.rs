@@ -1,4 +1,5 @@
-//! A wire between two nodes that a test holds in its hand: it can be slow, stand still, be cut, and change a byte.
+//! A wire between two nodes that a test holds in its hand: it can be slow, stand still, be cut, and
+//! change a byte.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -101,7 +102,8 @@ impl Proxy {
         let wire = Arc::clone(&state);
         std::thread::spawn(move || {
             for from in listener.incoming().flatten() {
-                // Without a target the other side sees the end at once, as it would of the target's.
+                // Without a target the other side sees the end at once, as it would of the
+                // target's.
                 if let Ok(to) = TcpStream::connect(target) {
                     connect(&from, &to, &wire);
                 }
@@ -141,7 +143,8 @@ impl Proxy {
         self.state.state().bytes
     }
 
-    /// Changes a byte in the middle of the next large piece that goes back, most likely of a payload.
+    /// Changes a byte in the middle of the next large piece that goes back, most likely of a
+    /// payload.
     pub fn bend(&self) {
         self.state.state().bend = true;
     }

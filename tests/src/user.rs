@@ -21,8 +21,8 @@ impl Who {
         Self { uid, gid: uid, groups: &[] }
     }
 
-    /// Does something as this user: on a thread of its own, since the kernel has users per thread. `None`, with the
-    /// reason printed, where nobody may become another user.
+    /// Does something as this user: on a thread of its own, since the kernel has users per thread.
+    /// `None`, with the reason printed, where nobody may become another user.
     ///
     /// # Panics
     /// If the work does.

@@ -1,7 +1,7 @@
 //! The front page's picture: reads with every size set by hand, against piped's own choice.
 //!
-//! Each point is a ratio within rounds, as in rows. The points are stored beside the picture, so that
-//! it can be drawn again without a measurement, and a test can compare the two.
+//! Each point is a ratio within rounds, as in rows. The points are stored beside the picture, so
+//! that it can be drawn again without a measurement, and a test can compare the two.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What loops over strips share, whichever way the bytes go: the range, its memory, and requests on their way.
+//! What loops over strips share, whichever way the bytes go: the range, its memory, and requests on
+//! their way.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -165,7 +166,8 @@ impl Flight {
         Ok(Some(Ended { offset, done, landed: Landed { bytes, issued_ns, landed_ns, alone } }))
     }
 
-    /// No more strips: what is under way is cancelled. The handle's next loop begins with what was learnt of the path.
+    /// No more strips: what is under way is cancelled. The handle's next loop begins with what was
+    /// learnt of the path.
     pub(super) fn end(&mut self) {
         self.cut.end();
         self.flying.drain(..).for_each(|strip| self.room.forget(strip.capacity));

@@ -39,8 +39,8 @@ pub struct FileTarget {
     pub length: u64,
     /// What the handle may do.
     pub access: Access,
-    /// It lies on a file system whose answers are somebody else's affair (another program's, another
-    /// machine's): operations may never end, and each keeps a thread of the driver busy.
+    /// It lies on a file system whose answers are somebody else's affair (another program's,
+    /// another machine's): operations may never end, and each keeps a thread of the driver busy.
     pub foreign: bool,
 }
 
@@ -94,7 +94,8 @@ pub struct OpenRequest {
     pub create: bool,
 }
 
-/// What may be used at once on a shard. At a limit work waits; what is larger than a limit is done alone.
+/// What may be used at once on a shard. At a limit work waits; what is larger than a limit is done
+/// alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// All clients' requests in execution.
@@ -196,7 +197,8 @@ impl Caller {
         }
     }
 
-    /// Whether there are nodes that have to prove who they are, and lanes and staging are kept for them.
+    /// Whether there are nodes that have to prove who they are, and lanes and staging are kept for
+    /// them.
     pub(crate) fn is_beside_keys(&self) -> bool {
         matches!(self, Self::Unproven { reserved, .. } if !reserved.is_empty())
     }
@@ -214,7 +216,8 @@ impl Caller {
             Self::Proven { node: proven } if proven != node => Err(
                 "its key is that of another name; give node.name there and [peers] here the same",
             ),
-            // A name is a link with lanes, handles and memory: a node has as many as it can have shards.
+            // A name is a link with lanes, handles and memory: a node has as many as it can have
+            // shards.
             Self::Proven { .. } if !is_shard_name(name) => Err("no shard has that name"),
             Self::Unproven { .. } | Self::Proven { .. } => Ok(()),
         }
@@ -240,8 +243,8 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Whether two lanes under one name are of one node. What a user of this machine opened is for lanes of this user
-    /// alone; on a plain network nobody can tell one machine from another.
+    /// Whether two lanes under one name are of one node. What a user of this machine opened is for
+    /// lanes of this user alone; on a plain network nobody can tell one machine from another.
     pub(crate) fn is_like(self, other: Self) -> bool {
         match (self, other) {
             (Self::Plain(Origin::Site(_)), Self::Plain(Origin::Site(_))) => true,
@@ -284,8 +287,8 @@ pub enum Command {
         /// Its length in bytes.
         length: u64,
     },
-    /// So much staging memory at most, from now on. Segments that are too many get no new work and are
-    /// given back after their last use, each with an [`Event::StagingDrained`]. What is missing
+    /// So much staging memory at most, from now on. Segments that are too many get no new work and
+    /// are given back after their last use, each with an [`Event::StagingDrained`]. What is missing
     /// ([`crate::shard::Shard::staging_missing`]) is to be added.
     SetStaging {
         /// In bytes.
@@ -343,7 +346,8 @@ pub enum Command {
         /// The handle.
         handle: HandleId,
     },
-    /// A client may not use a handle any more: it ends, and with it the requests by it, with `Gone`.
+    /// A client may not use a handle any more: it ends, and with it the requests by it, with
+    /// `Gone`.
     EndHandle {
         /// Whose.
         session: SessionId,
@@ -380,13 +384,14 @@ pub enum Command {
         /// Its name.
         name: String,
     },
-    /// A peer that is not in the configuration any more: its lanes close, and what was asked of it or
-    /// opened there ends with `PeerLost` or `Gone`.
+    /// A peer that is not in the configuration any more: its lanes close, and what was asked of it
+    /// or opened there ends with `PeerLost` or `Gone`.
     RemovePeer {
         /// Which.
         peer: PeerId,
     },
-    /// A peer has another address, or is to prove itself anew: its lanes close and are connected anew.
+    /// A peer has another address, or is to prove itself anew: its lanes close and are connected
+    /// anew.
     RedialPeer {
         /// Which.
         peer: PeerId,
@@ -427,8 +432,8 @@ pub enum Command {
     },
     /// The answer to [`Output::Plan`].
     Planned(Box<PlanAnswer>),
-    /// What was known of stages another time, to begin with where nothing is measured yet. What fails
-    /// [`piped_planner::kept::KeptStage::check`] is left out.
+    /// What was known of stages another time, to begin with where nothing is measured yet. What
+    /// fails [`piped_planner::kept::KeptStage::check`] is left out.
     TakeKept(Vec<(StageResource, KeptStage)>),
     /// Change how sizes are chosen.
     SetPlanner(PlannerMode),
@@ -438,7 +443,8 @@ pub enum Command {
     SetCalibration(CalibrationMode),
     /// Change whether lanes send without a copy.
     SetZeroCopy(ZeroCopyMode),
-    /// Record the fragments of the next transfers, instead of what is being recorded or was; none: stop.
+    /// Record the fragments of the next transfers, instead of what is being recorded or was; none:
+    /// stop.
     Trace {
         /// A number for it.
         recording: u64,
@@ -554,6 +560,7 @@ pub enum Output {
     Progress(Progress),
     /// For the control thread.
     Event(Event),
-    /// For [`piped_planner::solve::solve`], where nobody waits for it. Answered by [`Command::Planned`].
+    /// For [`piped_planner::solve::solve`], where nobody waits for it. Answered by
+    /// [`Command::Planned`].
     Plan(Box<PlanRequest>),
 }

@@ -44,15 +44,17 @@ pub struct SpinBudgets {
 }
 
 impl SpinBudgets {
-    /// The budgets of a profile on a machine with `spare_cpus` CPUs that no shard is pinned to. A balanced client
-    /// spins only if there are at least two of them: one for it, one for everything else.
+    /// The budgets of a profile on a machine with `spare_cpus` CPUs that no shard is pinned to. A
+    /// balanced client spins only if there are at least two of them: one for it, one for everything
+    /// else.
     #[must_use]
     pub fn of(profile: Profile, spare_cpus: usize) -> Self {
         match profile {
             Profile::Balanced => {
                 Self { daemon_ns: 50_000, client_ns: if spare_cpus >= 2 { 20_000 } else { 0 } }
             }
-            // Longer than a few reads of a disk take: a side that slept is tens of microseconds late.
+            // Longer than a few reads of a disk take: a side that slept is tens of microseconds
+            // late.
             Profile::Latency => Self { daemon_ns: 1_000_000, client_ns: 1_000_000 },
             Profile::Throughput => Self { daemon_ns: 5_000, client_ns: 0 },
         }

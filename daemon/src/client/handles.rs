@@ -308,8 +308,8 @@ impl Client {
             self.control.core.borrow_mut().withdraw_channel(channel);
         }
         if let Held::Region(region) = held {
-            // Done means that the memory is its owner's alone again. An operator that ended the handle before has not
-            // waited for that.
+            // Done means that the memory is its owner's alone again. An operator that ended the
+            // handle before has not waited for that.
             self.control.withdraw(region).await;
         }
         // The client's next request may overtake a message without an answer.

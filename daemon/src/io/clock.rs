@@ -9,8 +9,8 @@ use rustix::time::ClockId;
 /// Time since the process first asked, from `CLOCK_MONOTONIC`. All threads share the origin, so
 /// points in time may travel between shards and the control thread.
 ///
-/// A shard that spins reads it twice a turn, so it is nanoseconds from the first: the standard library's `Instant`
-/// subtracts seconds and nanoseconds apart, and multiplies in 128 bits.
+/// A shard that spins reads it twice a turn, so it is nanoseconds from the first: the standard
+/// library's `Instant` subtracts seconds and nanoseconds apart, and multiplies in 128 bits.
 #[must_use]
 pub fn now() -> Nanos {
     static ORIGIN: OnceLock<u64> = OnceLock::new();

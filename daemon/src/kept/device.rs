@@ -1,14 +1,16 @@
 //! Names of devices that outlive a boot.
 //!
-//! A device's number is given in the order in which the kernel finds devices, and another one after another boot;
-//! file systems that have none of their own (btrfs, overlays, tmpfs) get one as they are mounted. What costs time
-//! is the device, so it is named by what its maker wrote into it, as the kernel shows it: `wwid` and serial
-//! numbers of disks, the uuid of a mapped device, and the partition. What says nothing of itself (many virtual
-//! disks) is named by the id of the file system on it, which for ext4, btrfs and f2fs comes from its uuid; it is
-//! what `stat -f` prints. XFS makes that id of the device's number, and what has neither has only the number:
-//! then a name may mean another device after a boot, whose samples soon say so.
+//! A device's number is given in the order in which the kernel finds devices, and another one after
+//! another boot; file systems that have none of their own (btrfs, overlays, tmpfs) get one as they
+//! are mounted. What costs time is the device, so it is named by what its maker wrote into it, as
+//! the kernel shows it: `wwid` and serial numbers of disks, the uuid of a mapped device, and the
+//! partition. What says nothing of itself (many virtual disks) is named by the id of the file
+//! system on it, which for ext4, btrfs and f2fs comes from its uuid; it is what `stat -f` prints.
+//! XFS makes that id of the device's number, and what has neither has only the number: then a name
+//! may mean another device after a boot, whose samples soon say so.
 //!
-//! *Rejected:* /dev/disk/by-id and by-uuid, which a program outside the kernel makes, and which containers lack.
+//! *Rejected:* /dev/disk/by-id and by-uuid, which a program outside the kernel makes, and which
+//! containers lack.
 
 use std::fs;
 use std::path::Path;
@@ -25,8 +27,8 @@ const MARKS: [&str; 5] = ["dm/uuid", "wwid", "device/wwid", "serial", "device/se
 /// Longer marks are cut.
 const MARK_BYTES_MAX: usize = 160;
 
-/// The name of a device with a file system of this id (0: it has none). Reads files of the kernel, and one of them may ask
-/// the device.
+/// The name of a device with a file system of this id (0: it has none). Reads files of the kernel,
+/// and one of them may ask the device.
 pub(super) fn stable_name(device: DeviceId, file_system: u64) -> String {
     let number = device_name(device);
     marked(&Path::new(SYSFS).join(&number)).unwrap_or_else(|| match file_system {

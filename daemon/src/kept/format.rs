@@ -1,7 +1,8 @@
-//! The file in which is kept what stages cost: JSON, so that a person can read it and `jq` can, too.
+//! The file in which is kept what stages cost: JSON, so that a person can read it and `jq` can,
+//! too.
 //!
-//! It was written by this daemon, says whoever made it: so it is read like a stranger's. A figure that cannot be, a
-//! word that is not known, another version: nothing of it is believed.
+//! It was written by this daemon, says whoever made it: so it is read like a stranger's. A figure
+//! that cannot be, a word that is not known, another version: nothing of it is believed.
 
 use piped_core::link::LaneClass;
 use piped_planner::kept::{KeptFault, KeptStage};

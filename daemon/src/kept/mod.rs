@@ -5,16 +5,17 @@
 //!   each minute, and at the end:  shards ─► entries ─► file, if there is news
 //! ```
 //!
-//! Every shard begins with the same figures, for they stand for the same hardware; of several that measured a stage, the
-//! one with the most samples is kept. A stage that nobody used stays in the file as it was. What candidates
-//! took in practice (the guard's knowledge) is not kept: it compares them with each other in one
-//! machine's moods, and a veto from another time would hide the better plan without a reason that can be shown.
+//! Every shard begins with the same figures, for they stand for the same hardware; of several that
+//! measured a stage, the one with the most samples is kept. A stage that nobody used stays in the
+//! file as it was. What candidates took in practice (the guard's knowledge) is not kept: it
+//! compares them with each other in one machine's moods, and a veto from another time would hide
+//! the better plan without a reason that can be shown.
 //!
-//! With `calibration = live` the file is read and written; `frozen` begins with it and does not write, so plans are the
-//! same after every restart; `off` leaves it alone.
+//! With `calibration = live` the file is read and written; `frozen` begins with it and does not
+//! write, so plans are the same after every restart; `off` leaves it alone.
 //!
-//! Nothing here stops the daemon: without a file, or with one that is not to be believed, it begins with what every
-//! machine begins with, and says so.
+//! Nothing here stops the daemon: without a file, or with one that is not to be believed, it begins
+//! with what every machine begins with, and says so.
 
 mod device;
 pub mod format;
@@ -142,7 +143,8 @@ impl Keeper {
         let state = RefCell::new(State { entries, ..State::default() });
         let keeper =
             Self { path: Some(path.clone()), recalls, state, turn: tokio::sync::Mutex::default() };
-        // Who has given a place that cannot work hears it now and not when there is something to keep.
+        // Who has given a place that cannot work hears it now and not when there is something to
+        // keep.
         if config.planner.calibration == CalibrationMode::Live {
             let target = path.clone();
             keeper.note(&path, in_time(move || try_to_begin(&target, MODE)).await);
@@ -155,7 +157,8 @@ impl Keeper {
         self.state.borrow().trouble.clone()
     }
 
-    /// What the shards begin with at once: all but the disks, whose numbers are not known before one is opened.
+    /// What the shards begin with at once: all but the disks, whose numbers are not known before
+    /// one is opened.
     pub(crate) async fn recall(&self, control: &Control) {
         let known = self.state.borrow().entries.values().filter_map(begun).collect();
         self.tell(control, known).await;
@@ -308,7 +311,8 @@ fn begun(entry: &Entry) -> Option<(StageResource, KeptStage)> {
     Some((what, entry.cost.clone()))
 }
 
-/// Published costs move only when they have changed; what else is worth a write is that more is known.
+/// Published costs move only when they have changed; what else is worth a write is that more is
+/// known.
 fn is_news(old: &KeptStage, new: &KeptStage) -> bool {
     old.lines != new.lines
         || old.sizes.len() != new.sizes.len()

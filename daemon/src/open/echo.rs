@@ -1,8 +1,8 @@
 //! The region of zeros that every node has, for other nodes' calibrations.
 //!
-//! It has nobody's data, so a peer that may connect may read it: it costs what a read costs, and counts against that
-//! peer's limits. Made when it is first asked for, and then kept: most nodes are never calibrated against, and
-//! what is kept is a MiB.
+//! It has nobody's data, so a peer that may connect may read it: it costs what a read costs, and
+//! counts against that peer's limits. Made when it is first asked for, and then kept: most nodes
+//! are never calibrated against, and what is kept is a MiB.
 
 use std::cell::OnceCell;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! A path comes from a client or a peer, and the daemon has rights they have not. So it is resolved
 //! by the kernel with RESOLVE_BENEATH from a directory that was opened at start, and in two steps:
 //! first O_PATH, which opens nothing (a FIFO or a device would otherwise feel it), then, if what is
-//! there is a regular file, that very file by its place in /proc/self/fd. Both descriptors of a file
-//! come from the one place, so they are of one file whatever is renamed meanwhile.
+//! there is a regular file, that very file by its place in /proc/self/fd. Both descriptors of a
+//! file come from the one place, so they are of one file whatever is renamed meanwhile.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -78,8 +78,8 @@ impl Exports {
         Self::default().follow(exports, names, &Outside::new())
     }
 
-    /// Opens the directories of another configuration, but for those that are out of reach: such an export keeps the
-    /// directory that it has here, or is none.
+    /// Opens the directories of another configuration, but for those that are out of reach: such an
+    /// export keeps the directory that it has here, or is none.
     ///
     /// # Errors
     /// See [`ExportError`].
@@ -116,7 +116,8 @@ impl Exports {
         Arc::clone(&self.grants)
     }
 
-    /// Whether an export here is the directory that a path leads to now. May block in the file system.
+    /// Whether an export here is the directory that a path leads to now. May block in the file
+    /// system.
     #[must_use]
     pub fn is_at(&self, name: &str, path: &std::path::Path) -> bool {
         self.grants
@@ -151,8 +152,8 @@ impl Exports {
         describe(direct.map(|fd| room.hold(fd)), room.hold(buffered), access)
     }
 
-    /// The device on which a file lies; of one that is to be made, that of the export. Nothing is opened for
-    /// reading. May block in the file system.
+    /// The device on which a file lies; of one that is to be made, that of the export. Nothing is
+    /// opened for reading. May block in the file system.
     ///
     /// # Errors
     /// As of [`Self::open`].
@@ -194,7 +195,8 @@ fn open_root(path: &std::path::Path) -> rustix::io::Result<(OwnedFd, Root)> {
     Ok((directory, Root { device: facts.st_dev, inode: facts.st_ino }))
 }
 
-/// The path is one that can lie below an export. The kernel would refuse most of these too; refused here they are refused on every kernel.
+/// The path is one that can lie below an export. The kernel would refuse most of these too; refused
+/// here they are refused on every kernel.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), OpenFault> {
     let invalid = |text: &str| Err(OpenFault::new(Status::Invalid, text));
     if path.is_empty() {
@@ -250,8 +252,8 @@ fn find(
     Err(OpenFault::new(Status::WouldBlock, text))
 }
 
-/// Whether files may be made in the directory of a path: in some, a file that is made is a queue or a kernel's
-/// object. One that is not there is told apart by the one who makes the file.
+/// Whether files may be made in the directory of a path: in some, a file that is made is a queue or
+/// a kernel's object. One that is not there is told apart by the one who makes the file.
 fn check_parent(
     directory: BorrowedFd<'_>,
     path: &[u8],

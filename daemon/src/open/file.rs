@@ -1,8 +1,8 @@
 //! A file as it is handed to a shard, and the checks on files that clients pass.
 //!
-//! The daemon never reopens or changes a passed file: that would change the client's own, or lend it
-//! rights it does not have. So what it may do with it is what the client's descriptor can do, and a
-//! client that changes flags behind our back gets errors on its own file.
+//! The daemon never reopens or changes a passed file: that would change the client's own, or lend
+//! it rights it does not have. So what it may do with it is what the client's descriptor can do,
+//! and a client that changes flags behind our back gets errors on its own file.
 
 use std::os::fd::AsFd;
 
@@ -158,8 +158,8 @@ fn alignment(facts: &Statx) -> Option<Alignment> {
         false => ALIGNMENT_FALLBACK,
     };
     let usable = |align: &u32| align.is_power_of_two() && *align <= 64 * 1024;
-    // The page cache works in pages and in blocks of the file system. The engine knows that neither is
-    // below 4096 bytes; where one is longer, nothing shorter goes direct.
+    // The page cache works in pages and in blocks of the file system. The engine knows that neither
+    // is below 4096 bytes; where one is longer, nothing shorter goes direct.
     let page = u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX);
     let cached = [page, facts.stx_blksize].into_iter().filter(usable).max();
     let offset = match cached.filter(|&cached| cached > 4096) {

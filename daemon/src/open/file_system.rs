@@ -1,10 +1,11 @@
 //! Which file systems are served, and who ends their operations.
 //!
-//! Some file systems have no files: the kernel makes up what is read (procfs, sysfs, cgroups, debugfs) or does
-//! something with what is written, and asks there who reads or writes *now*. That is the daemon, whoever opened
-//! the file: `/proc/PID/stat` of the daemon, read by the daemon, has its addresses. So only file systems that
-//! keep bytes are served. Which those are is not asked of a list of the others, which grows with every kernel:
-//! what lies on a device of its own keeps bytes, and of the file systems without one those that are known to.
+//! Some file systems have no files: the kernel makes up what is read (procfs, sysfs, cgroups,
+//! debugfs) or does something with what is written, and asks there who reads or writes *now*. That
+//! is the daemon, whoever opened the file: `/proc/PID/stat` of the daemon, read by the daemon, has
+//! its addresses. So only file systems that keep bytes are served. Which those are is not asked of
+//! a list of the others, which grows with every kernel: what lies on a device of its own keeps
+//! bytes, and of the file systems without one those that are known to.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -22,8 +23,8 @@ pub(super) enum Server {
     Others,
 }
 
-/// The major number of devices that are none: what is mounted from nothing, from another machine, from many
-/// devices.
+/// The major number of devices that are none: what is mounted from nothing, from another machine,
+/// from many devices.
 const NO_DEVICE: u32 = 0;
 
 /// File systems (magic numbers of `statfs`) that this kernel serves from its own devices or memory.
@@ -41,8 +42,8 @@ const OWN: [u32; 11] = [
     0x7371_7368, // squashfs
 ];
 
-/// Those that keep bytes without a device of this kernel: by another machine, a program, a hypervisor, in flash
-/// memory, or on top of another one. After the list of GNU `stat`.
+/// Those that keep bytes without a device of this kernel: by another machine, a program, a
+/// hypervisor, in flash memory, or on top of another one. After the list of GNU `stat`.
 const OTHERS: [u32; 27] = [
     0x794c_7630, // overlayfs
     0x6573_5546, // FUSE, virtiofs
@@ -109,7 +110,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Who serves the file system of a file, or of the place of one, that lies on a device with this major number.
+/// Who serves the file system of a file, or of the place of one, that lies on a device with this
+/// major number.
 ///
 /// # Errors
 /// The file system is not known to keep bytes.

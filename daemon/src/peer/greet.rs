@@ -1,4 +1,5 @@
-//! Handshakes over sockets, on the control thread: no shard hears of a node before it has proved who it is.
+//! Handshakes over sockets, on the control thread: no shard hears of a node before it has proved
+//! who it is.
 
 use std::io;
 use std::net::IpAddr;
@@ -198,8 +199,8 @@ pub(super) async fn dialled(
     Ok(keys)
 }
 
-/// Finds out who connected, in [`GREETING_TIME`]. What comes back holds until the next await: a reload may change whom to
-/// trust.
+/// Finds out who connected, in [`GREETING_TIME`]. What comes back holds until the next await: a
+/// reload may change whom to trust.
 pub(super) async fn accepted(
     control: &Rc<Control>,
     stream: &mut TcpStream,
@@ -248,7 +249,8 @@ fn unproven(control: &Control, stream: &TcpStream, from: IpAddr) -> Result<Met, 
     Ok((core.meet_plain(from, held)?, None))
 }
 
-/// The first bytes of a stream, which stay in it: a shard reads a plain one's frames from the beginning.
+/// The first bytes of a stream, which stay in it: a shard reads a plain one's frames from the
+/// beginning.
 async fn beginning(stream: &TcpStream) -> io::Result<[u8; BEGINNING_BYTES]> {
     let mut bytes = [0; BEGINNING_BYTES];
     loop {

@@ -1,4 +1,5 @@
-//! The handshake of a lane: two nodes prove who they are and agree on keys. Pure, but for the system's randomness.
+//! The handshake of a lane: two nodes prove who they are and agree on keys. Pure, but for the
+//! system's randomness.
 //!
 //! ```text
 //!   dials                                            listens
@@ -7,14 +8,16 @@
 //!     confirmation                            16  ──►   right: it is there, now. Lane, to its shard
 //! ```
 //!
-//! `Noise_IK_25519_ChaChaPoly_BLAKE2s`: who dials knows whom, and is known, or not, by the first message, before
-//! anything is kept for it. That message asks for nothing and can be repeated by anybody who saw it; the confirmation
-//! cannot. The ticket is a MAC that needs this node's public key and nothing else: it costs a stranger who has no idea
-//! whom he talks to, and who could otherwise have us compute curves, nothing but his connection. The preamble is the
-//! prologue, so both mean the same version and the same wish for protection.
+//! `Noise_IK_25519_ChaChaPoly_BLAKE2s`: who dials knows whom, and is known, or not, by the first
+//! message, before anything is kept for it. That message asks for nothing and can be repeated by
+//! anybody who saw it; the confirmation cannot. The ticket is a MAC that needs this node's public
+//! key and nothing else: it costs a stranger who has no idea whom he talks to, and who could
+//! otherwise have us compute curves, nothing but his connection. The preamble is the prologue, so
+//! both mean the same version and the same wish for protection.
 //!
-//! Noise's transport is not used: its messages are of at most 64 KiB with a tag behind each, and frames must lie in
-//! memory as they are. Keys of frames are derived from what the handshake leaves, one for each direction and protection.
+//! Noise's transport is not used: its messages are of at most 64 KiB with a tag behind each, and
+//! frames must lie in memory as they are. Keys of frames are derived from what the handshake
+//! leaves, one for each direction and protection.
 
 use piped_config::{KEY_BYTES, NodeKey, PublicKey};
 use piped_control::keyring::Identity;
@@ -155,7 +158,8 @@ pub(crate) fn begins_handshake(bytes: &[u8]) -> bool {
 }
 
 impl Answered {
-    /// Looks at what a stranger says first, and gives the answer. Nothing is kept of one that is refused.
+    /// Looks at what a stranger says first, and gives the answer. Nothing is kept of one that is
+    /// refused.
     ///
     /// # Errors
     /// [`HandshakeFault`], the cheapest first.

@@ -30,8 +30,8 @@ pub(super) fn lane_socket(stream: tokio::net::TcpStream) -> io::Result<OwnedFd> 
     sockopt::set_tcp_user_timeout(&socket, timeout_ms)?;
     set_unsent_limit(&socket, LANE_UNSENT_BYTES)?;
     if inside {
-        // No link to share and no queue to fill: what paces (BBR) or probes only costs. Everywhere else
-        // the system's choice stands. Every kernel has Reno and lets everybody choose it.
+        // No link to share and no queue to fill: what paces (BBR) or probes only costs. Everywhere
+        // else the system's choice stands. Every kernel has Reno and lets everybody choose it.
         let _ = sockopt::set_tcp_congestion(&socket, LOOPBACK_CONGESTION);
     }
     Ok(socket)

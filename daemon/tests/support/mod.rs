@@ -121,8 +121,8 @@ impl World {
         thread.join().expect("the daemon does not panic")
     }
 
-    /// Does something as a user that no list names, on a thread of its own. `None`, with the reason printed, where nobody
-    /// may become another user.
+    /// Does something as a user that no list names, on a thread of its own. `None`, with the reason
+    /// printed, where nobody may become another user.
     pub(crate) fn as_stranger<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
         use rustix::process::{Gid, Uid};
         use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};

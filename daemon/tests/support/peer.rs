@@ -12,8 +12,8 @@ use piped_wire::{Frame, HEADER_BYTES, Message};
 
 use super::PATIENCE;
 
-/// An address of loopback that nobody listens on, of a host of its own: daemons of other tests that dial
-/// theirs again and again never meet this one, as they may where only ports differ.
+/// An address of loopback that nobody listens on, of a host of its own: daemons of other tests that
+/// dial theirs again and again never meet this one, as they may where only ports differ.
 pub(crate) fn free_address() -> SocketAddr {
     static HOSTS: AtomicU8 = AtomicU8::new(2);
     let [_, _, high, low] = std::process::id().to_be_bytes();

@@ -379,15 +379,17 @@ pub fn wrong_files_of(targets: &Targets) -> Vec<(&'static str, OwnedFd, Access)>
     ]
 }
 
-/// Regular files of file systems in which the kernel makes up what is read, or acts on what is written, as whoever
-/// reads and writes; of those that this machine has. `pid`: a process whose own such file is among them.
+/// Regular files of file systems in which the kernel makes up what is read, or acts on what is
+/// written, as whoever reads and writes; of those that this machine has. `pid`: a process whose own
+/// such file is among them.
 ///
 /// # Panics
 /// If not even procfs is there.
 #[must_use]
 pub fn made_up_files(pid: u32) -> Vec<(String, OwnedFd, Access)> {
     let paths = [
-        // Anybody may open it; the addresses in it are for whoever may trace the process when it is read.
+        // Anybody may open it; the addresses in it are for whoever may trace the process when it is
+        // read.
         format!("/proc/{pid}/stat"),
         "/proc/self/maps".to_owned(),
         "/proc/kallsyms".to_owned(),

@@ -43,8 +43,8 @@ impl Footprint {
         }
     }
 
-    /// What it has once nothing of it changes any more: pools of its runtime and lanes have what they
-    /// keep.
+    /// What it has once nothing of it changes any more: pools of its runtime and lanes have what
+    /// they keep.
     ///
     /// # Panics
     /// If that does not come.

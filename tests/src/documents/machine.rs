@@ -1,8 +1,8 @@
-//! Where a document about installing and operating runs, from its first line to its last: a machine of its own, on which
-//! nothing of piped is there but what was built.
+//! Where a document about installing and operating runs, from its first line to its last: a machine
+//! of its own, on which nothing of piped is there but what was built.
 //!
-//! The project lies at [`PROJECT`], as it is when it was built: with programs in `target/release` and packages in
-//! `target/debian`, which are of the build that runs the test.
+//! The project lies at [`PROJECT`], as it is when it was built: with programs in `target/release`
+//! and packages in `target/debian`, which are of the build that runs the test.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use crate::container::Container;
 use crate::packages::Packages;
 use crate::process::{Programs, words};
 
-/// As shipped; and what a machine has room for where that cannot be locked: for the service, in its environment, so that
-/// piped's own directories are as a reader finds them.
+/// As shipped; and what a machine has room for where that cannot be locked: for the service, in its
+/// environment, so that piped's own directories are as a reader finds them.
 const STAGING: u64 = 128 << 20;
 const LITTLE: &str = "[Service]\nEnvironment=PIPED_LIMITS__GLOBAL__STAGING=4MiB\n";
 
@@ -55,7 +55,8 @@ impl Machine {
         }
         container.write("/usr/local/bin/cargo", CARGO);
         container.shell("chmod 755 /usr/local/bin/cargo");
-        // A machine may not let its root raise limits (CAP_SYS_RESOURCE); then the unit cannot either, and the doctor is right.
+        // A machine may not let its root raise limits (CAP_SYS_RESOURCE); then the unit cannot
+        // either, and the doctor is right.
         if getrlimit(Resource::Memlock).maximum.is_some_and(|most| most < STAGING) {
             eprintln!("this machine locks little memory, so the daemon has little staging");
             container.shell("mkdir -p /etc/systemd/system/piped.service.d");

@@ -13,18 +13,20 @@ pub enum Rule {
     File(String),
     /// `interrupt`: each command lasts until somebody ends it.
     Interrupt,
-    /// `alone`: another way to where the text goes on from; runs on a machine that has seen nothing else of the document,
-    /// on which the daemon then has to serve.
+    /// `alone`: another way to where the text goes on from; runs on a machine that has seen nothing
+    /// else of the document, on which the daemon then has to serve.
     Alone,
     /// `skip REASON`, one of [`REASONS`].
     Skip(String),
 }
 
-/// Why a block may not be run at all. A new reason belongs here, with what checks the commands instead.
+/// Why a block may not be run at all. A new reason belongs here, with what checks the commands
+/// instead.
 pub const REASONS: [&str; 4] = [
     // From the programs under test, with less compression.
     "tests build the packages with options",
-    // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what it found.
+    // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what
+    // it found.
     "fuzzing takes nightly and hours",
     // `.ci/run` calls the short form.
     "it builds the rings anew and takes minutes",
@@ -37,8 +39,9 @@ pub const REASONS: [&str; 4] = [
 pub enum Place {
     /// Two nodes that know each other and run: [`super::world`].
     Nodes,
-    /// A machine with a service manager on which piped was never installed: [`super::machine`]. Nothing is there that the
-    /// document does not make. Said by `<!-- doc-test: machine -->` before the title.
+    /// A machine with a service manager on which piped was never installed: [`super::machine`].
+    /// Nothing is there that the document does not make. Said by `<!-- doc-test: machine -->`
+    /// before the title.
     Machine,
 }
 
@@ -56,7 +59,8 @@ impl Place {
     }
 }
 
-/// A file that a reader has to write: where, if a block says so in a comment on its first line, as in `# /etc/piped/a.toml`.
+/// A file that a reader has to write: where, if a block says so in a comment on its first line, as
+/// in `# /etc/piped/a.toml`.
 #[must_use]
 pub fn file_of(block: &str) -> Option<&str> {
     let path = block.lines().next()?.strip_prefix("# ")?.trim();
@@ -107,7 +111,8 @@ pub enum How {
 
 const INTERRUPTED: How = How::UntilInterrupted { code: 130 };
 
-/// Commands that do not end by themselves, or not soon, by their first words. That is theirs, not a document's.
+/// Commands that do not end by themselves, or not soon, by their first words. That is theirs, not a
+/// document's.
 const LASTING: [(&str, How); 5] = [
     ("piped --config", How::Beside),
     ("remote_pager offer", How::Beside),

@@ -1,12 +1,13 @@
-//! Where a document's commands run: this node and another, `beta`, on one machine that is made for them and ends
-//! with them.
+//! Where a document's commands run: this node and another, `beta`, on one machine that is made for
+//! them and ends with them.
 //!
-//! Namespaces of mounts, processes, network and names: `/run`, `/etc/piped`, `/var/lib/piped`, `/usr/local` and
-//! `/tmp` are the world's own, `/srv` is a directory on the disk of the build, and the project lies at
-//! [`PROJECT`], where what is written goes to memory. When its first process ends, the kernel ends all others.
+//! Namespaces of mounts, processes, network and names: `/run`, `/etc/piped`, `/var/lib/piped`,
+//! `/usr/local` and `/tmp` are the world's own, `/srv` is a directory on the disk of the build, and
+//! the project lies at [`PROJECT`], where what is written goes to memory. When its first process
+//! ends, the kernel ends all others.
 //!
-//! What differs from a reader's machine: programs are of the build that runs the test, also where a path says
-//! `target/release`, and `cargo` says yes to what that build has done.
+//! What differs from a reader's machine: programs are of the build that runs the test, also where a
+//! path says `target/release`, and `cargo` says yes to what that build has done.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -108,12 +109,13 @@ const TRAFFIC: &str = "while :; do pipectl bench read --peer beta --export data 
 const BETA: &str = "exec piped --config /etc/beta/piped.toml --set node.name=beta \
                     --set client.socket=/run/beta/client.sock --set admin.socket=/run/beta/admin.sock";
 
-/// How long something that lasts may run before it is interrupted, in seconds; the next one if it has printed
-/// nothing by then.
+/// How long something that lasts may run before it is interrupted, in seconds; the next one if it
+/// has printed nothing by then.
 const INTERRUPTED_AFTER: [&str; 3] = ["3", "15", "60"];
 
 impl World {
-    /// Makes one; `None`, with the reason printed, where there can be none. `tag` is for the disk's directory.
+    /// Makes one; `None`, with the reason printed, where there can be none. `tag` is for the disk's
+    /// directory.
     ///
     /// # Panics
     /// If what is there does not start.
@@ -282,7 +284,8 @@ impl World {
         (0..self.beside.len()).map(|number| self.said(number)).collect()
     }
 
-    /// Waits until this node's daemon answers and its lanes are up, and something was read through them.
+    /// Waits until this node's daemon answers and its lanes are up, and something was read through
+    /// them.
     fn until_it_serves(&self) {
         let asked = |script: &str| {
             let output = self.shell(script, false).output().expect("nsenter");

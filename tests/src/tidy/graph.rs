@@ -1,7 +1,8 @@
 //! Which modules of a crate name each other.
 //!
-//! A component is a module below the crate's root, or below a folder with one more level (`shard`). It names another one where a path
-//! of its code begins there: in a `use`, a type, a call. Items of the root itself belong to everybody.
+//! A component is a module below the crate's root, or below a folder with one more level (`shard`).
+//! It names another one where a path of its code begins there: in a `use`, a type, a call. Items of
+//! the root itself belong to everybody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,8 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, Source, rust};
 
-/// Modules that reach each other through what they name. Each is a finding, with the others of its circle.
+/// Modules that reach each other through what they name. Each is a finding, with the others of its
+/// circle.
 #[must_use]
 pub fn cycles(sources: &[Source]) -> Vec<Finding> {
     let modules: BTreeSet<&[String]> = sources.iter().map(|it| it.module.as_slice()).collect();

@@ -20,7 +20,8 @@ pub fn wide_lines_of_code(sources: &[Source]) -> Vec<Finding> {
         .collect()
 }
 
-/// Lines of documents that are too wide. Tables, code and lines of one unbreakable word are as wide as they are.
+/// Lines of documents that are too wide. Tables, code and lines of one unbreakable word are as wide
+/// as they are.
 #[must_use]
 pub fn wide_lines_of_documents(root: &Path) -> Vec<Finding> {
     let mut files = Vec::new();

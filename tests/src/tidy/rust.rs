@@ -92,7 +92,8 @@ struct Docs {
     lines: BTreeMap<usize, String>,
 }
 
-/// Whole comments, each with the number of its first line: between two of them is what the first one is about.
+/// Whole comments, each with the number of its first line: between two of them is what the first
+/// one is about.
 fn comments(lines: BTreeMap<usize, String>) -> Vec<(usize, String)> {
     let mut comments: Vec<(usize, String)> = Vec::new();
     let mut last = 0;
@@ -168,7 +169,7 @@ impl<'a> Visit<'a> for Fields {
     }
 }
 
-/// Methods of a type that are neither in its file nor in a module below it.
+/// Methods of a type that are not in the file of the type.
 #[must_use]
 pub fn scattered_methods(sources: &[Source]) -> Vec<Finding> {
     let mut homes: BTreeMap<String, Vec<&[String]>> = BTreeMap::new();

@@ -1,10 +1,11 @@
-//! Boards: a region of each client with words that all change, and slots that others put something into and notify
-//! its owner of.
+//! Boards: a region of each client with words that all change, and slots that others put something
+//! into and notify its owner of.
 //!
-//! A slot is its sender's from the put on, until the owner has taken a notification that was raised behind it; then it
-//! is the owner's, who writes something else there, and what the sender has put must never come again. The driver's
-//! memory knows of it: outside of that time nothing may touch the slot. A notification of a number of its own (a
-//! signal) tells exactly which puts were before it; those of shared numbers are counted.
+//! A slot is its sender's from the put on, until the owner has taken a notification that was raised
+//! behind it; then it is the owner's, who writes something else there, and what the sender has put
+//! must never come again. The driver's memory knows of it: outside of that time nothing may touch
+//! the slot. A notification of a number of its own (a signal) tells exactly which puts were before
+//! it; those of shared numbers are counted.
 
 use std::collections::BTreeMap;
 
@@ -292,8 +293,8 @@ impl World {
         (!free.is_empty()).then(|| (Note::Of(*self.random.pick(&free)), 1))
     }
 
-    /// A slot of a sender that it may put something into. One whose put failed rests for a while, as the peer may be at
-    /// it still; then nobody waits for its signal any more.
+    /// A slot of a sender that it may put something into. One whose put failed rests for a while,
+    /// as the peer may be at it still; then nobody waits for its signal any more.
     fn free_slot_of(&mut self, board: usize, sender: usize) -> Option<usize> {
         let (now, node) = (self.kernel.now(), self.nodes[self.boards[board].node].id);
         let Board { slots, signals, .. } = &mut self.boards[board];
@@ -403,8 +404,8 @@ impl World {
         id
     }
 
-    /// What a notification of this client comes behind: what is under way in its queue to the same node, and what has
-    /// ended well on the same board.
+    /// What a notification of this client comes behind: what is under way in its queue to the same
+    /// node, and what has ended well on the same board.
     fn puts_before(&self, client: usize, queue: QueueId, board: usize) -> Vec<(u64, Place)> {
         let (node, calls) = (self.boards[board].node, self.clients[client].calls.iter());
         let calls = calls.filter(|(_, it)| it.queue == queue && it.node == Some(node) && !it.held);
@@ -521,8 +522,8 @@ impl World {
         }
     }
 
-    /// Who asked for a signal has given up, and nobody knows any more that it was taken: what is before it and not over
-    /// may come again.
+    /// Who asked for a signal has given up, and nobody knows any more that it was taken: what is
+    /// before it and not over may come again.
     fn give_up_signal(&mut self, board: usize, id: u32) {
         let Some(signal) = self.boards[board].signals.get(&id).filter(|it| it.taken) else {
             return;
@@ -573,8 +574,8 @@ impl World {
         Ok(())
     }
 
-    /// A signal was taken that comes behind a put or a write: it is there now, if it has ended well or does not know
-    /// yet how it has.
+    /// A signal was taken that comes behind a put or a write: it is there now, if it has ended well
+    /// or does not know yet how it has.
     fn judge_behind(
         &mut self,
         taker: usize,

@@ -116,7 +116,8 @@ impl World {
         self.call_fenced(client, call, (class, deadline), false)
     }
 
-    /// The same, and `fence`: it begins when all is over that its queue has asked of the node before.
+    /// The same, and `fence`: it begins when all is over that its queue has asked of the node
+    /// before.
     pub(super) fn call_fenced(
         &mut self,
         client: usize,

@@ -145,8 +145,9 @@ impl Expected {
         true
     }
 
-    /// The node crashed and has this `left`: only what was promised to be stable is known now. What is there
-    /// without a promise is not lost: a sync may have found more than there was when it was asked for.
+    /// The node crashed and has this `left`: only what was promised to be stable is known now. What
+    /// is there without a promise is not lost: a sync may have found more than there was when it
+    /// was asked for.
     pub fn crash(&mut self, left: &[u8]) {
         self.crashes += 1;
         for (place, mark) in self.marks.iter_mut().enumerate() {

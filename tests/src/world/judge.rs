@@ -309,8 +309,8 @@ impl World {
             Status::NoSpace => options.spare.is_some(),
             // Garbage in a payload is that, too.
             Status::Corrupt => faults.corrupt > 0.0 || faults.garbage > 0.0,
-            // A hasty request may be over before the lanes are first up; and one whose lane is dialled again into
-            // silence is over before that is noticed.
+            // A hasty request may be over before the lanes are first up; and one whose lane is
+            // dialled again into silence is over before that is noticed.
             Status::PeerLost => {
                 lossy || (due && (flight.deadline < options.deadline || faults.half_open > 0.0))
             }

@@ -1,9 +1,10 @@
 //! Messages between clients: what was sent, and what may be received.
 //!
-//! A message says in its first bytes who sent it and which it is, so a receiver's bytes tell what must be in them.
-//! Each is received once at most; one that ended well is not lost; and of one sender and tag a receive that was asked
-//! for earlier gets one that was sent earlier, as long as no receive of the channel was given up (what it had goes to
-//! the next, behind those that others have by then).
+//! A message says in its first bytes who sent it and which it is, so a receiver's bytes tell what
+//! must be in them. Each is received once at most; one that ended well is not lost; and of one
+//! sender and tag a receive that was asked for earlier gets one that was sent earlier, as long as
+//! no receive of the channel was given up (what it had goes to the next, behind those that others
+//! have by then).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +44,8 @@ pub(super) struct Messages {
     sent: BTreeMap<Name, Sent>,
     /// Of each channel, sender and tag: which receive has got which message.
     order: BTreeMap<(usize, usize, u64), BTreeMap<u64, u64>>,
-    /// Channels of which a receive was given up, or a message: a receive that had it is in its old place again, and gets
-    /// what comes after others have got theirs.
+    /// Channels of which a receive was given up, or a message: a receive that had it is in its old
+    /// place again, and gets what comes after others have got theirs.
     disordered: BTreeSet<usize>,
 }
 
@@ -115,8 +116,8 @@ impl Messages {
         Ok(())
     }
 
-    /// How many messages of a channel are there for its receiver, and may be: those that ended well, and the
-    /// others that were not received.
+    /// How many messages of a channel are there for its receiver, and may be: those that ended
+    /// well, and the others that were not received.
     fn left(&self, object: usize) -> (usize, usize) {
         let left = self.sent.values().filter(|sent| sent.object == object && !sent.received);
         let (well, perhaps): (Vec<_>, Vec<_>) = left.partition(|it| it.ended == Some(Status::Ok));

@@ -6,11 +6,11 @@
 //!                      └──── control: connects, opens, crashes, restarts ────┘
 //! ```
 //!
-//! The world plays everything that is not the engine, and judges: each request completes once and in
-//! time; a buffer is touched only while its request owns it and never below the watermark (the
+//! The world plays everything that is not the engine, and judges: each request completes once and
+//! in time; a buffer is touched only while its request owns it and never below the watermark (the
 //! kernel's windows); data are equal to what was written (`expect`); a session that closes gives
-//! all its memory back; everything comes to rest within a bound. A violation panics; the runner adds
-//! the seed.
+//! all its memory back; everything comes to rest within a bound. A violation panics; the runner
+//! adds the seed.
 
 pub mod expect;
 

@@ -232,8 +232,8 @@ impl Options {
         Self { dial_changes: random.between(1, 24) as usize, ..base }
     }
 
-    /// Lanes lend their memory to the kernel, which keeps it for long, copies it at times and refuses it at times,
-    /// in worlds of all other kinds.
+    /// Lanes lend their memory to the kernel, which keeps it for long, copies it at times and
+    /// refuses it at times, in worlds of all other kinds.
     #[must_use]
     pub fn lending(random: &mut Random) -> Self {
         let base = match random.below(6) {
@@ -275,7 +275,8 @@ impl Options {
         Self { sealed: Some(sealed), staging: base.staging.max(16 << 20), ..base }
     }
 
-    /// Mostly atomics, puts and notifications, with lanes that are lost often, in worlds of other kinds.
+    /// Mostly atomics, puts and notifications, with lanes that are lost often, in worlds of other
+    /// kinds.
     #[must_use]
     pub fn one_sided(random: &mut Random) -> Self {
         let base = match random.below(6) {

@@ -1,4 +1,5 @@
-//! Requests of many pieces: a table of rows in the client's memory, and what must be where afterwards.
+//! Requests of many pieces: a table of rows in the client's memory, and what must be where
+//! afterwards.
 
 use std::ops::Range;
 
@@ -76,7 +77,8 @@ impl World {
         self.lock(client, number, object, range, !reads);
     }
 
-    /// Rows with pieces of a range, none of which lies over another, and how long a buffer is for them.
+    /// Rows with pieces of a range, none of which lies over another, and how long a buffer is for
+    /// them.
     fn invent_rows(&mut self, range: Range<u64>) -> (Vec<Row>, u64) {
         let most = self.options.longest;
         let (mut rows, mut from, mut room) = (Vec::new(), range.start, 0);

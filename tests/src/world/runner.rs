@@ -96,8 +96,8 @@ impl Campaign {
     }
 }
 
-/// Lives the world that a seed makes of a kind of options; how much happened in it and when it ended, or
-/// what it died of. `loud`: shows what happened.
+/// Lives the world that a seed makes of a kind of options; how much happened in it and when it
+/// ended, or what it died of. `loud`: shows what happened.
 pub(super) fn live(
     options: fn(&mut Random) -> Options,
     seed: u64,

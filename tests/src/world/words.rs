@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use piped_core::status::Status;
 
-/// A word that is only added to, and begins with 0. Addends are at least 1, so each of those that were done has a
-/// piece of the number line of its own, from the word before it to the word after.
+/// A word that is only added to, and begins with 0. Addends are at least 1, so each of those that
+/// were done has a piece of the number line of its own, from the word before it to the word after.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     /// Pieces whose adds ended well: from where, and how long.
@@ -16,7 +16,8 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// An add is asked for. The least that the word may be before it: all is done that ended well by now.
+    /// An add is asked for. The least that the word may be before it: all is done that ended well
+    /// by now.
     pub(super) fn begin(&mut self, addend: u64) -> u64 {
         self.sum_asked += addend;
         self.sum_done
@@ -42,7 +43,8 @@ impl Counter {
         Ok(())
     }
 
-    /// Why that is not what may be left of it, if so: each add that ended well is in it once, the others once at most.
+    /// Why that is not what may be left of it, if so: each add that ended well is in it once, the
+    /// others once at most.
     pub(super) fn judge(&self, word: u64) -> Result<(), String> {
         let (least, most) = (self.sum_done, self.sum_asked);
         let last = self.done.last_key_value().map_or(0, |(from, long)| from + long);
@@ -53,11 +55,12 @@ impl Counter {
     }
 }
 
-/// A word that begins with 0, and that clients replace, if it is what they expect, by a value that nobody else has
-/// used: the values it has had are a chain.
+/// A word that begins with 0, and that clients replace, if it is what they expect, by a value that
+/// nobody else has used: the values it has had are a chain.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// Each value that was to be put there: what it was to replace, and whether it did, as far as that was told.
+    /// Each value that was to be put there: what it was to replace, and whether it did, as far as
+    /// that was told.
     swaps: BTreeMap<u64, (u64, Option<bool>)>,
     /// Values that somebody was told.
     seen: BTreeSet<u64>,
@@ -103,8 +106,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Why that is not what may be left of it, if so: back from it to the 0 lie all swaps that were done, and all values
-    /// that were seen.
+    /// Why that is not what may be left of it, if so: back from it to the 0 lie all swaps that were
+    /// done, and all values that were seen.
     pub(super) fn judge(&mut self, word: u64) -> Result<(), String> {
         self.see(word)?;
         let mut passed = BTreeSet::new();

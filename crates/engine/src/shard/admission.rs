@@ -1,12 +1,12 @@
 //! What may be in execution at once: of all clients, of each, and of each peer that asks us.
 //!
-//! A request beyond a limit waits in the order in which it came, behind those of its own session (or
-//! peer) only; its deadline runs. One that is larger than a limit is done alone. Sessions that wait for
-//! what all have together take turns, and the one whose turn it is gets what becomes free: a large
-//! request is not overtaken for ever by small ones.
+//! A request beyond a limit waits in the order in which it came, behind those of its own session
+//! (or peer) only; its deadline runs. One that is larger than a limit is done alone. Sessions that
+//! wait for what all have together take turns, and the one whose turn it is gets what becomes free:
+//! a large request is not overtaken for ever by small ones.
 //!
-//! Why a client's request counts only until its client is told: a buffer that a dead device holds would
-//! else keep its session from ever asking for anything.
+//! Why a client's request counts only until its client is told: a buffer that a dead device holds
+//! would else keep its session from ever asking for anything.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -235,8 +235,8 @@ impl Shard {
         self.admit_clients();
     }
 
-    /// Lets run what has room now: one request of each session after the other, so that one with many does
-    /// not keep the others waiting.
+    /// Lets run what has room now: one request of each session after the other, so that one with
+    /// many does not keep the others waiting.
     fn admit_clients(&mut self) {
         while let Some(session) = self.next_in_turn() {
             if !self.admit_one(session) {
@@ -246,8 +246,8 @@ impl Shard {
         self.clients.turn = None;
     }
 
-    /// The session whose turn it is, or of those whose next request has room within its session the first
-    /// behind the one that was last.
+    /// The session whose turn it is, or of those whose next request has room within its session the
+    /// first behind the one that was last.
     fn next_in_turn(&self) -> Option<SessionId> {
         if self.clients.waiting == 0 {
             return None;
@@ -274,8 +274,8 @@ impl Shard {
             .is_some_and(|&(_, bytes)| account.has_room(bytes, client.requests, client.in_flight))
     }
 
-    /// Lets the next request of a session run, which has room within it. `false`: it waits for what all have
-    /// together, and it is this session's turn to get it.
+    /// Lets the next request of a session run, which has room within it. `false`: it waits for what
+    /// all have together, and it is this session's turn to get it.
     fn admit_one(&mut self, session: SessionId) -> bool {
         let Some(state) = self.sessions.get_mut(&session) else { return true };
         let Some(&(key, bytes)) = state.account.waiting.front() else { return true };
@@ -295,8 +295,8 @@ impl Shard {
         true
     }
 
-    /// A peer's request. Its writes always run: their data come behind them on the lane, and one that
-    /// waited would hold up those of the others; what they use is bounded by their credit.
+    /// A peer's request. Its writes always run: their data come behind them on the lane, and one
+    /// that waited would hold up those of the others; what they use is bounded by their credit.
     pub(super) fn enter_serve(&mut self, key: Key<Serve>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let link = serve.link;
@@ -346,8 +346,9 @@ impl Shard {
         }
     }
 
-    /// Whether a peer's read may have so many bytes of staging more. On a lane that cannot send them yet it waits for the
-    /// lane: data that waited would hold the staging that the lane waits for.
+    /// Whether a peer's read may have so many bytes of staging more. On a lane that cannot send
+    /// them yet it waits for the lane: data that waited would hold the staging that the lane waits
+    /// for.
     pub(super) fn may_stage_read(&mut self, PeerLane { lane, link }: PeerLane, bytes: u64) -> bool {
         if self.lanes.get(lane).is_some_and(Lane::is_without_room) {
             self.make_ready(Work::Lane(lane));

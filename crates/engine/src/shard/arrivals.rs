@@ -1,13 +1,14 @@
-//! When messages came, were taken, and were gone from memory, channel by channel: what advice on early-arrival memory is
-//! made of.
+//! When messages came, were taken, and were gone from memory, channel by channel: what advice on
+//! early-arrival memory is made of.
 //!
-//! The last messages of a channel are in a ring of fixed length. Rings are taken when channels are offered, at most
-//! [`CHANNELS_SEEN_MAX`] of them, and given to those channels that get messages: senders choose neither how many there are nor
-//! how long they are. A closed channel keeps its ring until another one wants it, so that there is something to advise
-//! on when the program that received has ended.
+//! The last messages of a channel are in a ring of fixed length. Rings are taken when channels are
+//! offered, at most [`CHANNELS_SEEN_MAX`] of them, and given to those channels that get messages:
+//! senders choose neither how many there are nor how long they are. A closed channel keeps its ring
+//! until another one wants it, so that there is something to advise on when the program that
+//! received has ended.
 //!
-//! A message that found no memory has the times at which it came as well: what has too little must not look as if it
-//! needed little.
+//! A message that found no memory has the times at which it came as well: what has too little must
+//! not look as if it needed little.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ use super::inbound::Inbound;
 use super::slab::Key;
 use super::{Shard, early};
 
-/// What is known of a message on its way to its receive, if it is one of those that early-arrival memory is for.
+/// What is known of a message on its way to its receive, if it is one of those that early-arrival
+/// memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Came {
     /// The peer; none: a client of this shard.
@@ -164,8 +166,8 @@ impl Shard {
         }
     }
 
-    /// What was seen of messages, for the model of the memory they need; and how many messages of other channels there
-    /// were. Its size has a limit.
+    /// What was seen of messages, for the model of the memory they need; and how many messages of
+    /// other channels there were. Its size has a limit.
     #[must_use]
     pub fn arrivals(&self, now: Nanos) -> (Vec<ChannelArrivals>, u64) {
         let report = |(&id, book): (&ChannelId, &Book)| self.report_book(id, book, now);

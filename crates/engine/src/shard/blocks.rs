@@ -1,9 +1,9 @@
 //! Staging of a request of a peer's, in the order of its bytes.
 //!
-//! What a device is asked for and what a frame carries need not be cut alike, and both want their bytes in
-//! one piece of memory. So staging is taken for a *block*: the least that whole fragments and whole frames
-//! fill together. Bytes go on as soon as they may, within a block and across blocks; its memory is free when
-//! nothing touches it any more.
+//! What a device is asked for and what a frame carries need not be cut alike, and both want their
+//! bytes in one piece of memory. So staging is taken for a *block*: the least that whole fragments
+//! and whole frames fill together. Bytes go on as soon as they may, within a block and across
+//! blocks; its memory is free when nothing touches it any more.
 
 use piped_core::io::Span;
 use piped_core::limits::DEPTH_MAX;
@@ -18,7 +18,8 @@ pub(super) struct Block {
     pub(super) run: Run,
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Its first byte's place in the run: as far from a page as in the file, so that both are aligned together.
+    /// Its first byte's place in the run: as far from a page as in the file, so that both are
+    /// aligned together.
     skip: u32,
     /// Fragments of it at the device.
     pub(super) jobs: u32,
@@ -52,7 +53,8 @@ impl Block {
     }
 }
 
-/// The blocks of a request, in order and without gaps between them; as many as it may have fragments.
+/// The blocks of a request, in order and without gaps between them; as many as it may have
+/// fragments.
 #[derive(Debug)]
 pub(super) struct Blocks {
     ring: [Option<Block>; DEPTH_MAX as usize],
@@ -126,7 +128,8 @@ impl Blocks {
         Some(block)
     }
 
-    /// Takes out one that nothing touches, wherever it is: the request is over, and the order as well.
+    /// Takes out one that nothing touches, wherever it is: the request is over, and the order as
+    /// well.
     pub(super) fn take_idle(&mut self) -> Option<Block> {
         // Without any there never was one: most requests of memory do not touch the ring.
         let ring = if self.count > 0 { &mut self.ring[..] } else { &mut [] };

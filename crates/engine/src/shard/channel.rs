@@ -1,9 +1,10 @@
-//! Who has sent what, and who waits for what: a channel's messages without a receive, and its receives without a
-//! message.
+//! Who has sent what, and who waits for what: a channel's messages without a receive, and its
+//! receives without a message.
 //!
-//! Messages keep the order in which they came, receives the one in which they were asked for. A receive takes the
-//! first message of its tag, a message the first receive that takes its tag; so of the two lists of a channel no
-//! entry of one fits one of the other. What went back (its receive was given up) goes to its old place.
+//! Messages keep the order in which they came, receives the one in which they were asked for. A
+//! receive takes the first message of its tag, a message the first receive that takes its tag; so
+//! of the two lists of a channel no entry of one fits one of the other. What went back (its receive
+//! was given up) goes to its old place.
 
 use std::collections::VecDeque;
 

@@ -1,14 +1,18 @@
-//! Which requests had company: what they waited for, and whether their prediction can be held against what they took.
+//! Which requests had company: what they waited for, and whether their prediction can be held
+//! against what they took.
 //!
-//! A prediction is for a path that nobody else uses. A request *waited for nobody* if, from its submission to its end, no other
-//! request was at a device or a peer (a *spot*) where it was, and no limit, order, rate or lost lane held it back. A request has
-//! at most two spots: where its bytes come from and where they go. For each of them it remembers how many were there when it came
-//! and how many had come by then; when it goes, it had company if somebody was there or somebody came. That is a
-//! few additions for a request, whatever there are of others, and what it says is exact, within this shard: what another
-//! shard or another node does at a device is not seen, but of a read the peer that serves it says whether it had company there.
+//! A prediction is for a path that nobody else uses. A request *waited for nobody* if, from its
+//! submission to its end, no other request was at a device or a peer (a *spot*) where it was, and
+//! no limit, order, rate or lost lane held it back. A request has at most two spots: where its
+//! bytes come from and where they go. For each of them it remembers how many were there when it
+//! came and how many had come by then; when it goes, it had company if somebody was there or
+//! somebody came. That is a few additions for a request, whatever there are of others, and what it
+//! says is exact, within this shard: what another shard or another node does at a device is not
+//! seen, but of a read the peer that serves it says whether it had company there.
 //!
-//! How much of its time went to others is told by bytes: of a spot that moved so many while the request ran, its own have their
-//! share of that time. That is an estimate, for people; nothing is planned with it.
+//! How much of its time went to others is told by bytes: of a spot that moved so many while the
+//! request ran, its own have their share of that time. That is an estimate, for people; nothing is
+//! planned with it.
 
 use std::collections::HashMap;
 
@@ -41,10 +45,12 @@ pub(super) enum Spot {
 /// Where a request's bytes come from, and where they go.
 const SPOTS: usize = 2;
 
-/// Parties whose requests are counted by themselves at a spot. Those of more count as requests of others, also for the party itself.
+/// Parties whose requests are counted by themselves at a spot. Those of more count as requests of
+/// others, also for the party itself.
 const PARTIES: usize = 8;
 
-/// Spots that there is room for from the start: more than the devices and peers that a node uses at once.
+/// Spots that there is room for from the start: more than the devices and peers that a node uses at
+/// once.
 const SPOTS_USED: usize = 64;
 
 /// Who is at a spot.
@@ -58,7 +64,8 @@ struct Guests {
     parties: [Option<(Party, u32)>; PARTIES],
 }
 
-/// All spots where somebody is. A spot is looked up when a request comes; from then on the request knows its place.
+/// All spots where somebody is. A spot is looked up when a request comes; from then on the request
+/// knows its place.
 #[derive(Debug)]
 pub(super) struct Company {
     places: HashMap<Spot, u32>,
@@ -77,7 +84,8 @@ struct Stay {
     before: Found,
 }
 
-/// What a request remembers of a spot: who was there, of them its own party's, who had come, and bytes.
+/// What a request remembers of a spot: who was there, of them its own party's, who had come, and
+/// bytes.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     there: u32,
@@ -116,8 +124,8 @@ impl Company {
         }
     }
 
-    /// The place of a spot, which is made if nobody has been there. Of spots where nobody is, those that there is
-    /// room for from the start stay: most are come to again at once.
+    /// The place of a spot, which is made if nobody has been there. Of spots where nobody is, those
+    /// that there is room for from the start stay: most are come to again at once.
     fn place_of(&mut self, spot: Spot) -> u32 {
         if let Some(place) = self.places.get(&spot) {
             return *place;
@@ -177,7 +185,8 @@ impl Company {
         met
     }
 
-    /// A spot has moved bytes for a request, whose stays are given, or for a part of one, which has none.
+    /// A spot has moved bytes for a request, whose stays are given, or for a part of one, which has
+    /// none.
     pub(super) fn moved(&mut self, stays: &Stays, spot: Spot, bytes: u64) {
         let stay = stays.stays.iter().flatten().find(|stay| stay.spot == spot);
         let place = match stay {
@@ -236,7 +245,8 @@ impl Met {
         }
     }
 
-    /// In words, of a request that took so long, and began so long after it was submitted. `name`: of a spot.
+    /// In words, of a request that took so long, and began so long after it was submitted. `name`:
+    /// of a spot.
     pub(super) fn report(
         &self,
         measured: Nanos,
@@ -262,7 +272,8 @@ impl Met {
     }
 }
 
-/// Where a client's request has its company. Those for messages and notifications, and what is done in memory here, have none.
+/// Where a client's request has its company. Those for messages and notifications, and what is done
+/// in memory here, have none.
 fn spots_of(body: &Body, bodies: &Bodies) -> [Option<Spot>; SPOTS] {
     let of = |place: Place| match place {
         Place::Local(target) => file_of(target).map(|file| Spot::Device(file.device)),

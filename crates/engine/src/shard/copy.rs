@@ -1,10 +1,11 @@
 //! Copies between two handles: chunks through staging, each a child read and a child write.
 //!
-//! The children are ordinary transfers, so alignment, planning, retries and lanes are theirs; the copy
-//! only keeps a few chunks under way so that both ends work at the same time. The write goes on with
-//! what the read has in place: its plan's pieces leave as soon as their bytes are there. Only where the
-//! source may end within the chunk the write waits for the read's end, because a write says its length
-//! first. A chunk's staging is freed when both children are over, whatever ended them.
+//! The children are ordinary transfers, so alignment, planning, retries and lanes are theirs; the
+//! copy only keeps a few chunks under way so that both ends work at the same time. The write goes
+//! on with what the read has in place: its plan's pieces leave as soon as their bytes are there.
+//! Only where the source may end within the chunk the write waits for the read's end, because a
+//! write says its length first. A chunk's staging is freed when both children are over, whatever
+//! ended them.
 
 mod middle;
 
@@ -263,9 +264,9 @@ impl Shard {
         }
     }
 
-    /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers' requests and
-    /// unaligned edges; of the other half a session leaves a part to the others' copies, for its own may hang
-    /// at a device that stalls.
+    /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers'
+    /// requests and unaligned edges; of the other half a session leaves a part to the others'
+    /// copies, for its own may hang at a device that stalls.
     pub(super) fn may_copy(&self, key: Key<Transfer>, want: u64) -> bool {
         let left = (self.staging.kept_bytes() / 2).saturating_sub(self.copy_bytes);
         let session = self.transfers.get(key).and_then(|copy| self.sessions.get(&copy.session));
@@ -339,8 +340,8 @@ impl Shard {
         copy.chunks.get(usize::from(chunk)).and_then(Option::as_ref).map_or(0, |it| it.start)
     }
 
-    /// Whether the source was so long when it was opened. If it is cut off meanwhile, what was written of the
-    /// chunk counts, and the destination may be as long as the chunk.
+    /// Whether the source was so long when it was opened. If it is cut off meanwhile, what was
+    /// written of the chunk counts, and the destination may be as long as the chunk.
     fn source_has(&self, key: Key<Transfer>, end: u64) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Copy(copy) = transfer.body else { return false };
@@ -363,7 +364,8 @@ impl Shard {
         offset.saturating_add(end) <= length
     }
 
-    /// Bytes of the copy that a write is a part of, if its plan begins with the read of a file of ours.
+    /// Bytes of the copy that a write is a part of, if its plan begins with the read of a file of
+    /// ours.
     pub(super) fn read_with(&self, waiter: Waiter) -> Option<u64> {
         let Waiter::Copy { parent, .. } = waiter else { return None };
         let transfer = self.transfers.get(parent)?;
@@ -386,7 +388,8 @@ impl Shard {
         }
     }
 
-    /// More of a chunk is in its place: who waits for the copy sees it move, however long a chunk takes.
+    /// More of a chunk is in its place: who waits for the copy sees it move, however long a chunk
+    /// takes.
     pub(super) fn note_chunk_written(
         &mut self,
         parent: Key<Transfer>,

@@ -1,4 +1,5 @@
-//! What a client's path costs now, from the published costs of its stages. See [`piped_planner::cost`].
+//! What a client's path costs now, from the published costs of its stages. See
+//! [`piped_planner::cost`].
 
 use piped_core::access::OpenKind;
 use piped_core::ids::{HandleId, PeerId, SessionId};
@@ -17,8 +18,9 @@ use crate::command::Target;
 const TOLD_BYTES: (f64, f64) = (4096.0, 262_144.0);
 
 impl Shard {
-    /// What moving bytes between memory of this node and a handle costs; `write`: to it. Nothing where a stage of the
-    /// path has never been measured, or is not this side's to know: what a peer's device takes to read.
+    /// What moving bytes between memory of this node and a handle costs; `write`: to it. Nothing
+    /// where a stage of the path has never been measured, or is not this side's to know: what a
+    /// peer's device takes to read.
     ///
     /// # Errors
     /// As of a request that names the handle.

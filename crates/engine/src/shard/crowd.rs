@@ -1,11 +1,12 @@
 //! Places at the peers' door: lanes, links, and what those hold that all peers share.
 //!
-//! Names cost nothing; addresses, users and keys do. So what plain nodes have is counted by where they come from, what nodes
-//! with keys have by the node, and no [`Party`] has all of anything. Where nodes have keys, a share of everything (lanes,
-//! links, handles, requests, messages, staging) is for those alone. A lane without work makes room: first those that only
-//! said hello, then those that have been silent the longest, of the party that has the most. Its node connects again when
-//! it wants something, and finds what it had open. A connection that gets no place is counted, and the control thread
-//! is told.
+//! Names cost nothing; addresses, users and keys do. So what plain nodes have is counted by where
+//! they come from, what nodes with keys have by the node, and no [`Party`] has all of anything.
+//! Where nodes have keys, a share of everything (lanes, links, handles, requests, messages,
+//! staging) is for those alone. A lane without work makes room: first those that only said hello,
+//! then those that have been silent the longest, of the party that has the most. Its node connects
+//! again when it wants something, and finds what it had open. A connection that gets no place is
+//! counted, and the control thread is told.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ impl Shard {
     /// A place for a connection that has come, if need be that of a lane without work.
     pub(super) fn find_place<I: Io>(&mut self, caller: &Caller, io: &mut I) -> Result<(), Crowded> {
         let Standing::Plain(origin) = caller.standing() else {
-            // What is kept for them is used up: the others make room, and are gone when it comes again.
+            // What is kept for them is used up: the others make room, and are gone when it comes
+            // again.
             let full = self.lanes.room() == 0;
             if full {
                 self.displace(None, io);
@@ -96,7 +98,8 @@ impl Shard {
         if displaced { Ok(()) } else { Err(why) }
     }
 
-    /// Whether one more plain node may have a link. If not, one without work makes room for the next that comes.
+    /// Whether one more plain node may have a link. If not, one without work makes room for the
+    /// next that comes.
     pub(super) fn may_link<I: Io>(
         &mut self,
         caller: Standing,
@@ -156,8 +159,8 @@ impl Shard {
             .sum()
     }
 
-    /// The same after nodes that have left lost what they had open, if that is what it takes: those of the same party
-    /// first, then plain ones.
+    /// The same after nodes that have left lost what they had open, if that is what it takes: those
+    /// of the same party first, then plain ones.
     pub(super) fn may_open<I: Io>(
         &mut self,
         link: Key<Inbound>,
@@ -179,7 +182,8 @@ impl Shard {
         true
     }
 
-    /// The same of staging. It never waits for nothing: where only lanes have some, there is enough.
+    /// The same of staging. It never waits for nothing: where only lanes have some, there is
+    /// enough.
     pub(super) fn may_stage(&self, link: Key<Inbound>, bytes: u64) -> bool {
         if !self.inbound.get(link).is_some_and(|link| link.beside_keys) {
             return true;

@@ -1,8 +1,8 @@
 //! How many operations a device may have, so that one that stalls leaves some to the others.
 //!
-//! It may have as many as are left to the others; then it waits for its own to end. A file system that somebody else serves ([`FileTarget::foreign`])
-//! keeps a thread of the driver busy with each, and anybody can make one and never answer: those get little,
-//! alone and together.
+//! It may have as many as are left to the others; then it waits for its own to end. A file system
+//! that somebody else serves ([`FileTarget::foreign`]) keeps a thread of the driver busy with each,
+//! and anybody can make one and never answer: those get little, alone and together.
 
 use std::collections::VecDeque;
 
@@ -78,7 +78,8 @@ impl Devices {
         Self { loads: Vec::with_capacity(IDLE_MAX), foreign: 0, ops_max }
     }
 
-    /// Whether a device may begin with a job more, or with anything else. `used`: operations of all kinds.
+    /// Whether a device may begin with a job more, or with anything else. `used`: operations of all
+    /// kinds.
     pub(super) fn has_room(&self, on: On, used: u32) -> bool {
         let used = used + self.reserved();
         let ops = self.find(on).map_or(0, |load| load.ops + load.reserved());
@@ -86,8 +87,8 @@ impl Devices {
         ops == 0 || ops + OPS_PER_JOB <= self.most(on, used)
     }
 
-    /// How many operations a device may have just now: as many as it leaves to the others. So one takes half
-    /// of all there are, two a third each, and some are always left.
+    /// How many operations a device may have just now: as many as it leaves to the others. So one
+    /// takes half of all there are, two a third each, and some are always left.
     fn most(&self, on: On, used: u32) -> u32 {
         if on.foreign {
             let all = FOREIGN_OPS_MAX.min(self.ops_max / 4);
@@ -111,7 +112,8 @@ impl Devices {
         job: Key<Job>,
         now: Nanos,
     ) -> bool {
-        // Whose answers are somebody else's affair have few operations, and say nothing of what they can do.
+        // Whose answers are somebody else's affair have few operations, and say nothing of what
+        // they can do.
         on.foreign || self.load(on).gate.arrive(flow, bytes, job, now)
     }
 
@@ -142,8 +144,8 @@ impl Devices {
 
     /// Whether so many bytes of staging more may wait for a device, when so many are left for all.
     pub(super) fn may_hold(&self, on: On, bytes: u64, left: u64) -> bool {
-        // Beside foreign ones there must be room for the frame that a lane has at hand, or it waits with all that
-        // comes after.
+        // Beside foreign ones there must be room for the frame that a lane has at hand, or it waits
+        // with all that comes after.
         let most = match on.foreign {
             true => left.saturating_sub(2 * u64::from(FRAGMENT_BYTES_MAX)),
             false => STAGING_SHARE * left,

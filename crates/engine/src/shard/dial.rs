@@ -1,13 +1,13 @@
 //! Dials: what they hold, and when they let it go. What a dial is says [`piped_report::dial`].
 //!
-//! What would follow an event (a fragment has left the disk, a data frame has arrived) is kept as an
-//! [`Effect`] until its delivery. Releases are computed from ideal times: a late timer delays one
-//! delivery and not those behind it, and the next dial of a chain takes the ideal delivery for the
-//! arrival. A dial is a stage of its own, and is measured as every stage is: by when the shard really
-//! saw a fragment come and go.
+//! What would follow an event (a fragment has left the disk, a data frame has arrived) is kept as
+//! an [`Effect`] until its delivery. Releases are computed from ideal times: a late timer delays
+//! one delivery and not those behind it, and the next dial of a chain takes the ideal delivery for
+//! the arrival. A dial is a stage of its own, and is measured as every stage is: by when the shard
+//! really saw a fragment come and go.
 //!
-//! Memory that an effect stands for stays pinned. When a request is over, what is held of it goes on at
-//! once ([`Shard::hurry`]): nobody waits for a dial who does not wait for bytes.
+//! Memory that an effect stands for stays pinned. When a request is over, what is held of it goes
+//! on at once ([`Shard::hurry`]): nobody waits for a dial who does not wait for bytes.
 
 use std::collections::VecDeque;
 
@@ -201,7 +201,8 @@ impl Dials {
 }
 
 impl Dial {
-    /// A fragment has come, ideally `at`. When it goes, and whether it has to wait for the one before.
+    /// A fragment has come, ideally `at`. When it goes, and whether it has to wait for the one
+    /// before.
     fn admit(&mut self, bytes: u32, at: Nanos) -> (Nanos, bool) {
         let waits = self.released > at;
         // What has no bytes keeps its place, and costs nothing.
@@ -478,7 +479,8 @@ impl Shard {
         }
     }
 
-    /// A data frame (or the end of a read) has arrived. Without bytes it only must not overtake any.
+    /// A data frame (or the end of a read) has arrived. Without bytes it only must not overtake
+    /// any.
     pub(super) fn dial_data<I: Io>(
         &mut self,
         transfer: Key<Transfer>,

@@ -1,12 +1,12 @@
 //! One fragment of a file: cut into what may go direct and what may not, pushed, put together.
 //!
 //! O_DIRECT wants file offsets, lengths and memory addresses aligned; clients' ranges need not be.
-//! The aligned middle goes direct. An unaligned edge of a *read* is bounced: the aligned block around it
-//! is read into staging and the wanted part copied. An unaligned edge of a *write* goes through the page
-//! cache by the second descriptor, never by read-modify-write: the neighbouring bytes may be another
-//! client's, written at this very moment. The page cache reads and writes whole pages, so no page is
-//! written both ways: one that is in the cache when its neighbouring bytes go direct keeps the old ones,
-//! and puts them back later.
+//! The aligned middle goes direct. An unaligned edge of a *read* is bounced: the aligned block
+//! around it is read into staging and the wanted part copied. An unaligned edge of a *write* goes
+//! through the page cache by the second descriptor, never by read-modify-write: the neighbouring
+//! bytes may be another client's, written at this very moment. The page cache reads and writes
+//! whole pages, so no page is written both ways: one that is in the cache when its neighbouring
+//! bytes go direct keeps the old ones, and puts them back later.
 
 use piped_core::access::Alignment;
 use piped_core::ids::FileId;
@@ -58,8 +58,8 @@ pub(super) struct Piece {
 
 const PIECES_MAX: usize = OPS_PER_JOB as usize;
 
-/// What the page cache reads and writes at once, at least; where it is more, the driver says so as the
-/// alignment.
+/// What the page cache reads and writes at once, at least; where it is more, the driver says so as
+/// the alignment.
 const PAGE_BYTES: u64 = 4096;
 
 /// The pieces of a job, in order and without gaps.
@@ -168,7 +168,8 @@ pub(super) struct Job {
     offset: u64,
     span: Span,
     on: On,
-    /// Where a piece goes on that stopped where O_DIRECT cannot begin, and what it can begin at multiples of.
+    /// Where a piece goes on that stopped where O_DIRECT cannot begin, and what it can begin at
+    /// multiples of.
     buffered: FileId,
     unit: u32,
     stage: StageIndex,
@@ -366,8 +367,8 @@ impl Shard {
             self.end_piece(key, index, status);
         } else {
             let more = progress.advance(result as u32);
-            // Most likely the end of the file. If the device only did less than was asked, the rest is where
-            // O_DIRECT cannot begin.
+            // Most likely the end of the file. If the device only did less than was asked, the rest
+            // is where O_DIRECT cannot begin.
             if !progress.at().is_multiple_of(job.unit) {
                 progress.file = job.buffered;
             }

@@ -1,8 +1,9 @@
 //! Memory for messages that came before anybody asked for them.
 //!
-//! It is staging, charged to who is to receive. A granule of staging is far longer than most messages, so short
-//! ones for one receiver share one: they are put one behind the other, and it goes back with the last of them. What
-//! they leave unused meanwhile counts, too: the limits are on memory.
+//! It is staging, charged to who is to receive. A granule of staging is far longer than most
+//! messages, so short ones for one receiver share one: they are put one behind the other, and it
+//! goes back with the last of them. What they leave unused meanwhile counts, too: the limits are on
+//! memory.
 
 use piped_core::ids::SessionId;
 use piped_core::io::Span;

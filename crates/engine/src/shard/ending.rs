@@ -1,4 +1,5 @@
-//! Access that is taken back: a handle of a client or of a peer ends, and with it what is in execution by it.
+//! Access that is taken back: a handle of a client or of a peer ends, and with it what is in
+//! execution by it.
 //!
 //! ```text
 //!   requests by it ──► Gone, each once      later ones ──► Gone

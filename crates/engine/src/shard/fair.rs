@@ -1,13 +1,13 @@
 //! Who goes next on a stage that several share: what is urgent first, and by turns inside a class.
 //!
-//! Inside a class it is deficit round robin (Shreedhar and Varghese, 1995): in its turn a party may move bytes in
-//! proportion to its weight, and keeps what it did not use as long as it has something that waits. So shares are of bytes,
-//! whatever the lengths of the pieces. The turn of the heaviest is [`QUANTUM`], so that weights make the others' turns
-//! shorter and nobody's longer.
+//! Inside a class it is deficit round robin (Shreedhar and Varghese, 1995): in its turn a party may
+//! move bytes in proportion to its weight, and keeps what it did not use as long as it has
+//! something that waits. So shares are of bytes, whatever the lengths of the pieces. The turn of
+//! the heaviest is [`QUANTUM`], so that weights make the others' turns shorter and nobody's longer.
 //!
-//! Turns are taken twice: clients of this node and peers among each other, and the clients of a peer among each other.
-//! How many clients a peer has, and what they weigh, are its own words: together they weigh
-//! [`PEER_WEIGHT_MAX`] at most.
+//! Turns are taken twice: clients of this node and peers among each other, and the clients of a
+//! peer among each other. How many clients a peer has, and what they weigh, are its own words:
+//! together they weigh [`PEER_WEIGHT_MAX`] at most.
 //!
 //! The latency class goes before the bulk class, but for what bulk is guaranteed: a byte for every
 //! [`LATENCY_PER_BULK`] of the others, saved up while it waits.
@@ -289,7 +289,8 @@ impl<T: Copy> Fair<T> {
         next.is_some_and(|bytes| self.saved >= bytes.into())
     }
 
-    /// The class whose turn it is. `urgent`: something of the latency class has just come, and does not wait yet.
+    /// The class whose turn it is. `urgent`: something of the latency class has just come, and does
+    /// not wait yet.
     pub(super) fn next_class(&mut self, urgent: bool) -> Option<Class> {
         match (urgent || self.count(Class::Latency) > 0, self.count(Class::Bulk) > 0) {
             (false, false) => None,

@@ -1,8 +1,9 @@
-//! The way into a device: as much at once as it takes to keep it busy, when somebody else wants it, too.
+//! The way into a device: as much at once as it takes to keep it busy, when somebody else wants it,
+//! too.
 //!
-//! What a device has been given it does in an order of its own. So while more than one party wants it, it is given
-//! no more than it does in a short while, and the rest waits here, where the order is ours ([`super::fair`]). One
-//! party alone waits for nobody.
+//! What a device has been given it does in an order of its own. So while more than one party wants
+//! it, it is given no more than it does in a short while, and the rest waits here, where the order
+//! is ours ([`super::fair`]). One party alone waits for nobody.
 
 use piped_core::request::Class;
 use piped_core::units::Nanos;
@@ -11,10 +12,12 @@ use super::disk::Job;
 use super::fair::{Fair, Flow, Party};
 use super::slab::Key;
 
-/// Who asked within that time wants it still: who waits for one answer at a time is away for a moment.
+/// Who asked within that time wants it still: who waits for one answer at a time is away for a
+/// moment.
 const RECENT: Nanos = Nanos::from_millis(100);
 
-/// What a device is given at once: beside somebody urgent what it does in this time, else what it does in that.
+/// What a device is given at once: beside somebody urgent what it does in this time, else what it
+/// does in that.
 const URGENT_TIME: Nanos = Nanos::from_micros(1_000);
 const BULK_TIME: Nanos = Nanos::from_micros(2_000);
 
@@ -24,8 +27,9 @@ const INSIDE_MIN: u64 = 128 * 1024;
 /// Parties that are remembered.
 const SEEN_MAX: usize = 32;
 
-/// How long a device is looked at for its rate, and what part of the best one is forgotten each time: half of it in
-/// some seconds. Less inside may make the device slower, and then still less would be let in.
+/// How long a device is looked at for its rate, and what part of the best one is forgotten each
+/// time: half of it in some seconds. Less inside may make the device slower, and then still less
+/// would be let in.
 const WINDOW: Nanos = Nanos::from_millis(20);
 const AGEING: u64 = 256;
 
@@ -50,7 +54,8 @@ struct Seen {
     at: Nanos,
 }
 
-/// What it does in a while when it has enough to do: the best there was, which counts less as time goes by.
+/// What it does in a while when it has enough to do: the best there was, which counts less as time
+/// goes by.
 #[derive(Debug, Default)]
 struct Rate {
     /// Bytes, in the window at hand.
@@ -90,8 +95,9 @@ impl Rate {
     }
 }
 
-/// How much more than that a device wants inside: one that is slow to answer and does many at once has nothing to do
-/// while answers are on their way. By turns it gets a quarter more, and keeps it if it is so much faster then.
+/// How much more than that a device wants inside: one that is slow to answer and does many at once
+/// has nothing to do while answers are on their way. By turns it gets a quarter more, and keeps it
+/// if it is so much faster then.
 #[derive(Debug)]
 struct Depth {
     /// Of what is let in, in percent.
@@ -303,8 +309,9 @@ mod tests {
         assert!(world.gate.poll(world.now).is_some());
     }
 
-    /// A device of so many bytes a second that takes `latency` besides, and clients that ask for the next piece when
-    /// they have the last: what each gets in five seconds, after as many, in bytes.
+    /// A device of so many bytes a second that takes `latency` besides, and clients that ask for
+    /// the next piece when they have the last: what each gets in five seconds, after as many, in
+    /// bytes.
     fn closed_loops(rate: u64, latency: Nanos, loops: &[(Flow, u32)]) -> Vec<u64> {
         let mut gate = Gate::default();
         let (begin, mut free) = (Nanos::from_millis(1), Nanos::from_millis(1));

@@ -72,7 +72,8 @@ impl History {
         self.records.push_back(record);
     }
 
-    /// Without a number the last one that moved bytes, or else the last one. `spot`: the name of one.
+    /// Without a number the last one that moved bytes, or else the last one. `spot`: the name of
+    /// one.
     pub(super) fn explain(
         &self,
         id: Option<u64>,
@@ -343,8 +344,9 @@ fn is_durable(transfer: &Transfer) -> bool {
     }
 }
 
-/// What was predicted of a transfer, and by whom. Nothing of those whose end is not the last byte's, unless it is known what the
-/// sync of a durable write takes, and of those that were sent twice.
+/// What was predicted of a transfer, and by whom. Nothing of those whose end is not the last
+/// byte's, unless it is known what the sync of a durable write takes, and of those that were sent
+/// twice.
 fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
     if transfer.retries > 0 || waits_for_others(transfer) {
         return None;

@@ -45,8 +45,8 @@ pub(super) struct Inbound {
     /// It is plain, where others prove who they are: something is kept for those.
     pub(super) beside_keys: bool,
     incarnation: u64,
-    /// The incarnation of ours that it is told. Another one after it was forgotten: its handles went
-    /// with it, and it asks for them again as it does after a restart.
+    /// The incarnation of ours that it is told. Another one after it was forgotten: its handles
+    /// went with it, and it asks for them again as it does after a restart.
     ours: u64,
     /// When its last lane was lost.
     pub(super) left: Nanos,
@@ -87,7 +87,8 @@ pub(super) struct InboundLane {
 }
 
 impl Shard {
-    /// A peer connected. Which lane it is says its first frame, and its name, as far as `caller` lets it.
+    /// A peer connected. Which lane it is says its first frame, and its name, as far as `caller`
+    /// lets it.
     pub(super) fn lane_accepted<I: Io>(
         &mut self,
         (socket, keys): (SocketId, Option<LaneKeys>),
@@ -125,8 +126,8 @@ impl Shard {
         self.lane_times.set(key.index(), io.now() + limits::HELLO_TIME);
     }
 
-    /// The connection in `slot` has had its time to say who it is; or, of those we dialled, the peer has had
-    /// its time to make room for the opens it refused.
+    /// The connection in `slot` has had its time to say who it is; or, of those we dialled, the
+    /// peer has had its time to make room for the opens it refused.
     pub(super) fn expire_lane_time<I: Io>(&mut self, slot: u32, io: &mut I) {
         let in_slot = |key: &Key<Lane>| key.index() == slot;
         let Some(key) = self.lanes.next_from(slot, |_| true).filter(in_slot) else { return };
@@ -194,9 +195,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Closes the lanes that came from these nodes, if there are any, and with them those that have not said where they
-    /// come from: what they may say was judged by what is not true any more. `plain`: also those that did not prove who
-    /// they are.
+    /// Closes the lanes that came from these nodes, if there are any, and with them those that have
+    /// not said where they come from: what they may say was judged by what is not true any more.
+    /// `plain`: also those that did not prove who they are.
     pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], plain: Expelled, io: &mut I) {
         let is_named = |link: Key<Inbound>| {
             let link = self.inbound.get(link);
@@ -247,8 +248,8 @@ impl Shard {
     }
 
     /// Forgets the peer that left first, if nothing of it is under way: what is still to land of it
-    /// must fence its return. For one that proved nothing, those that did not either go first, and no more of the others
-    /// than are not kept for them.
+    /// must fence its return. For one that proved nothing, those that did not either go first, and
+    /// no more of the others than are not kept for them.
     fn forget_inbound<I: Io>(&mut self, newcomer: Standing, io: &mut I) {
         let idle = self.inbound.iter().filter(|&(key, link)| self.has_left(key, link));
         let proven = |link: &Inbound| link.standing == Standing::Proven;
@@ -318,8 +319,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Says HelloAck once nothing of the lane's earlier incarnations is under way: an old write must
-    /// not land after a newer one.
+    /// Says HelloAck once nothing of the lane's earlier incarnations is under way: an old write
+    /// must not land after a newer one.
     fn acknowledge(&mut self, link: Key<Inbound>, class: LaneClass) {
         let Some(state) = self.inbound.get(link) else { return };
         let Some(key) = state.lanes[class as usize].lane else { return };
@@ -485,8 +486,9 @@ impl Shard {
             Message::Open { ticket, kind, access, create, name_length } => {
                 let bytes = if intact { load_bytes(landed, OPEN_BYTES_MAX, io) } else { None };
                 let bytes = bytes.ok_or(PeerFault::DamagedOpen)?;
-                // No client of an honest node gets so far with it: its own daemon asks the same of names. The lane is
-                // for others as well, so it is the open that is refused; nobody else hears of the name.
+                // No client of an honest node gets so far with it: its own daemon asks the same of
+                // names. The lane is for others as well, so it is the open that is refused; nobody
+                // else hears of the name.
                 if !is_name(&bytes) {
                     let (status, handle, length) = (Status::Invalid, 0, 0);
                     lane.push(Message::Opened { ticket, status, handle, length });
@@ -495,7 +497,8 @@ impl Shard {
                 }
                 let split = bytes.split_at_checked(usize::from(name_length));
                 let (name, path) = split.ok_or(PeerFault::CutOpen)?;
-                // A path is bytes, as names of files are; names of exports, regions and channels are text.
+                // A path is bytes, as names of files are; names of exports, regions and channels
+                // are text.
                 let name = std::str::from_utf8(name).map_err(|_| PeerFault::OpenNotText)?;
                 let (name, path) = (name.to_owned(), path.to_owned());
                 let open = OpenRequest { kind, name, path, access, create };
@@ -698,8 +701,8 @@ impl Shard {
         chosen
     }
 
-    /// Write bytes are off the lane: the peer may send as many again. `rest`: of a write that failed, whose
-    /// peer waits for all of its credit before it predicts again.
+    /// Write bytes are off the lane: the peer may send as many again. `rest`: of a write that
+    /// failed, whose peer waits for all of its credit before it predicts again.
     pub(super) fn return_credit(&mut self, key: Key<Lane>, bytes: u32, rest: bool) {
         let serving = self.lanes.get_mut(key).and_then(Lane::serving_mut);
         let Some(serving) = serving else { return };
@@ -707,8 +710,8 @@ impl Shard {
         self.make_ready(Work::Lane(key));
     }
 
-    /// Gives back what is owed, when the peer's rate allows it: one that writes too fast has no credit for a while.
-    /// `false`: not yet.
+    /// Gives back what is owed, when the peer's rate allows it: one that writes too fast has no
+    /// credit for a while. `false`: not yet.
     pub(super) fn give_owed(&mut self, key: Key<Lane>, now: Nanos) -> bool {
         let serving = self.lanes.get(key).and_then(Lane::serving);
         if !serving.is_some_and(|serving| serving.window.owes()) {

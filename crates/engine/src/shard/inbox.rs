@@ -1,8 +1,10 @@
-//! Messages from peers: those that come at once, and those that are announced and written when they are asked for.
+//! Messages from peers: those that come at once, and those that are announced and written when they
+//! are asked for.
 //!
-//! A message that is announced is in the books until it is received or lost: by what it was sent by (`Served::mails`), by
-//! the lane and the peer's name for it, and by when its sender gives it up. Peers choose how many there are and what
-//! they say of them, so nothing is searched for, and there are bounds for each handle, each peer, and all.
+//! A message that is announced is in the books until it is received or lost: by what it was sent by
+//! (`Served::mails`), by the lane and the peer's name for it, and by when its sender gives it up.
+//! Peers choose how many there are and what they say of them, so nothing is searched for, and there
+//! are bounds for each handle, each peer, and all.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +118,8 @@ impl Shard {
         }
     }
 
-    /// Where the payload of a message goes: to the receive that waits for it, or into early-arrival memory.
+    /// Where the payload of a message goes: to the receive that waits for it, or into early-arrival
+    /// memory.
     pub(super) fn destination_of_send(
         &mut self,
         link: Key<Inbound>,
@@ -237,7 +240,8 @@ impl Shard {
         let ServedChannel { served, channel: id } = to;
         let Sent { transfer: wire, sequence, deadline, .. } = sent;
         let mail = Mail { served, link, lane, wire, sequence, deadline, waits: true };
-        // It was announced before, on a lane that is no more, or its write found its receive given up.
+        // It was announced before, on a lane that is no more, or its write found its receive given
+        // up.
         if let Some(place) = self.mail_place(served, sequence) {
             self.set_mail(place, mail);
             return match place.receive {
@@ -340,8 +344,8 @@ impl Shard {
         self.announced.add(place.channel, place.order, mail);
     }
 
-    /// Tells a sender that its message is asked for, and where to write it. Without its lane now: when it says
-    /// again that it has it.
+    /// Tells a sender that its message is asked for, and where to write it. Without its lane now:
+    /// when it says again that it has it.
     pub(super) fn ask_for(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Receive(mut body) = transfer.body else { return };
@@ -545,8 +549,8 @@ impl Shard {
         }
     }
 
-    /// Whether a message may come like this: on the lane that keeps their order, and no more of a handle than are
-    /// remembered.
+    /// Whether a message may come like this: on the lane that keeps their order, and no more of a
+    /// handle than are remembered.
     pub(super) fn may_send(&self, lane: Key<Lane>, sent: Sent) -> bool {
         let fits = |lane: &Lane| lane.class == LaneClass::Latency && lane.state == LaneState::Up;
         self.lanes.get(lane).is_some_and(fits) && is_within(sent.sequence, sent.oldest)

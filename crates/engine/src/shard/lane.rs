@@ -1,9 +1,9 @@
 //! A lane: one connection with its sender and receiver, from the first byte to the last completion.
 //!
-//! The side that dialled asks, the side that accepted serves: that is the lane's [`Role`]. A
-//! lane that ends first waits for its operations at the kernel (they still touch memory), then gives
-//! back what its queue held, and only then is its successor dialled: an old epoch is over before a new
-//! one begins.
+//! The side that dialled asks, the side that accepted serves: that is the lane's [`Role`]. A lane
+//! that ends first waits for its operations at the kernel (they still touch memory), then gives
+//! back what its queue held, and only then is its successor dialled: an old epoch is over before a
+//! new one begins.
 
 use piped_core::ids::{ChannelId, SessionId, SocketId};
 use piped_core::io::{Io, Op, Resource, Span, Token};
@@ -73,7 +73,8 @@ pub(super) struct Lane {
     pub(super) epoch: u32,
     pub(super) state: LaneState,
     pub(super) sender: Sender,
-    /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided late.
+    /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided
+    /// late.
     pub(super) waiting: Fair<Waiting>,
     pub(super) receiver: Receiver,
     pub(super) scratch: Scratch,
@@ -326,16 +327,16 @@ impl Lane {
         });
     }
 
-    /// Queues a frame without payload. Control frames are few; a queue too full for them belongs to a
-    /// peer that does not read, and the lane's fault is found by its timeout.
+    /// Queues a frame without payload. Control frames are few; a queue too full for them belongs to
+    /// a peer that does not read, and the lane's fault is found by its timeout.
     pub(super) fn push(&mut self, message: Message) -> bool {
         self.sender.push(self.epoch, message, None, Owner::NONE).is_ok()
     }
 }
 
 impl Shard {
-    /// Makes a lane over a connected socket. `None` without staging or a place for it; the socket is
-    /// closed then.
+    /// Makes a lane over a connected socket. `None` without staging or a place for it; the socket
+    /// is closed then.
     pub(super) fn make_lane<I: Io>(
         &mut self,
         role: Role,
@@ -410,7 +411,8 @@ impl Shard {
         self.give_owed(key, io.now());
         let mut may_send = self.move_scratch(key, io);
         if self.receive_frames(key, io) {
-            // With its first request it may have begun to work: no receive has to be taken back now.
+            // With its first request it may have begun to work: no receive has to be taken back
+            // now.
             may_send = self.move_scratch(key, io);
             self.post_receive(key, io);
         }
@@ -475,8 +477,8 @@ impl Shard {
         }
     }
 
-    /// A write into a region ended while the peer still owes bytes of it: the region's memory must not
-    /// wait for the peer.
+    /// A write into a region ended while the peer still owes bytes of it: the region's memory must
+    /// not wait for the peer.
     pub(super) fn cancel_landing<I: Io>(&mut self, key: Key<Lane>, serve: Key<Serve>, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         if matches!(&lane.payload_target, Target::ServeRegion(pin) if pin.key() == serve)
@@ -569,11 +571,11 @@ impl Shard {
         }
     }
 
-    /// Where the next payload will go: to the read at hand when only one is outstanding. With several
-    /// the order of answers is the peer's choice, and a wrong guess costs a copy.
+    /// Where the next payload will go: to the read at hand when only one is outstanding. With
+    /// several the order of answers is the peer's choice, and a wrong guess costs a copy.
     ///
-    /// The client that owns the memory can read and rewrite what lands there before it is looked at.
-    /// So it must be that client's, and payload: nothing of another session may be under way
+    /// The client that owns the memory can read and rewrite what lands there before it is looked
+    /// at. So it must be that client's, and payload: nothing of another session may be under way
     /// meanwhile (see [`Shard::may_ask`]), nor any other frame. A header that a client can rewrite
     /// would let it close the lane.
     fn predict(&self, key: Key<Lane>) -> Option<(Key<Transfer>, Span)> {
@@ -661,8 +663,8 @@ impl Shard {
     }
 
     /// Looks whether the lane in `slot` still waits for the rest of a frame. One look every
-    /// [`limits::FRAME_TIME`], while there is something to look at: a timer for each frame would be moved
-    /// with each.
+    /// [`limits::FRAME_TIME`], while there is something to look at: a timer for each frame would be
+    /// moved with each.
     pub(super) fn expire_frame<I: Io>(&mut self, slot: u32, io: &mut I) {
         let Some(key) = self.lanes.next_from(slot, |_| true).filter(|key| key.index() == slot)
         else {

@@ -1,9 +1,10 @@
 //! Messages to channels of peers: in order, each taken in once.
 //!
-//! Who sends by one handle, and how often its lane is lost, must not change what a receiver sees: messages are asked
-//! for on the latency lane in the order in which they were submitted, each with its number, and those that are asked
-//! again after a lost lane have the numbers they had. A short message travels with what asks for it (eager); a longer
-//! one is announced, and written like any other write once the peer says where to.
+//! Who sends by one handle, and how often its lane is lost, must not change what a receiver sees:
+//! messages are asked for on the latency lane in the order in which they were submitted, each with
+//! its number, and those that are asked again after a lost lane have the numbers they had. A short
+//! message travels with what asks for it (eager); a longer one is announced, and written like any
+//! other write once the peer says where to.
 
 use std::collections::VecDeque;
 
@@ -347,9 +348,9 @@ impl Shard {
 
     /// The longest message that is sent without being announced.
     ///
-    /// Where its receiver has not asked for it yet, an eager message costs a copy out of early-arrival memory, and
-    /// an announced one the hand-shake and the wire, which its bytes pass only then. And as messages pass the latency lane,
-    /// none may hold it for long.
+    /// Where its receiver has not asked for it yet, an eager message costs a copy out of
+    /// early-arrival memory, and an announced one the hand-shake and the wire, which its bytes pass
+    /// only then. And as messages pass the latency lane, none may hold it for long.
     pub(super) fn eager_most(&self, peer: Option<PeerId>) -> u32 {
         self.eager_most_by(peer.and_then(|peer| self.outbound.get(&peer)))
     }

@@ -1,5 +1,5 @@
-//! Local regions: the daemon itself copies between two clients' memories, piece by piece, in turn, and no more than
-//! so much in a turn of the shard, so that a long put does not hold up the others.
+//! Local regions: the daemon itself copies between two clients' memories, piece by piece, in turn,
+//! and no more than so much in a turn of the shard, so that a long put does not hold up the others.
 
 use piped_core::io::{Io, Span};
 use piped_core::limits::{COPY_BYTES_PER_TURN, COPY_PIECE_BYTES};

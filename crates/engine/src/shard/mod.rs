@@ -147,8 +147,9 @@ pub struct ShardConfig {
     pub zero_copy: ZeroCopyMode,
     /// Which messages are sent without being announced.
     pub eager: EagerMode,
-    /// `auto` begins with plans that ask a device for one fragment at a time, where it has any, instead of
-    /// waiting for measurements that speak for them: for worlds of tests, which are short.
+    /// `auto` begins with plans that ask a device for one fragment at a time, where it has any,
+    /// instead of waiting for measurements that speak for them: for worlds of tests, which are
+    /// short.
     pub serial_first: bool,
 }
 
@@ -203,8 +204,8 @@ pub struct Shard {
     /// Sends whose memory the kernel still has.
     notices: Slab<Notice>,
     zero_copy: ZeroCopyMode,
-    /// Of connections that have not said who they are; of those we dialled, when to ask again for what was
-    /// refused.
+    /// Of connections that have not said who they are; of those we dialled, when to ask again for
+    /// what was refused.
     lane_times: Timers,
     /// When to look whether a lane still waits for the rest of a frame.
     frame_times: Timers,
@@ -389,8 +390,8 @@ impl Shard {
 
     /// Pushes what can be pushed and expires what is due. Call after feeding and before waiting.
     ///
-    /// `false`: it ended early, so that what was pushed is submitted before the rest is done. Submit before
-    /// the next call, which is due at once.
+    /// `false`: it ended early, so that what was pushed is submitted before the rest is done.
+    /// Submit before the next call, which is due at once.
     pub fn drive<I: Io>(&mut self, io: &mut I) -> bool {
         self.batch = None;
         self.release_drained(io);
@@ -622,8 +623,9 @@ impl Shard {
         limits::STAGING_LEAST + self.staging.scratch_bytes()
     }
 
-    /// One time for all completions handed over together. The time between handling one and the next
-    /// is the reactor's own; taken for a device's it would look a hundred times faster than it is.
+    /// One time for all completions handed over together. The time between handling one and the
+    /// next is the reactor's own; taken for a device's it would look a hundred times faster than it
+    /// is.
     fn batch_time<I: Io>(&mut self, io: &mut I) -> Nanos {
         *self.batch.get_or_insert_with(|| io.now())
     }

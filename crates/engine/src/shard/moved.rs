@@ -1,11 +1,13 @@
 //! Bytes that requests have moved so far, for those who look on while they run.
 //!
-//! A request counts what is in place: its watermark; of a write to a peer, what the peer has given credit back for;
-//! of a copy or a vectored request, what its parts have in place. The count of a request never falls, whatever it
-//! has to fetch or send again. So the sum over requests that ended and those that run never falls either, and
-//! the end of a request adds nothing that was counted before.
+//! A request counts what is in place: its watermark; of a write to a peer, what the peer has given
+//! credit back for; of a copy or a vectored request, what its parts have in place. The count of a
+//! request never falls, whatever it has to fetch or send again. So the sum over requests that ended
+//! and those that run never falls either, and the end of a request adds nothing that was counted
+//! before.
 //!
-//! On the data path that is an addition where a watermark moves. The sum over what runs is made when somebody asks.
+//! On the data path that is an addition where a watermark moves. The sum over what runs is made
+//! when somebody asks.
 
 use piped_core::ids::SessionId;
 use piped_report::tally::Tally;
@@ -36,8 +38,8 @@ impl Serve {
 }
 
 impl CopyBody {
-    /// So many bytes of a chunk are written. Returns how many that are more than were before: a chunk that is written anew
-    /// counts once.
+    /// So many bytes of a chunk are written. Returns how many that are more than were before: a
+    /// chunk that is written anew counts once.
     fn note_written(&mut self, chunk: u8, bytes: u64) -> u64 {
         let Some(written) = self.written_of(chunk) else { return 0 };
         let more = bytes.saturating_sub(u64::from(*written));
@@ -70,7 +72,8 @@ impl Shard {
         whole.moved = (whole.moved + more).min(whole.length);
     }
 
-    /// A peer gave credit back: so many bytes of writes are where they belong, those that were asked for first to begin with.
+    /// A peer gave credit back: so many bytes of writes are where they belong, those that were
+    /// asked for first to begin with.
     pub(super) fn note_taken(&mut self, lane: Key<Lane>, mut bytes: u64) {
         let mut at = 0;
         while bytes > 0

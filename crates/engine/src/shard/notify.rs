@@ -1,7 +1,8 @@
-//! Notifications: counts by number on a region, raised by whoever may write to it, taken by its exporter.
+//! Notifications: counts by number on a region, raised by whoever may write to it, taken by its
+//! exporter.
 //!
-//! A wait takes as many as it asks for when they are there, and waits in line with others for the same number. What
-//! nobody waits for is kept.
+//! A wait takes as many as it asks for when they are there, and waits in line with others for the
+//! same number. What nobody waits for is kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -99,7 +100,8 @@ impl Shard {
         while let Some(notifications) = self.notifications.get_mut(&region)
             && let Some((key, left)) = notifications.next(id)
         {
-            // It ends in its own turn: what ends a wait would else come here again, as deep as there are waits.
+            // It ends in its own turn: what ends a wait would else come here again, as deep as
+            // there are waits.
             if let Some(transfer) = self.transfers.get_mut(key) {
                 transfer.value = left;
                 transfer.status.get_or_insert(Status::Ok);

@@ -1,7 +1,8 @@
-//! The numbers of what is asked of a peer by one handle and must be done once: messages, and changes of words.
+//! The numbers of what is asked of a peer by one handle and must be done once: messages, and
+//! changes of words.
 //!
-//! What is sent again after a lost lane has the number it had, so that the peer knows it. A peer remembers as many as
-//! may be under way, and forgets those before the oldest that may come again.
+//! What is sent again after a lost lane has the number it had, so that the peer knows it. A peer
+//! remembers as many as may be under way, and forgets those before the oldest that may come again.
 
 use std::collections::VecDeque;
 

@@ -78,8 +78,8 @@ impl Shard {
         }
     }
 
-    /// All there is for metrics. Takes some microseconds: what it copies has a fixed size, but for the
-    /// stages and the peers, which have a limit.
+    /// All there is for metrics. Takes some microseconds: what it copies has a fixed size, but for
+    /// the stages and the peers, which have a limit.
     #[must_use]
     pub fn observe(&self) -> Box<Observation> {
         let mut observation = Box::new(Observation {

@@ -1,14 +1,16 @@
 //! What a peer does once, however often it is asked: changes of words, and notifications.
 //!
-//! The frame that asks has a number among those of its handle; the peer remembers what came of it as long as it may
-//! come again, so that an answer that was lost with its lane is given again and nothing is done twice.
+//! The frame that asks has a number among those of its handle; the peer remembers what came of it
+//! as long as it may come again, so that an answer that was lost with its lane is given again and
+//! nothing is done twice.
 //!
-//! A notification comes after all puts before it. It need not wait for their answers where it can follow their bytes:
-//! on the same lane, behind them. The peer looks whether they have landed; if one has not, or has failed without our
-//! knowing (its bytes will come again), it is told to wait, and is sent once more when all of them are over. A put that
-//! notifies is a write with such a frame behind it; if their lane is lost in between, the peer is asked whether the
-//! notification was done before any byte is written again, of its put or of those before it: who was notified may have
-//! gone on. If it was done, all of them have landed.
+//! A notification comes after all puts before it. It need not wait for their answers where it can
+//! follow their bytes: on the same lane, behind them. The peer looks whether they have landed; if
+//! one has not, or has failed without our knowing (its bytes will come again), it is told to wait,
+//! and is sent once more when all of them are over. A put that notifies is a write with such a
+//! frame behind it; if their lane is lost in between, the peer is asked whether the notification
+//! was done before any byte is written again, of its put or of those before it: who was notified
+//! may have gone on. If it was done, all of them have landed.
 
 use piped_core::ids::RegionId;
 use piped_core::io::{Io, Span};
@@ -38,8 +40,9 @@ pub(super) struct Once {
     /// Its number among those of its handle, and the peer's incarnation that was told it first.
     pub(super) number: Option<(u32, u64)>,
     state: State,
-    /// What was asked last, and on which lane it was; there it is asked again, because a lane that is lost has nothing under
-    /// way any more when the next one of its class is up, and others tell nothing of it.
+    /// What was asked last, and on which lane it was; there it is asked again, because a lane that
+    /// is lost has nothing under way any more when the next one of its class is up, and others tell
+    /// nothing of it.
     last: Option<(After, LaneClass)>,
     /// How the write before it ended at the peer, until it has ended itself.
     pub(super) write: Option<Ending>,
@@ -116,7 +119,8 @@ impl Shard {
         let early = state == State::Idle && transfer.retries == 0;
         let behind_puts = self.puts_before(key).next().is_some();
         let (class, after) = match what {
-            // It was sent early, and its lane lost: the puts before it wait for what has become of it.
+            // It was sent early, and its lane lost: the puts before it wait for what has become of
+            // it.
             What::Notify { .. } if behind_puts && once.may_have_notified() => (own, After::Known),
             What::Notify { .. } if behind_puts => {
                 let Some(lane) = self.follows(key).filter(|_| early) else {
@@ -145,7 +149,8 @@ impl Shard {
         self.send_once(key, lane, after, io);
     }
 
-    /// Asks whether a notification was done that went out on a lane that was lost, before its put is sent again.
+    /// Asks whether a notification was done that went out on a lane that was lost, before its put
+    /// is sent again.
     pub(super) fn ask_whether_done<I: Io>(
         &mut self,
         key: Key<Transfer>,
@@ -177,8 +182,8 @@ impl Shard {
         self.send_once(key, lane_key, After::Writes { client, failed }, io);
     }
 
-    /// The lane on which the bytes of all puts before a notification are under way, if it is one and they go in the
-    /// same queue.
+    /// The lane on which the bytes of all puts before a notification are under way, if it is one
+    /// and they go in the same queue.
     fn follows(&self, key: Key<Transfer>) -> Option<Key<Lane>> {
         let class = self.transfers.get(key)?.class;
         let mut lane = None;
@@ -307,7 +312,8 @@ impl Shard {
         Ok(())
     }
 
-    /// A notification was done, so all puts before it have landed: whose answer is lost with its lane ends well.
+    /// A notification was done, so all puts before it have landed: whose answer is lost with its
+    /// lane ends well.
     fn note_landed_before(&mut self, key: Key<Transfer>) {
         for at in 0.. {
             let Some(put) = self.nth_in_order(key, at).filter(|&put| put != key) else { return };
@@ -322,7 +328,8 @@ impl Shard {
         }
     }
 
-    /// Whether a write that is to be sent again may have been notified of: it is not, before that is known.
+    /// Whether a write that is to be sent again may have been notified of: it is not, before that
+    /// is known.
     pub(super) fn may_be_notified_of(&self, key: Key<Transfer>) -> bool {
         self.asked_after(key).any(|other| match self.transfers.get(other).map(|it| &it.body) {
             Some(Body::Remote(body)) => {
@@ -449,8 +456,8 @@ impl Shard {
         Ok(value)
     }
 
-    /// Whether a write that a peer's client asked for on a lane has not landed, or has failed and the peer did not
-    /// know.
+    /// Whether a write that a peer's client asked for on a lane has not landed, or has failed and
+    /// the peer did not know.
     fn has_unlanded(&self, lane: Key<Lane>, client: u32, failed: u32) -> bool {
         let Some(serving) = self.lanes.get(lane).and_then(Lane::serving) else { return true };
         let unlanded = |request: &PeerRequest| {

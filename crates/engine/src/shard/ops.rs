@@ -36,7 +36,8 @@ pub(super) struct InFlight {
 }
 
 impl Shard {
-    /// Hands an operation on a file to the driver, as [`Self::start_op`], if the device may have it.
+    /// Hands an operation on a file to the driver, as [`Self::start_op`], if the device may have
+    /// it.
     pub(super) fn start_file_op<I: Io>(
         &mut self,
         owner: OpOwner,
@@ -152,7 +153,8 @@ impl Shard {
         self.cancel_ops(of_transfer, io);
     }
 
-    /// Ends a closing lane's operations that the driver has not seen; the others end with its socket.
+    /// Ends a closing lane's operations that the driver has not seen; the others end with its
+    /// socket.
     pub(super) fn cancel_stalled_of<I: Io>(&mut self, lane: Key<Lane>, io: &mut I) {
         let of_lane = |owner: OpOwner| {
             owner == OpOwner::LaneSend(lane) || owner == OpOwner::LaneReceive(lane)

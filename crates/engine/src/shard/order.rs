@@ -1,7 +1,8 @@
 //! What each queue of a client has asked of each node, in its order, as far as it is not over.
 //!
-//! Requests are done in any order, on two lanes and in pieces. What comes after others says so: a fenced request
-//! begins when all before it are over, and a notification is done after all puts before it.
+//! Requests are done in any order, on two lanes and in pieces. What comes after others says so: a
+//! fenced request begins when all before it are over, and a notification is done after all puts
+//! before it.
 
 use std::collections::VecDeque;
 

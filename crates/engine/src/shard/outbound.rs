@@ -41,8 +41,8 @@ pub(super) struct Outbound {
     lanes: [OutboundLane; 2],
     /// Of the daemon that answers now; handles of an earlier one are opened again.
     pub(super) incarnation: u64,
-    /// The epoch of the latency lane on which the peer was told that what was not asked for again is
-    /// not needed.
+    /// The epoch of the latency lane on which the peer was told that what was not asked for again
+    /// is not needed.
     swept_epoch: u32,
     /// Some handle may have to be asked for.
     unasked: bool,
@@ -332,8 +332,8 @@ impl Shard {
         self.open_waiting(peer, io);
     }
 
-    /// Asks for every handle of a peer once on each incarnation of the latency lane, and then has the
-    /// peer forget the rest: closes and answers may have been lost with the lane before.
+    /// Asks for every handle of a peer once on each incarnation of the latency lane, and then has
+    /// the peer forget the rest: closes and answers may have been lost with the lane before.
     pub(super) fn open_waiting<I: Io>(&mut self, peer: PeerId, io: &mut I) {
         let Some(link) = self.outbound.get(&peer).filter(|link| link.unasked) else { return };
         let Some(key) = link.lane(LaneClass::Latency) else { return };
@@ -536,9 +536,9 @@ impl Shard {
         self.decide(key, status, io);
     }
 
-    /// A payload did not match its checksum: once the peer has sent all it will, the rest is asked for
-    /// again, a bounded number of times. The lane lives; a client that rewrites its buffer while it
-    /// is sent does this, too.
+    /// A payload did not match its checksum: once the peer has sent all it will, the rest is asked
+    /// for again, a bounded number of times. The lane lives; a client that rewrites its buffer
+    /// while it is sent does this, too.
     fn retry_corrupt<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.damaged = false;
@@ -581,7 +581,8 @@ impl Shard {
                 return Err(PeerFault::EndShortOfWrite);
             }
             RemoteOp::Write { .. } if body.once.is_some_and(|once| self.bodies[once].is_sent()) => {
-                // What comes of it depends on the notification behind it, whose answer is under way.
+                // What comes of it depends on the notification behind it, whose answer is under
+                // way.
                 let once = body.once.map(|once| &mut self.bodies[once]);
                 let Some(once) = once.filter(|once| once.write.is_none()) else {
                     return Err(PeerFault::EndTwice);
@@ -668,8 +669,8 @@ impl Shard {
         if let Some(remote) = self.remote_of(key, body)
             && let Some((first, last_write)) = remote.unsynced
         {
-            // What it had to cover when it was asked for, another sync may have answered for since: with the
-            // truth for that one, which is this one's as well.
+            // What it had to cover when it was asked for, another sync may have answered for since:
+            // with the truth for that one, which is this one's as well.
             oldest = oldest.filter(|&oldest| oldest != incarnation).or(Some(first));
             // A write that ended after the sync was sent is for the next one.
             remote.unsynced = (last_write > body.sent_at).then_some((incarnation, last_write));

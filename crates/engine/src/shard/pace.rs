@@ -1,15 +1,17 @@
-//! How fast a bulk lane may hand bytes to the wire, so that what is urgent does not wait behind them.
+//! How fast a bulk lane may hand bytes to the wire, so that what is urgent does not wait behind
+//! them.
 //!
-//! A TCP socket that is let do as it likes fills whatever queue is below it: the one of the network device here,
-//! or that of the slowest link on the way. Frames of the latency lane pass through the same queue, and no order of
-//! ours helps them there. So the bulk lane is paced to the rate that the wire has been seen to take, which the
-//! kernel also takes as the measure of what it may have in its device's queue (about a millisecond of it).
+//! A TCP socket that is let do as it likes fills whatever queue is below it: the one of the network
+//! device here, or that of the slowest link on the way. Frames of the latency lane pass through the
+//! same queue, and no order of ours helps them there. So the bulk lane is paced to the rate that
+//! the wire has been seen to take, which the kernel also takes as the measure of what it may have
+//! in its device's queue (about a millisecond of it).
 //!
-//! What the wire takes is what was acknowledged while the socket had more than it could send. It is offered a
-//! little more than that as long as the round trip says that the queue is short, so a wire that has become faster is
-//! found within some tens of milliseconds; and a little less while the queue is long, until it is drained. A queue
-//! that stays although we give way is somebody else's: then we do not give way for a while, or he would have it
-//! all.
+//! What the wire takes is what was acknowledged while the socket had more than it could send. It is
+//! offered a little more than that as long as the round trip says that the queue is short, so a
+//! wire that has become faster is found within some tens of milliseconds; and a little less while
+//! the queue is long, until it is drained. A queue that stays although we give way is somebody
+//! else's: then we do not give way for a while, or he would have it all.
 
 use piped_core::io::WireState;
 use piped_core::units::Nanos;
@@ -17,7 +19,8 @@ use piped_core::units::Nanos;
 /// Samples that the rate is the best of: as many as a slow one may be a hiccup.
 const SAMPLES: usize = 8;
 
-/// How long a socket must have had enough to send for a sample. Acknowledgements come in lumps of 64 KiB.
+/// How long a socket must have had enough to send for a sample. Acknowledgements come in lumps of
+/// 64 KiB.
 const SAMPLE_TIME: Nanos = Nanos::from_millis(4);
 
 /// Looks at the kernel's books are so far apart, or are two different windows.
@@ -40,7 +43,8 @@ const PAUSE: u32 = 256;
 /// Without a sample for so long, nothing is known of the wire.
 const FORGET_TIME: Nanos = Nanos::from_millis(2_000);
 
-/// At this rate and above, what the kernel queues by itself is short enough, and pacing costs timers.
+/// At this rate and above, what the kernel queues by itself is short enough, and pacing costs
+/// timers.
 const RATE_MAX: u64 = 2_500_000_000;
 
 /// No wire is slower: a rate below would be that of a peer that does not read.
@@ -85,8 +89,8 @@ impl Pacer {
         self.set
     }
 
-    /// Books what the kernel says after a send. `Some` is a rate to be set from now on, or that there is none.
-    /// `backlogged`: the lane has more to send at once, and had since the last look.
+    /// Books what the kernel says after a send. `Some` is a rate to be set from now on, or that
+    /// there is none. `backlogged`: the lane has more to send at once, and had since the last look.
     pub(super) fn look(
         &mut self,
         state: WireState,
@@ -170,7 +174,8 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// A wire with a queue in front of it, fed at the pacer's rate, or at once what a socket may have under way.
+    /// A wire with a queue in front of it, fed at the pacer's rate, or at once what a socket may
+    /// have under way.
     struct Wire {
         rate: u64,
         queue: f64,

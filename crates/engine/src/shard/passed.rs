@@ -1,12 +1,12 @@
-//! What a transfer did in each stage, in sums: how many fragments, how long the stage had one of them, and
-//! when the last one left. A few additions for each fragment, so that `explain` can compare every
-//! transfer with its prediction stage by stage, whether somebody traced it or not.
+//! What a transfer did in each stage, in sums: how many fragments, how long the stage had one of
+//! them, and when the last one left. A few additions for each fragment, so that `explain` can
+//! compare every transfer with its prediction stage by stage, whether somebody traced it or not.
 
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
 
-/// Stages of one transfer whose sums are kept. A copy from a peer to a peer has most, with all dials nine: two lanes,
-/// five dials, the checksum, and the row of the peers' own time.
+/// Stages of one transfer whose sums are kept. A copy from a peer to a peer has most, with all
+/// dials nine: two lanes, five dials, the checksum, and the row of the peers' own time.
 const STAGES_PASSED_MAX: usize = 10;
 
 /// See the module.

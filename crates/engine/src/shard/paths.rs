@@ -31,7 +31,8 @@ const PEER_DISK_STAGES: usize = 2;
 const _: () = assert!(DISK_STAGES + WAY_OUT_STAGES + PEER_DISK_STAGES <= STAGES_MAX);
 
 impl Shard {
-    /// The plan of a local file transfer: one stage, so only depth and the largest operation matter.
+    /// The plan of a local file transfer: one stage, so only depth and the largest operation
+    /// matter.
     pub(super) fn plan_local(
         &mut self,
         key: Key<Transfer>,
@@ -252,8 +253,8 @@ impl Shard {
         [self.planner.disk_stage(device, write), host, dial]
     }
 
-    /// A peer says what one of its reads took. A claim: it moves nothing but the choice between plans for
-    /// that peer's own lane.
+    /// A peer says what one of its reads took. A claim: it moves nothing but the choice between
+    /// plans for that peer's own lane.
     pub(super) fn handle_outcome(&mut self, lane: Key<Lane>, target: Target, outcome: Outcome) {
         let device = match target {
             Target::File(file) => Some(file.device),
@@ -264,8 +265,8 @@ impl Shard {
         }
     }
 
-    /// A write that was alone on its lane shows what its plan is good for; a short one times the wire,
-    /// less what the peer took and the checksums.
+    /// A write that was alone on its lane shows what its plan is good for; a short one times the
+    /// wire, less what the peer took and the checksums.
     pub(super) fn time_write(
         &mut self,
         key: Key<Transfer>,

@@ -1,7 +1,7 @@
 //! Which peers there are to ask: those of the configuration, which changes while running.
 //!
-//! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back, the
-//! other side still knows the old ones, and takes only newer ones.
+//! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back,
+//! the other side still knows the old ones, and takes only newer ones.
 
 use piped_core::ids::PeerId;
 use piped_core::io::Io;

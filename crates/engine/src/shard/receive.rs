@@ -9,9 +9,9 @@
 //! of this shard             sender's buffer ─ copy ─► the receive's buffer
 //! ```
 //!
-//! A sender is done when its message is taken in: in early-arrival memory or with its receiver. What there is no
-//! early-arrival memory for counts as announced: it stays with its sender and nothing is lost. A receive that is given
-//! up gives its message back.
+//! A sender is done when its message is taken in: in early-arrival memory or with its receiver.
+//! What there is no early-arrival memory for counts as announced: it stays with its sender and
+//! nothing is lost. A receive that is given up gives its message back.
 
 use piped_core::ids::{ChannelId, SessionId};
 use piped_core::io::{Io, Span};
@@ -193,7 +193,8 @@ impl Shard {
         }
     }
 
-    /// A message goes to the receive that has waited longest for it, or waits for one. `true`: it went.
+    /// A message goes to the receive that has waited longest for it, or waits for one. `true`: it
+    /// went.
     pub(super) fn offer<I: Io>(&mut self, id: ChannelId, envelope: Envelope, io: &mut I) -> bool {
         while let Some(channel) = self.channels.get_mut(&id)
             && let Some(posted) = channel.receive_for(envelope.tag)
@@ -229,8 +230,8 @@ impl Shard {
                     _ => None,
                 });
                 let to = body.memory.span(0, envelope.length);
-                // A client that sends its own buffer to itself has the bytes where it wants them, or gets what has
-                // no defined result.
+                // A client that sends its own buffer to itself has the bytes where it wants them,
+                // or gets what has no defined result.
                 if from.is_none_or(|from| from != to && overlap(from, to)) {
                     self.decide(key, Status::Invalid, io);
                     return false;
@@ -410,8 +411,8 @@ impl Shard {
         piece
     }
 
-    /// The most early-arrival memory. Staging is for those as well who come and go: messages stay as long as nobody
-    /// asks for them.
+    /// The most early-arrival memory. Staging is for those as well who come and go: messages stay
+    /// as long as nobody asks for them.
     pub(super) fn early_limit(&self) -> u64 {
         self.limits.early_arrival.min(self.staging.kept_bytes() / limits::EARLY_STAGING_DIVISOR)
     }

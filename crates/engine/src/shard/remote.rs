@@ -191,8 +191,8 @@ impl Shard {
         }
     }
 
-    /// Whether the peer has room for one more table of a put: as many as are worth the credit that it gave, because of others
-    /// it would have tables and no bytes.
+    /// Whether the peer has room for one more table of a put: as many as are worth the credit that
+    /// it gave, because of others it would have tables and no bytes.
     fn has_room_for_table(&self, lane: Key<Lane>, op: RemoteOp) -> bool {
         let Some(asking) = self.lanes.get(lane).and_then(Lane::asking) else { return false };
         let most = (asking.window.window() / u64::from(limits::PART_BYTES)).max(1);
@@ -403,8 +403,8 @@ impl Shard {
         self.wake_starved();
     }
 
-    /// The lane a transfer went out on is gone: it waits for the next one. Bytes below the watermark
-    /// stay, the rest comes again.
+    /// The lane a transfer went out on is gone: it waits for the next one. Bytes below the
+    /// watermark stay, the rest comes again.
     pub(super) fn ask_again(&mut self, key: Key<Transfer>, reason: RetryReason) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = &mut transfer.body else { return };
@@ -443,10 +443,10 @@ impl Shard {
             return None;
         }
         let start = transfer.landed.watermark();
-        // A fragment that lies beyond a hole is not predicted; its guess is below it, and no longer.
-        // Before the first piece says how long the others are, all that is known is that a page is not
-        // cut. That is enough for a short read; of a long one it would cost a receive more than to copy
-        // what comes with the header.
+        // A fragment that lies beyond a hole is not predicted; its guess is below it, and no
+        // longer. Before the first piece says how long the others are, all that is known is that a
+        // page is not cut. That is enough for a short read; of a long one it would cost a receive
+        // more than to copy what comes with the header.
         let end = match transfer.told_plan {
             Some(told) => {
                 let pieces = Sizes::equal(told.fragment.into());

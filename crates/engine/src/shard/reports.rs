@@ -1,9 +1,10 @@
 //! What the two sides of a lane tell each other of stages that the other one cannot see.
 //!
-//! Who holds the data plans; what it passes behind the wire is known only where it arrives: the wire
-//! itself, the checksum there, what is dialled there, and for writes the disk. A report is a claim: it
-//! is bounded, and it makes stages of this lane only, which no other path has. A stage that is not
-//! there any more is reported as gone, and one of which nothing is heard any more is taken for gone.
+//! Who holds the data plans; what it passes behind the wire is known only where it arrives: the
+//! wire itself, the checksum there, what is dialled there, and for writes the disk. A report is a
+//! claim: it is bounded, and it makes stages of this lane only, which no other path has. A stage
+//! that is not there any more is reported as gone, and one of which nothing is heard any more is
+//! taken for gone.
 
 use piped_core::ids::DeviceId;
 use piped_core::limits;
@@ -127,7 +128,8 @@ impl Reports {
     }
 }
 
-/// Handles take the places of others in turn: with more in use than there are places the last ones are known.
+/// Handles take the places of others in turn: with more in use than there are places the last ones
+/// are known.
 fn place_for<T: Default>(disks: &mut [(u32, T); DISKS_MAX], handle: u32) -> Option<T> {
     if disks.iter().any(|(of, _)| *of == handle) {
         return None;
@@ -155,7 +157,8 @@ impl Shard {
         }
     }
 
-    /// The stages of the dial that a frame passes there behind the wire of a lane; one look where nobody has dialled.
+    /// The stages of the dial that a frame passes there behind the wire of a lane; one look where
+    /// nobody has dialled.
     pub(super) fn dial_stages(&self, key: Key<Lane>, hop: Hop) -> [StageIndex; 2] {
         match self.dials.any() {
             true => self.dials_in(key, hop),
@@ -222,8 +225,9 @@ impl Shard {
         self.make_ready(Work::Lane(key));
     }
 
-    /// A dial is set or cleared. Where a frame may come unasked the other side is told at once: answers must
-    /// not be mixed with what nobody asked for, so peers that write here hear of it with their next write.
+    /// A dial is set or cleared. Where a frame may come unasked the other side is told at once:
+    /// answers must not be mixed with what nobody asked for, so peers that write here hear of it
+    /// with their next write.
     pub(super) fn report_dials(&mut self, now: Nanos) {
         let mut from = 0;
         while let Some(key) = self
@@ -272,7 +276,8 @@ impl Shard {
             return;
         }
         if is_gone {
-            // When it was heard of stays: to make stages and forget them costs more than to be told of it.
+            // When it was heard of stays: to make stages and forget them costs more than to be told
+            // of it.
             let gone = std::mem::replace(&mut heard.stage, StageIndex::NONE);
             return self.planner.forget_stage(gone);
         }

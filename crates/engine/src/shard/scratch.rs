@@ -1,15 +1,18 @@
-//! A lane's scratch: little while it rests, more while it works; and it moves when its segment is to go.
+//! A lane's scratch: little while it rests, more while it works; and it moves when its segment is
+//! to go.
 //!
-//! A lane that says nothing costs a granule of staging, and with that it can do all that a lane does but send what is
-//! encrypted; it receives in smaller bites. With its first request a lane gets what makes it fast; one that encrypts gets
-//! that when it comes up, if there is as much. There is, as long as transfers keep what they need at least
-//! ([`STAGING_LEAST`]) and one more lane can begin to work; and, where some nodes have keys, as long as plain lanes have no
-//! more than their share. A lane that finds none takes it from lanes that rest again.
+//! A lane that says nothing costs a granule of staging, and with that it can do all that a lane
+//! does but send what is encrypted; it receives in smaller bites. With its first request a lane
+//! gets what makes it fast; one that encrypts gets that when it comes up, if there is as much.
+//! There is, as long as transfers keep what they need at least ([`STAGING_LEAST`]) and one more
+//! lane can begin to work; and, where some nodes have keys, as long as plain lanes have no more
+//! than their share. A lane that finds none takes it from lanes that rest again.
 //!
-//! A lane lives as long as its peer, so a segment that holds its scratch would never drain. It is moved
-//! while the kernel has neither a send nor a receive of the lane: sends stop after the batch that is
-//! under way, and only then is the receive taken back, so that a peer that waits for us to read is not
-//! waited for. Without room for a new scratch the lane goes on as it is, and tries again.
+//! A lane lives as long as its peer, so a segment that holds its scratch would never drain. It is
+//! moved while the kernel has neither a send nor a receive of the lane: sends stop after the batch
+//! that is under way, and only then is the receive taken back, so that a peer that waits for us to
+//! read is not waited for. Without room for a new scratch the lane goes on as it is, and tries
+//! again.
 
 use piped_core::io::{Io, Span, Token};
 use piped_core::limits::{GRANULE_BYTES, PLAIN_STAGING_DIVISOR, STAGING_LEAST};
@@ -90,7 +93,8 @@ const RESTING_BYTES: u32 = GRANULE_BYTES;
 /// Of that for frames that are sent: 64 without payloads, and one by value.
 const RESTING_BYTES_SENT: u32 = 16 * 1024;
 const _: () = assert!(RESTING_BYTES - RESTING_BYTES_SENT >= Receiver::SCRATCH_BYTES_LEAST);
-/// Of staging, as a divisor, what lanes at work leave for those that come up while they are asked for theirs.
+/// Of staging, as a divisor, what lanes at work leave for those that come up while they are asked
+/// for theirs.
 const RESTING_DIVISOR: u64 = 16;
 
 impl Shard {
@@ -111,8 +115,8 @@ impl Shard {
         room.map(|room| Scratch { frames, room: Some(room), size })
     }
 
-    /// Scratch for a lane that comes up. One that encrypts cannot send without more, and does not wait for that in the
-    /// midst of its work if there is enough now.
+    /// Scratch for a lane that comes up. One that encrypts cannot send without more, and does not
+    /// wait for that in the midst of its work if there is enough now.
     pub(super) fn first_scratch(&mut self, encrypts: bool) -> Option<Scratch> {
         if encrypts && self.may_grow(Scratch::footprint_of(Size::Working, true)) {
             let working = self.allocate_scratch(Size::Working, true);
@@ -143,8 +147,9 @@ impl Shard {
         self.may_grow(more) && (!lane.is_beside_keys() || self.is_plain_share(more))
     }
 
-    /// Whether there is staging for one more lane that rests. If those that have worked have it, they are asked for it
-    /// before it is used up; and if all of them rested, one that needs the most must be able to work.
+    /// Whether there is staging for one more lane that rests. If those that have worked have it,
+    /// they are asked for it before it is used up; and if all of them rested, one that needs the
+    /// most must be able to work.
     pub(super) fn may_rest(&mut self, encrypts: bool, beside_keys: bool) -> bool {
         let rest = Scratch::footprint_of(Size::Resting, encrypts);
         if !self.may_grow(rest) {
@@ -159,7 +164,8 @@ impl Shard {
             && (!beside_keys || self.is_plain_share(rest))
     }
 
-    /// Whether lanes may have so much more of staging for work: some is left for lanes that come up.
+    /// Whether lanes may have so much more of staging for work: some is left for lanes that come
+    /// up.
     fn may_grow(&self, more: u64) -> bool {
         let kept = self.staging.kept_bytes();
         self.staging.scratch_bytes() + more + STAGING_LEAST + kept / RESTING_DIVISOR <= kept
@@ -172,8 +178,8 @@ impl Shard {
         plain + more <= self.staging.kept_bytes() / PLAIN_STAGING_DIVISOR
     }
 
-    /// Lanes that have worked are asked for what they had for it, once they rest; `plain`: only those that stand beside
-    /// keys.
+    /// Lanes that have worked are asked for what they had for it, once they rest; `plain`: only
+    /// those that stand beside keys.
     pub(super) fn ask_back(&mut self, plain: bool) {
         let mut from = 0;
         let has = |lane: &Lane| {
@@ -207,7 +213,8 @@ impl Shard {
         scratch.runs().any(|run| self.staging.is_leaving(run))
     }
 
-    /// Moves a lane's scratch if that has to be. `false`: the lane must not begin a send or a receive now.
+    /// Moves a lane's scratch if that has to be. `false`: the lane must not begin a send or a
+    /// receive now.
     pub(super) fn move_scratch<I: Io>(&mut self, key: Key<Lane>, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
         let encrypts = lane.sender.moves_payloads();

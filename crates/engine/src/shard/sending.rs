@@ -1,8 +1,9 @@
-//! A lane's sends: whose frames come next, how each goes, and when the memory of its frames is free.
+//! A lane's sends: whose frames come next, how each goes, and when the memory of its frames is
+//! free.
 //!
 //! A send that copies is over when it ends. One that lends ends twice, and what comes between is a
-//! [`Notice`], which owns the frames' memory: it is counted, it keeps the lane from being forgotten, and nothing but
-//! the kernel's second word ends it.
+//! [`Notice`], which owns the frames' memory: it is counted, it keeps the lane from being
+//! forgotten, and nothing but the kernel's second word ends it.
 
 use piped_core::io::{Io, NOTICE_COPIED, Op, Span};
 use piped_core::limits;
@@ -41,8 +42,8 @@ pub(super) struct Notice {
     void: bool,
 }
 
-/// What the kernel says where a socket cannot send without a copy (EOPNOTSUPP, EINVAL), or where a limit for
-/// pinned memory is reached (ENOMEM, ENOBUFS). The stream is as it was.
+/// What the kernel says where a socket cannot send without a copy (EOPNOTSUPP, EINVAL), or where a
+/// limit for pinned memory is reached (ENOMEM, ENOBUFS). The stream is as it was.
 const REFUSALS: [i32; 4] = [-95, -22, -12, -105];
 
 /// A frame of data whose turn has not come.
@@ -105,12 +106,14 @@ impl Lane {
         !self.sender.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Whether there is more to send at once: frames, or requests whose next frames come in this turn.
+    /// Whether there is more to send at once: frames, or requests whose next frames come in this
+    /// turn.
     pub(super) fn has_more(&self) -> bool {
         self.has_frames() || !self.serves().is_empty()
     }
 
-    /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room for it.
+    /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room
+    /// for it.
     pub(super) fn push_data(
         &mut self,
         flow: Flow,
@@ -118,7 +121,8 @@ impl Lane {
         payload: Option<Span>,
         owner: Option<FrameOwner>,
     ) -> bool {
-        // Each owner has few: what is refused here is more than all requests of a lane may have together.
+        // Each owner has few: what is refused here is more than all requests of a lane may have
+        // together.
         let room = self.waiting.len() < limits::LANE_WAITING_MAX;
         if room {
             let bytes = payload.map_or(0, |span| span.length);
@@ -127,7 +131,8 @@ impl Lane {
         room
     }
 
-    /// Gives the sender a batch; a short one where several share the lane, so that their turns are short.
+    /// Gives the sender a batch; a short one where several share the lane, so that their turns are
+    /// short.
     pub(super) fn feed(&mut self) {
         let most =
             if self.waiting.is_shared() { limits::SHARED_BATCH_BYTES } else { BATCH_BYTES_MAX };
@@ -226,8 +231,8 @@ impl Shard {
         }
     }
 
-    /// Places for operations are sized for two per lane beside the jobs; a lane that finds none would have lost its
-    /// place in the stream.
+    /// Places for operations are sized for two per lane beside the jobs; a lane that finds none
+    /// would have lost its place in the stream.
     fn take_back_send(&mut self, key: Key<Lane>, notice: Option<Key<Notice>>) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.sending = false;

@@ -1,8 +1,8 @@
 //! Work for a peer: its reads, writes and syncs of what we offer.
 //!
-//! Here is what all of them have in common, from the first look to the answer; how the bytes of a read move
-//! is in `serve_read`, of a write in `serve_write`. What the kernel or the lane may still touch is pinned,
-//! as for a transfer.
+//! Here is what all of them have in common, from the first look to the answer; how the bytes of a
+//! read move is in `serve_read`, of a write in `serve_write`. What the kernel or the lane may still
+//! touch is pinned, as for a transfer.
 
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ pub(super) struct Serve {
     pub(super) table: Option<Table>,
     /// How far a read is.
     pub(super) read: ReadState,
-    /// Bytes from the request's start for which a fragment was started (read) or that arrived (write).
+    /// Bytes from the request's start for which a fragment was started (read) or that arrived
+    /// (write).
     pub(super) next: u64,
     /// Of those of a write, the bytes that may go on: all, but for what dials hold.
     pub(super) ready: u64,
@@ -179,8 +180,8 @@ impl Serve {
         }
     }
 
-    /// Bytes of a write are in place. With more holes before them than can be told apart they are not
-    /// counted, should it fail.
+    /// Bytes of a write are in place. With more holes before them than can be told apart they are
+    /// not counted, should it fail.
     pub(super) fn land(&mut self, beyond: &mut Extents, start: u64, bytes: u32) {
         self.done += u64::from(bytes);
         let _ = self.landed.insert(beyond, start, start + u64::from(bytes));
@@ -305,7 +306,8 @@ impl Shard {
             return self.cancel_landing(lane, key, io);
         }
         let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
-        // Its credit comes before its end: behind that the peer may have a receive in a client's memory.
+        // Its credit comes before its end: behind that the peer may have a receive in a client's
+        // memory.
         let now = io.now();
         let in_time = serve.status == Some(Status::Ok) && now < serve.deadline;
         if !serve.answered && serve.writes() && !self.give_owed(lane_key, now) {
@@ -364,8 +366,8 @@ impl Shard {
         }
     }
 
-    /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses the
-    /// lane, and so does one that reads too slowly.
+    /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses
+    /// the lane, and so does one that reads too slowly.
     pub(super) fn watch_unread<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames + serve.lent > 0)
         else {
@@ -386,9 +388,9 @@ impl Shard {
         self.serve_deadlines.set(key.index(), until.min(now + limits::UNREAD_TIME));
     }
 
-    /// Whether a write of the same peer to the same device was given up (with its lane, at its deadline)
-    /// and is still on its way there: what is written now must not be overtaken by it, whichever lane it
-    /// came by.
+    /// Whether a write of the same peer to the same device was given up (with its lane, at its
+    /// deadline) and is still on its way there: what is written now must not be overtaken by it,
+    /// whichever lane it came by.
     fn is_behind_old(&self, key: Key<Serve>, file: FileTarget) -> bool {
         let Some(link) = self.serves.get(key).map(|serve| serve.link) else { return false };
         self.old_writes.iter().any(|&old| {

@@ -1,9 +1,10 @@
-//! Pieces of a region for a peer: a table of them comes with its request, and they travel one behind the other.
+//! Pieces of a region for a peer: a table of them comes with its request, and they travel one
+//! behind the other.
 //!
-//! A get is gathered into a block of staging, from where frames leave as those of a file do; of a put the bytes land in
-//! staging and are scattered as they come. A table is short and its request is, too, so that a turn does a bounded
-//! amount; all tables together may have a part of staging only, because a request that has its table waits for room
-//! for its bytes.
+//! A get is gathered into a block of staging, from where frames leave as those of a file do; of a
+//! put the bytes land in staging and are scattered as they come. A table is short and its request
+//! is, too, so that a turn does a bounded amount; all tables together may have a part of staging
+//! only, because a request that has its table waits for room for its bytes.
 
 use piped_core::io::{Io, Span};
 use piped_core::limits::{PART_BYTES, PART_PIECES, TABLE_STAGING_DIVISOR};
@@ -21,8 +22,9 @@ use super::staging::{Run, footprint_of};
 use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 
-/// Where a table lies. Those of gets and of puts have a part of staging each: a get waits for its table, and what is behind
-/// it on its lane waits with it; that may be the bytes for which a put keeps its own.
+/// Where a table lies. Those of gets and of puts have a part of staging each: a get waits for its
+/// table, and what is behind it on its lane waits with it; that may be the bytes for which a put
+/// keeps its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TableRun {
     pub(super) run: Run,
@@ -58,7 +60,8 @@ impl Table {
         Row::from_wire(&bytes)
     }
 
-    /// Whether all its pieces lie in the region, are as many bytes as was said, and no more than a turn has time for.
+    /// Whether all its pieces lie in the region, are as many bytes as was said, and no more than a
+    /// turn has time for.
     fn fits(&self, region: RegionTarget, length: u64, io: &mut impl Io) -> bool {
         let (mut bytes, mut pieces) = (0_u64, 0);
         for number in 0..self.rows {
@@ -94,7 +97,8 @@ impl Table {
 }
 
 impl Shard {
-    /// Memory for a table that comes with a request, if there is room for it: half of all for one peer at most.
+    /// Memory for a table that comes with a request, if there is room for it: half of all for one
+    /// peer at most.
     pub(super) fn stage_table(
         &mut self,
         link: Key<Inbound>,
@@ -124,8 +128,8 @@ impl Shard {
         self.free_staging(run);
     }
 
-    /// Where the table of a request goes. One for which nothing can be done is not taken in; a put that finds no room is
-    /// refused, for its bytes are behind it.
+    /// Where the table of a request goes. One for which nothing can be done is not taken in; a put
+    /// that finds no room is refused, for its bytes are behind it.
     pub(super) fn destination_of_table(
         &mut self,
         PeerLane { lane, link }: PeerLane,

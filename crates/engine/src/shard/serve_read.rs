@@ -1,8 +1,8 @@
 //! A peer's read: fragments from the device into blocks of staging, frames from there to the lane.
 //!
-//! Fragments come in any order, frames leave in the order of the file, so that the other side knows where
-//! the next one goes. A frame leaves as soon as its bytes are there, whether its fragment is the plan's next
-//! one or not. A region needs no staging: frames name the exporter's memory.
+//! Fragments come in any order, frames leave in the order of the file, so that the other side knows
+//! where the next one goes. A frame leaves as soon as its bytes are there, whether its fragment is
+//! the plan's next one or not. A region needs no staging: frames name the exporter's memory.
 
 use std::sync::Arc;
 
@@ -75,7 +75,8 @@ impl Serve {
         planned.source_end(self.offset, at, self.length)
     }
 
-    /// Where the frame ends that begins at `at`: where the plan says, or its block or the source ends.
+    /// Where the frame ends that begins at `at`: where the plan says, or its block or the source
+    /// ends.
     fn frame_end(&self, blocks: &mut Blocks, planned: &Planned, at: u64) -> u64 {
         let end = planned.lane_end(self.offset, at, self.length).min(self.read.end);
         blocks.at(at).map_or(end, |block| end.min(block.end))
@@ -95,9 +96,9 @@ impl Shard {
         let wanted = self.start_reads(key, file, &planned, io).err();
         let starved = wanted.is_some();
         let Some(serve) = self.serves.get_mut(key) else { return };
-        // The device has nothing else to do: it gets its work before the checksum of what is to be sent.
-        // Only once for each that is sent: a device that is faster than a turn must not have the whole
-        // request read before any of it leaves.
+        // The device has nothing else to do: it gets its work before the checksum of what is to be
+        // sent. Only once for each that is sent: a device that is faster than a turn must not have
+        // the whole request read before any of it leaves.
         let may_wait = planned.is_serial() && serve.next > next_before && next_before > serve.done;
         if may_wait && !std::mem::replace(&mut serve.read.handed_over, true) {
             self.hand_over_first = true;
@@ -148,7 +149,8 @@ impl Shard {
                 return Err(wanted);
             }
             let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
-            // The job may be over already only in a driver that ends operations inside push; none does.
+            // The job may be over already only in a driver that ends operations inside push; none
+            // does.
             if let Some(block) = self.blocks.at_mut(key).at(next) {
                 block.jobs += 1;
             }
@@ -232,7 +234,8 @@ impl Shard {
                 return;
             }
             let end = serve.frame_end(self.blocks.at_mut(key), planned, at);
-            // The source may end where a fragment does: that is known when the next one has no bytes.
+            // The source may end where a fragment does: that is known when the next one has no
+            // bytes.
             let over = at >= limit && serve.read.end <= at;
             if !over && serve.landed.watermark() < end {
                 return;
@@ -371,7 +374,8 @@ impl Shard {
         self.make_ready(Work::Serve(key));
     }
 
-    /// Books the oldest frame that the kernel had as free, and frees what was the last of its block.
+    /// Books the oldest frame that the kernel had as free, and frees what was the last of its
+    /// block.
     fn advance_free(&mut self, key: Key<Serve>, planned: &Arc<Planned>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let blocks = self.blocks.at_mut(key);

@@ -1,9 +1,11 @@
-//! A peer's write: frames land in blocks of staging, and go to the device by the fragments the peer planned.
+//! A peer's write: frames land in blocks of staging, and go to the device by the fragments the peer
+//! planned.
 //!
-//! The peer knows what our device costs by our reports; what it planned came with its request. Frames that
-//! belong to one fragment land side by side, and the fragment is written when it is complete. Only if the
-//! lane could stand still for it (its credit or its staging is used up by fragments that are not complete)
-//! what has landed is written as it is. A write to a region lands in place.
+//! The peer knows what our device costs by our reports; what it planned came with its request.
+//! Frames that belong to one fragment land side by side, and the fragment is written when it is
+//! complete. Only if the lane could stand still for it (its credit or its staging is used up by
+//! fragments that are not complete) what has landed is written as it is. A write to a region lands
+//! in place.
 
 use piped_core::io::{Io, Span};
 use piped_core::limits;
@@ -168,7 +170,8 @@ impl Shard {
             Target::File(_) | Target::Region(_) => match self.stage_landing(key, offset, end) {
                 Some((pin, span)) => Destination::Land(Landing::ServeStaging(pin), span),
                 None => {
-                    // Behind this frame come those that complete the fragments which have the room it wants.
+                    // Behind this frame come those that complete the fragments which have the room
+                    // it wants.
                     self.close_fragments_of(lane);
                     Destination::Wait
                 }
@@ -176,8 +179,8 @@ impl Shard {
         }
     }
 
-    /// What has landed of a write waits for room at its device, and has its lane's credit, which others need:
-    /// not for long if the device does nothing at all.
+    /// What has landed of a write waits for room at its device, and has its lane's credit, which
+    /// others need: not for long if the device does nothing at all.
     fn watch_choked(&mut self, key: Key<Serve>, now: Nanos) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         if !std::mem::replace(&mut serve.hurried, true) {
@@ -231,8 +234,9 @@ impl Shard {
         Some((self.serves.get_mut(key)?.pins.take(key), span))
     }
 
-    /// Staging for a fragment of a write, out of its lane's share. A short one takes a whole granule: credit
-    /// alone, which counts bytes, would let a peer hold all staging with few of them.
+    /// Staging for a fragment of a write, out of its lane's share. A short one takes a whole
+    /// granule: credit alone, which counts bytes, would let a peer hold all staging with few of
+    /// them.
     fn open_write_block(&mut self, key: Key<Serve>, start: u64, end: u64) -> bool {
         let Some(serve) = self.serves.get(key) else { return false };
         let (at, link) = (serve.offset + start, serve.link);
@@ -370,8 +374,8 @@ impl Shard {
         self.unpin_serve(pin);
     }
 
-    /// The peer may soon have no credit for the next frame of any write: then no fragment waits to be
-    /// complete, or all would wait for ever.
+    /// The peer may soon have no credit for the next frame of any write: then no fragment waits to
+    /// be complete, or all would wait for ever.
     fn hurry_fragments(&mut self, lane: Key<Lane>) {
         let Some(serving) = self.lanes.get(lane).and_then(Lane::serving) else { return };
         let granted = serving.window.granted();
@@ -401,8 +405,8 @@ impl Shard {
         }
     }
 
-    /// Begins the writes of the fragments that are complete, or says what they must wait for. A fragment's
-    /// credit goes back when the device has it.
+    /// Begins the writes of the fragments that are complete, or says what they must wait for. A
+    /// fragment's credit goes back when the device has it.
     fn start_writes<I: Io>(
         &mut self,
         key: Key<Serve>,
@@ -419,8 +423,8 @@ impl Shard {
                 return Ok(());
             }
             let (span, at, lane) = (block.span(start, end), serve.offset + start, serve.lane);
-            // A device of somebody else's may keep it for as long as it likes. Then it is the device's share
-            // of staging that it takes, and not its lane's, which others need.
+            // A device of somebody else's may keep it for as long as it likes. Then it is the
+            // device's share of staging that it takes, and not its lane's, which others need.
             let (on, left) = (On::from(&file), self.staging.free_bytes());
             let paid = file.foreign;
             if paid && !self.devices.may_hold(on, span.length.into(), left) {

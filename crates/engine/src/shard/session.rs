@@ -53,7 +53,8 @@ pub(super) struct Session {
     pub(super) staging: Gauge,
     /// Messages for it that it has not asked for, in bytes of early-arrival memory.
     pub(super) early: Gauge,
-    /// Its receives and waits that have not ended. They wait for others, so they have no place among its requests.
+    /// Its receives and waits that have not ended. They wait for others, so they have no place
+    /// among its requests.
     pub(super) receives: u32,
     /// What its queues have asked of each node.
     pub(super) orders: BTreeMap<Course, Order>,
@@ -94,8 +95,8 @@ pub(super) struct RemoteHandle {
     pub(super) asked_epoch: u32,
     /// An open is under way: only then is an answer to it believed.
     pub(super) pending: bool,
-    /// The peer's incarnation that counted bytes of the first write that no sync has covered, and when
-    /// the last such write ended: a peer that restarted may have lost them.
+    /// The peer's incarnation that counted bytes of the first write that no sync has covered, and
+    /// when the last such write ended: a peer that restarted may have lost them.
     pub(super) unsynced: Option<(u64, Nanos)>,
     /// Of a channel, what is sent to it.
     pub(super) outbox: Outbox,
@@ -398,8 +399,8 @@ impl Shard {
         Ok((key, bytes))
     }
 
-    /// The node of a request that has its place among others of its queue; `None` inside is this one. Messages have
-    /// an order of their own, and a copy belongs to two nodes.
+    /// The node of a request that has its place among others of its queue; `None` inside is this
+    /// one. Messages have an order of their own, and a copy belongs to two nodes.
     fn ordered(&self, session: SessionId, verb: Verb) -> Option<Option<PeerId>> {
         let handle = match verb {
             Verb::Read { handle, .. }
@@ -615,8 +616,8 @@ impl Shard {
         self.sessions.get(&session).map_or(0, |it| it.receives)
     }
 
-    /// Whether a session may have one more request that waits for others. Places are left for what they wait for,
-    /// and for those of others.
+    /// Whether a session may have one more request that waits for others. Places are left for what
+    /// they wait for, and for those of others.
     fn may_wait(&self, session: SessionId) -> Result<(), Status> {
         let own = self.sessions.get(&session).map_or(0, |it| it.receives);
         let room =

@@ -1,8 +1,8 @@
 //! A fixed number of places with names that go stale.
 //!
-//! Memory is taken once, in [`Slab::with_capacity`]. A [`Key`] carries the generation of its place, so
-//! the name of something that is gone (a completion that came late, a peer's echo of an old number)
-//! finds nothing instead of its successor.
+//! Memory is taken once, in [`Slab::with_capacity`]. A [`Key`] carries the generation of its place,
+//! so the name of something that is gone (a completion that came late, a peer's echo of an old
+//! number) finds nothing instead of its successor.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -75,8 +75,9 @@ impl Staging {
 
     /// `None` when nothing fits now, or ever (`bytes` over [`RUN_BYTES_MAX`]).
     ///
-    /// From the end of the last segment on, while scratch is taken from the start of the first on: what
-    /// stays for long is together, neither keeps a segment that could go nor cuts the room for long runs.
+    /// From the end of the last segment on, while scratch is taken from the start of the first on:
+    /// what stays for long is together, neither keeps a segment that could go nor cuts the room for
+    /// long runs.
     pub(crate) fn allocate(&mut self, bytes: u32) -> Option<Run> {
         (0..self.areas.len()).rev().find_map(|index| self.allocate_in(index, bytes, false))
     }
@@ -117,8 +118,8 @@ impl Staging {
         self.areas[run.area as usize].as_ref().is_some_and(|area| area.draining)
     }
 
-    /// Keeps at most so many bytes: large segments first, and of equal ones those in use. The others get
-    /// no new runs; `gone` is told of those that go at once.
+    /// Keeps at most so many bytes: large segments first, and of equal ones those in use. The
+    /// others get no new runs; `gone` is told of those that go at once.
     pub(crate) fn resize(&mut self, bytes: u64, mut gone: impl FnMut(SegmentId)) {
         let mut order: Vec<usize> =
             (0..self.areas.len()).filter(|&index| self.areas[index].is_some()).collect();

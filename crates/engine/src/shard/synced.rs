@@ -1,9 +1,10 @@
 //! What the sync of a durable write takes, so that its prediction has it.
 //!
-//! A plan is for the bytes: how they are cut changes nothing of the sync behind them, so the sync is in no path, and is
-//! added to the prediction. Of a device of ours each sync behind a durable write that had no company is timed. A peer does not say what
-//! its sync took: of a durable write to a peer it is what the write took beyond what it was predicted to take without.
-//! Before the first one nothing is known, and nothing is predicted of such a write.
+//! A plan is for the bytes: how they are cut changes nothing of the sync behind them, so the sync
+//! is in no path, and is added to the prediction. Of a device of ours each sync behind a durable
+//! write that had no company is timed. A peer does not say what its sync took: of a durable write
+//! to a peer it is what the write took beyond what it was predicted to take without. Before the
+//! first one nothing is known, and nothing is predicted of such a write.
 
 use piped_core::ids::DeviceId;
 use piped_core::units::Nanos;
@@ -20,7 +21,8 @@ use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
 const LEFT_MIN: Nanos = Nanos(1_000);
 
 impl Shard {
-    /// What the sync of a write that is being planned will take, if it is durable and that is known.
+    /// What the sync of a write that is being planned will take, if it is durable and that is
+    /// known.
     pub(super) fn promise_sync(&mut self, key: Key<Transfer>) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let length = transfer.length;

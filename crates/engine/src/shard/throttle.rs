@@ -1,9 +1,11 @@
-//! How many bytes a second a client, or a peer, may have moved: `limits.client.rate`, `limits.peer.rate`.
+//! How many bytes a second a client, or a peer, may have moved: `limits.client.rate`,
+//! `limits.peer.rate`.
 //!
-//! What is moved puts off what comes next: a party that has had `b` bytes at a rate of `r` has the next `b / r` seconds
-//! later, give or take a burst. So nothing is counted by the second, nobody saves up more than the burst, and a rate
-//! that changes holds from the next piece on. A client pays for what it reads and writes once: of a copy for the
-//! reads. What it reads from a peer it pays for when it asks, because the bytes come by themselves.
+//! What is moved puts off what comes next: a party that has had `b` bytes at a rate of `r` has the
+//! next `b / r` seconds later, give or take a burst. So nothing is counted by the second, nobody
+//! saves up more than the burst, and a rate that changes holds from the next piece on. A client
+//! pays for what it reads and writes once: of a copy for the reads. What it reads from a peer it
+//! pays for when it asks, because the bytes come by themselves.
 
 use std::collections::VecDeque;
 
@@ -99,8 +101,8 @@ impl PutOff {
 }
 
 impl Shard {
-    /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it is put off until it
-    /// may.
+    /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it
+    /// is put off until it may.
     pub(super) fn may_move(&mut self, work: Work, now: Nanos) -> bool {
         let Some((throttle, rate)) = self.throttle_of(work) else { return true };
         let Some(until) = throttle.until(now).filter(|_| rate > 0) else { return true };
@@ -109,7 +111,8 @@ impl Shard {
         false
     }
 
-    /// Work is looked at again when somebody's rate allows something, or when there are other news of it.
+    /// Work is looked at again when somebody's rate allows something, or when there are other news
+    /// of it.
     pub(super) fn put_off(&mut self, work: Work) {
         if let Some(flag) = self.put_off_flag(work)
             && !std::mem::replace(flag, true)

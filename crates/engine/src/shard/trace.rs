@@ -1,9 +1,9 @@
 //! Records when each fragment of the next few transfers comes to a stage and leaves it.
 //!
 //! Off, which is nearly always, it costs one branch at each of those places beside the sums of
-//! [`super::passed`]. Its memory is taken when it is armed and has a bound; a fragment more than there is room
-//! for is counted. What it recorded is handed out as it is and made into words and predictions elsewhere
-//! ([`Recording::report`]), because a shard's thread has other things to do.
+//! [`super::passed`]. Its memory is taken when it is armed and has a bound; a fragment more than
+//! there is room for is counted. What it recorded is handed out as it is and made into words and
+//! predictions elsewhere ([`Recording::report`]), because a shard's thread has other things to do.
 
 use std::sync::Arc;
 
@@ -61,8 +61,8 @@ struct Traced {
     ended: Option<Ended>,
     visits: Vec<Visit>,
     lost: u32,
-    /// The visits' stages and the plan's, with their names, and whether they are devices: places of stages are
-    /// used again.
+    /// The visits' stages and the plan's, with their names, and whether they are devices: places of
+    /// stages are used again.
     names: Vec<(StageIndex, String, bool)>,
 }
 
@@ -93,7 +93,8 @@ pub(super) struct Tracer {
 }
 
 impl Tracer {
-    /// Records the next `transfers`, at most [`TRACE_TRANSFERS_MAX`]; none: ends what is being recorded.
+    /// Records the next `transfers`, at most [`TRACE_TRANSFERS_MAX`]; none: ends what is being
+    /// recorded.
     pub(super) fn arm(&mut self, number: u64, transfers: u32) {
         if transfers == 0 {
             return self.finish();
@@ -263,7 +264,8 @@ impl Shard {
         }
     }
 
-    /// Whose fragment it is, and where that transfer has its first byte: a part of a copy's is the copy's.
+    /// Whose fragment it is, and where that transfer has its first byte: a part of a copy's is the
+    /// copy's.
     fn whose(&self, subject: Subject) -> (Subject, u64) {
         let Subject::Transfer(key) = subject else { return (subject, 0) };
         match self.transfers.get(key).map(|transfer| transfer.waiter) {
@@ -326,8 +328,8 @@ impl Shard {
         }
     }
 
-    /// A fragment of which only at its end is known that it was there. Without `arrived` it came when the one
-    /// before it left.
+    /// A fragment of which only at its end is known that it was there. Without `arrived` it came
+    /// when the one before it left.
     pub(super) fn pass_stage(
         &mut self,
         subject: Subject,

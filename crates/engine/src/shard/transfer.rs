@@ -1,9 +1,9 @@
 //! A request in execution: how it starts, moves fragment by fragment, and ends exactly once.
 //!
-//! A transfer's buffer is *pinned* by everything that may still touch it: an operation at the kernel,
-//! a frame queued on a lane, a child transfer. A transfer that ends by itself waits for its pins; one
-//! that is given up (deadline, cancel, session gone) tells its client at once that the buffer is
-//! `Held`, and says `Released` when the last pin is gone.
+//! A transfer's buffer is *pinned* by everything that may still touch it: an operation at the
+//! kernel, a frame queued on a lane, a child transfer. A transfer that ends by itself waits for its
+//! pins; one that is given up (deadline, cancel, session gone) tells its client at once that the
+//! buffer is `Held`, and says `Released` when the last pin is gone.
 
 use std::sync::Arc;
 
@@ -143,8 +143,8 @@ pub(super) struct Transfer {
     pub(super) landed: Landed,
     /// Bytes that count as moved besides, see [`super::moved`].
     pub(super) moved: u64,
-    /// What its client is told: of a receive, the tag of its message; of an update, what the word was; of a wait,
-    /// what is left.
+    /// What its client is told: of a receive, the tag of its message; of an update, what the word
+    /// was; of a wait, what is left.
     pub(super) value: u64,
     /// Its place among the requests of its queue.
     pub(super) course: Option<Course>,
@@ -818,8 +818,8 @@ impl Shard {
         }
     }
 
-    /// Gives an extending write its blocks before its bytes, so that direct writes beside each other
-    /// need not each move the end of the file.
+    /// Gives an extending write its blocks before its bytes, so that direct writes beside each
+    /// other need not each move the end of the file.
     pub(super) fn allocate_ahead<I: Io>(
         &mut self,
         target: FileTarget,
@@ -904,7 +904,8 @@ impl Body {
         memory.into_iter().chain(copy.into_iter().flatten()).chain(vector)
     }
 
-    /// Where its bytes lie in the file or region that is not the client's; of a copy, in the source.
+    /// Where its bytes lie in the file or region that is not the client's; of a copy, in the
+    /// source.
     pub(super) fn offset(&self, bodies: &Bodies) -> u64 {
         match self {
             Self::File(body) => body.offset,

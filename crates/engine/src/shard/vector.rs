@@ -1,14 +1,17 @@
-//! Vectored requests, and reads of which a part is wanted first: many pieces, each a row of a table.
+//! Vectored requests, and reads of which a part is wanted first: many pieces, each a row of a
+//! table.
 //!
 //! They are done in parts, each a child transfer, a few at a time:
 //!
-//! - A part of a region of a peer is *packed*: its pieces travel one behind the other, under one request with a table
-//!   of them, and are copied from or to the client's buffer here. Thousands of short pieces cost a copy each and no
-//!   frame. Where the buffer has them one behind the other already, there is no copy either.
+//! - A part of a region of a peer is *packed*: its pieces travel one behind the other, under one
+//!   request with a table of them, and are copied from or to the client's buffer here. Thousands of
+//!   short pieces cost a copy each and no frame. Where the buffer has them one behind the other
+//!   already, there is no copy either.
 //! - A part of a file is one piece, which the client's memory is source or sink of itself.
 //! - Pieces of a region of this node are copied in the shard's turns.
 //!
-//! A table lies in the client's memory, which may change: each row is read once and checked in the copy.
+//! A table lies in the client's memory, which may change: each row is read once and checked in the
+//! copy.
 
 use piped_core::ids::{SegmentId, SessionId};
 use piped_core::io::{Io, Span};
@@ -81,7 +84,8 @@ struct Rows {
     cut: [Option<Row>; 3],
 }
 
-/// Bytes of a row in a part's table: what the peer gets, and behind all of these where it lies in the buffer.
+/// Bytes of a row in a part's table: what the peer gets, and behind all of these where it lies in
+/// the buffer.
 const HERE_BYTES: usize = 16;
 
 impl Rows {
@@ -141,7 +145,8 @@ impl VectorBody {
         let page = |at: u64| (offset + at) / CRITICAL_BYTES * CRITICAL_BYTES;
         let start = page(wanted).saturating_sub(offset);
         let end = (page(wanted) + CRITICAL_BYTES - offset).min(length);
-        // The table is of three rows at most, here and not in the client's memory; the last comes first.
+        // The table is of three rows at most, here and not in the client's memory; the last comes
+        // first.
         let row = |from: u64, to: u64| {
             (from < to).then(|| Row::single(offset + from, from as u32, (to - from) as u32))
         };
@@ -271,7 +276,8 @@ impl Shard {
         Ok(self.start_part(key, index, part, body, io))
     }
 
-    /// Starts the next pieces of a peer's region as one transfer. `Ok(false)`: there is no room for it.
+    /// Starts the next pieces of a peer's region as one transfer. `Ok(false)`: there is no room for
+    /// it.
     fn start_packed<I: Io>(
         &mut self,
         key: Key<Transfer>,
@@ -458,13 +464,15 @@ impl Shard {
         let Some(part) = vector.parts.get_mut(usize::from(index)).and_then(Option::take) else {
             return;
         };
-        // A region has all the bytes that were asked of it: what a peer leaves out was never written here.
+        // A region has all the bytes that were asked of it: what a peer leaves out was never
+        // written here.
         let is_cut = status == Status::Ok && bytes < part.length.into() && part.table.is_some();
         let status = if is_cut { Status::Corrupt } else { status };
         // Of one with a part before the others, those have bytes still that come before it.
         let short = status == Status::Ok && bytes < part.length.into();
         vector.ended |= short && vector.order != Order::Placed;
-        // A client that was told has its buffer still, but what it is told no more need not be there.
+        // A client that was told has its buffer still, but what it is told no more need not be
+        // there.
         if direction == Direction::Read && status == Status::Ok && !given_up {
             self.move_part(memory, part, direction, io);
         }

@@ -1,11 +1,12 @@
 //! Whether a lane's long sends go without a copy: found out on the lane, size by size.
 //!
-//! What a send without a copy saves is the copy; what it costs is pages pinned, a second completion, and memory
-//! that is lent until the other side has it. Which is more depends on the processor, the network device and the
-//! size, and on loopback the kernel copies all the same, later. So nothing is believed beforehand. A few sends are
-//! tried. If the kernel says that it copied them, that is the end of it for a while, longer
-//! each time. Otherwise some sends of each size are timed, now with a copy and now without, and a size goes
-//! without where its median is clearly less, and goes back where it is not less any more.
+//! What a send without a copy saves is the copy; what it costs is pages pinned, a second
+//! completion, and memory that is lent until the other side has it. Which is more depends on the
+//! processor, the network device and the size, and on loopback the kernel copies all the same,
+//! later. So nothing is believed beforehand. A few sends are tried. If the kernel says that it
+//! copied them, that is the end of it for a while, longer each time. Otherwise some sends of each
+//! size are timed, now with a copy and now without, and a size goes without where its median is
+//! clearly less, and goes back where it is not less any more.
 //!
 //! Everything here follows from the calls and their times.
 
@@ -56,7 +57,8 @@ pub(super) struct ZeroCopy {
     stand: Stand,
     pause: Nanos,
     sizes: [SizeCosts; SIZES],
-    /// Of what was lent and is back: how much the kernel copied all the same, and how much it did not.
+    /// Of what was lent and is back: how much the kernel copied all the same, and how much it did
+    /// not.
     copied: u64,
     in_place: u64,
     /// Whether the kernel copied what was lent last, one bit each.
@@ -161,7 +163,8 @@ impl ZeroCopy {
                 *back += 1;
                 *of_them += u32::from(copied);
                 if *back == TRIALS {
-                    // A segment that is sent again while it is copied for somebody who listens says little.
+                    // A segment that is sent again while it is copied for somebody who listens says
+                    // little.
                     if *of_them * 2 > TRIALS { self.rest(now) } else { self.stand = Stand::InPlace }
                 }
             }

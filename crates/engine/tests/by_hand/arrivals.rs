@@ -97,7 +97,8 @@ fn too_little_memory_does_not_hide_what_is_needed() {
 fn a_peer_s_messages_are_seen_whichever_way_they_came() {
     let mut world = World::new();
     let (line, handle, _) = peer(&mut world);
-    // One that is waited for, one that is kept, one for which there is no memory, one that is announced.
+    // One that is waited for, one that is kept, one for which there is no memory, one that is
+    // announced.
     world.submit(SESSION, 1, receive(None, 0, 60_000));
     let frame = world.frame(line, sent(handle, 7, 50_000, 0), &[1; 50_000]);
     world.send_bytes(line, &frame[..30_000]);

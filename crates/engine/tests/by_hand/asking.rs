@@ -433,7 +433,8 @@ fn a_peer_that_gives_more_credit_than_there_is_does_no_harm() {
         world.submit(SESSION, number, verb);
     }
     let Message::Write { .. } = world.next(line) else { panic!("a write") };
-    // Frames of the others stay queued, and what they took of the credit comes back on top of all that there can be.
+    // Frames of the others stay queued, and what they took of the credit comes back on top of all
+    // that there can be.
     world.stop_reading(line);
     world.settle();
     world.send(line, Message::Credit { bytes: u64::MAX, window: u64::MAX }, &[]);

@@ -1,4 +1,5 @@
-//! Who may be behind a connection: names that are not for the asking, and nodes that are not trusted any more.
+//! Who may be behind a connection: names that are not for the asking, and nodes that are not
+//! trusted any more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -109,7 +110,8 @@ fn what_a_user_opened_is_not_had_by_another_under_the_same_name() {
     world.next(mine);
     let file = world.file(4096);
     let handle = world.open(mine, 9, file);
-    // Everything is as on the first one, and it is later: the same node would take its own lane's place.
+    // Everything is as on the first one, and it is later: the same node would take its own lane's
+    // place.
     for caller in [of_user(1001), Caller::anybody(), proven("delta")] {
         let theirs = world.dial_as(caller, None);
         world.hello(theirs, "delta", LaneClass::Latency, 2);

@@ -805,7 +805,8 @@ fn opened(world: &mut World, line: LineId) {
     world.send(line, Message::Opened { ticket, status, handle, length }, &[]);
 }
 
-/// The next message that goes to the peer: its name, tag, number, the least that may come again, its bytes.
+/// The next message that goes to the peer: its name, tag, number, the least that may come again,
+/// its bytes.
 fn next_send(world: &mut World, line: LineId) -> (u64, u64, u32, u32, Vec<u8>) {
     loop {
         let (frame, payload) = world.next_frame(line);

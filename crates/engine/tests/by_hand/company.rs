@@ -1,4 +1,5 @@
-//! Predictions are held against transfers that waited for nobody, and `explain` says what the others waited for.
+//! Predictions are held against transfers that waited for nobody, and `explain` says what the
+//! others waited for.
 
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::link::LaneClass;
@@ -48,7 +49,8 @@ fn wait(world: &mut World, call: u64) {
     assert_eq!(world.end_of(call), Some((Status::Ok, LENGTH)));
 }
 
-/// Transfers of a path that waited for nobody, the others, and how many were held against their predictions.
+/// Transfers of a path that waited for nobody, the others, and how many were held against their
+/// predictions.
 fn counted(world: &World, path: PlanPath) -> (u64, u64, u64) {
     let tally = &world.shard.observe().tally;
     let [alone, queued] =

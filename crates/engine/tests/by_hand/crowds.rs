@@ -1,4 +1,5 @@
-//! Very many at the peers' door: nodes with keys keep their places, and nobody has all by coming under new names.
+//! Very many at the peers' door: nodes with keys keep their places, and nobody has all by coming
+//! under new names.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -192,7 +193,8 @@ fn a_lane_has_little_staging_until_it_works_and_gives_it_back_when_others_want_i
     world.settle();
     let working = used(&world);
     assert!(working > resting, "{working}");
-    // Others come, work once and rest, until there is no more for one that begins: those that rest give it back.
+    // Others come, work once and rest, until there is no more for one that begins: those that rest
+    // give it back.
     let more = working - resting;
     let mut lines = vec![(first, handle)];
     let mut given_back = false;
@@ -281,7 +283,8 @@ fn no_address_has_all_files_under_ever_new_names() {
     let mut world = World::new();
     let share = SERVED_FILES_MAX * 2 / 3;
     let mut opened = 0;
-    // A name alone would have enough; two lose theirs when they leave, and a third finds the share again.
+    // A name alone would have enough; two lose theirs when they leave, and a third finds the share
+    // again.
     let mut lines = Vec::new();
     for name in 0..2 {
         let line = welcome(&mut world, alone(site(1)), &format!("hog-{name}"), 1);

@@ -122,8 +122,8 @@ fn a_late_shard_does_not_make_a_latency_an_occupancy() {
     set(&mut world, &disk, micros(200, 0, 0, 0));
     for length in sizes() {
         ends_of(&mut world, 1, length);
-        // Fragments that have nothing to do with each other, and a thread that is away for a while again and again:
-        // so they go together, and late.
+        // Fragments that have nothing to do with each other, and a thread that is away for a while
+        // again and again: so they go together, and late.
         for number in 0..16 {
             world.submit(SESSION, number, a_read(LOCAL, number, length));
             world.run_for(Nanos::from_micros(30));
@@ -384,7 +384,8 @@ fn calibration_reads_back_what_is_dialled() {
     }
 }
 
-/// Sizes around 64 KiB: more than one, so that what a fragment costs and what a byte does can be told apart.
+/// Sizes around 64 KiB: more than one, so that what a fragment costs and what a byte does can be
+/// told apart.
 const SIZES: [u32; 4] = [16 << 10, 32 << 10, 64 << 10, 128 << 10];
 
 fn tell(world: &mut World, line: LineId, stage: ReportedStage, costs: [u64; 3], sizes: &[u32]) {

@@ -1,5 +1,5 @@
-//! Handles that end while requests by them are in execution: each request ends once, with `Gone`, others' go on, and
-//! what the handle stood for is let go when nothing uses it any more.
+//! Handles that end while requests by them are in execution: each request ends once, with `Gone`,
+//! others' go on, and what the handle stood for is let go when nothing uses it any more.
 
 use piped_core::ids::{HandleId, RegionId, SessionId};
 use piped_core::link::LaneClass;

@@ -249,7 +249,8 @@ fn the_credit_of_a_write_comes_before_its_end_also_when_its_rate_puts_it_off() {
     assert!(took >= Nanos::from_millis(290) && took <= Nanos::from_millis(420), "{took:?}");
 }
 
-/// A read from a peer is paid for when it is asked for; what is not got of it is paid back, and others go on at once.
+/// A read from a peer is paid for when it is asked for; what is not got of it is paid back, and
+/// others go on at once.
 #[test]
 fn what_was_not_got_is_paid_back() {
     let mut world = World::new();
@@ -298,7 +299,8 @@ fn what_was_not_got_is_paid_back() {
     assert!(world.clock().since(begun) < Nanos::from_millis(20));
 }
 
-/// Who is gone does not stay in line for a rate, and a write that was given up ends whatever its peer owes.
+/// Who is gone does not stay in line for a rate, and a write that was given up ends whatever its
+/// peer owes.
 #[test]
 fn a_rate_holds_up_nothing_that_is_over() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! One shard over the simulated kernel, and a peer whose every frame the test writes by hand: what an
-//! honest daemon never sends, and what depends on the very order of frames.
+//! One shard over the simulated kernel, and a peer whose every frame the test writes by hand: what
+//! an honest daemon never sends, and what depends on the very order of frames.
 
 mod arrivals;
 mod asking;

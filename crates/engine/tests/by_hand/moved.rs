@@ -14,7 +14,8 @@ use crate::world::{LineId, SESSION, World, read, write, write_data};
 const KIB: u64 = 1024;
 const PIECE: u64 = 16 * KIB;
 
-/// What all that look on are told of the client's bytes: the shard's sum, the session's, and the metric's.
+/// What all that look on are told of the client's bytes: the shard's sum, the session's, and the
+/// metric's.
 fn told(world: &World, operation: Operation) -> u64 {
     let sum = world.shard.report().counters.bytes;
     let sessions = world.shard.sessions();

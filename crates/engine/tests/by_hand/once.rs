@@ -31,7 +31,8 @@ fn updated(transfer: u64, status: Status, value: u64) -> Message {
     Message::Updated { transfer, status, value }
 }
 
-/// An update as the peer gets it: the requester's number, the change, the sequence, and how many may come again.
+/// An update as the peer gets it: the requester's number, the change, the sequence, and how many
+/// may come again.
 fn update(message: Message) -> (u64, Change, u32, u8) {
     match message {
         Message::Update { transfer, change, sequence, behind, .. } => {

@@ -440,8 +440,8 @@ fn a_peer_of_another_version_is_refused_at_hello_with_what_to_do() {
     assert!(!world.is_up(old));
 }
 
-/// Reads of 1 MiB by a peer that says what they took: the mean of the last of them, and their most frequent
-/// depth and first fragment.
+/// Reads of 1 MiB by a peer that says what they took: the mean of the last of them, and their most
+/// frequent depth and first fragment.
 fn mean_of_reads(world: &mut World, mode: PlannerMode) -> (Nanos, u32, u64) {
     const LENGTH: u64 = 1 << 20;
     let line = world.lane("beta", LaneClass::Latency, 1);

@@ -773,8 +773,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// What a peer tells of a stage with these costs (nanoseconds, nanoseconds, picoseconds per byte) that it has seen empty
-/// and busy with fragments of these sizes; the last of all is marked.
+/// What a peer tells of a stage with these costs (nanoseconds, nanoseconds, picoseconds per byte)
+/// that it has seen empty and busy with fragments of these sizes; the last of all is marked.
 pub(crate) fn reports(
     stage: ReportedStage,
     [latency, overhead, per_byte]: [u64; 3],

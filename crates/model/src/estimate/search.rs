@@ -4,12 +4,13 @@
 //! and that is all. It begins with the ends of the range and a few sizes between (Wang et al.,
 //! section 5.3.2), and then asks where its own picture is weakest:
 //!
-//! 1. Where two straight pieces cross, the crossing itself is measured: a third stage that is the slowest only between
-//!    them shows nowhere as much as there.
-//! 2. Where a piece has two sizes only, the middle between them is measured: any two sizes lie on a line.
+//! 1. Where two straight pieces cross, the crossing itself is measured: a third stage that is the
+//!    slowest only between them shows nowhere as much as there.
+//! 2. Where a piece has two sizes only, the middle between them is measured: any two sizes lie on a
+//!    line.
 //! 3. Where a size does not lie on its piece, both gaps beside it are bisected.
-//! 4. When everything fits, the ends of each piece are measured again until `g_b` and `sum_{j!=b} G` are as
-//!    precise as was asked.
+//! 4. When everything fits, the ends of each piece are measured again until `g_b` and `sum_{j!=b}
+//!    G` are as precise as was asked.
 //!
 //! Bisecting until the sizes are close, as the paper has it, needs `log2(range / resolution)` sizes
 //! for each transition, and with noise takes chance for bottlenecks; crossing lines needs a size or

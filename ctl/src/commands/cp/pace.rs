@@ -18,8 +18,8 @@ pub(super) const MOST: u64 = 8 << 20;
 /// Longest time of a piece, about; at least a quarter of it, if pieces can be that long.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// A piece is at most so many times as long as the one before. A fast path has its longest pieces after two, and one
-/// piece that was fast by chance makes no other a thousand times as long.
+/// A piece is at most so many times as long as the one before. A fast path has its longest pieces
+/// after two, and one piece that was fast by chance makes no other a thousand times as long.
 const GROWTH: u128 = 16;
 
 /// Of what the user waits for any progress, what a piece may take: some of them end before that.

@@ -1,7 +1,8 @@
-//! The dial between the halves of a copy from a peer to a peer: its bytes lie here as they would in a store.
+//! The dial between the halves of a copy from a peer to a peer: its bytes lie here as they would in
+//! a store.
 //!
-//! What is read comes to it in fragments as long as a device of this node's would be asked for (`source` of
-//! the write's plan), and the write may send what it has let go of.
+//! What is read comes to it in fragments as long as a device of this node's would be asked for
+//! (`source` of the write's plan), and the write may send what it has let go of.
 
 use piped_core::io::Io;
 use piped_report::dial::DialPlace;
@@ -11,8 +12,8 @@ use super::{Body, Key, Place, Shard, StageIndex, Work, Write};
 use crate::shard::dial::{Effect, Hop};
 
 impl Shard {
-    /// The stages of the dial that stands between the halves of a copy from a peer to a peer: its bytes lie here
-    /// as they would in a store.
+    /// The stages of the dial that stands between the halves of a copy from a peer to a peer: its
+    /// bytes lie here as they would in a store.
     pub(in crate::shard) fn middle_of(&self, copy: Key<Transfer>) -> [StageIndex; 2] {
         let body = self.transfers.get(copy).map(|transfer| &transfer.body);
         match body {
@@ -23,8 +24,8 @@ impl Shard {
         }
     }
 
-    /// What is read of a chunk comes to the dial between two peers, in fragments as long as a device of this node's
-    /// would be asked for. `false` if there is no room there.
+    /// What is read of a chunk comes to the dial between two peers, in fragments as long as a
+    /// device of this node's would be asked for. `false` if there is no room there.
     pub(super) fn store_chunk<I: Io>(
         &mut self,
         key: Key<Transfer>,

@@ -1,5 +1,5 @@
-//! What a lane shows of its transfers' fragments: when they are sealed, taken by the kernel, and when they
-//! arrive.
+//! What a lane shows of its transfers' fragments: when they are sealed, taken by the kernel, and
+//! when they arrive.
 
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
@@ -42,8 +42,8 @@ impl Shard {
         self.leave_stage(owner.into(), stage, None, now);
     }
 
-    /// A piece of a read is here. The peer took `service` for it, and the request's way there counts as the
-    /// network's, for no clock says when it arrived.
+    /// A piece of a read is here. The peer took `service` for it, and the request's way there
+    /// counts as the network's, for no clock says when it arrived.
     pub(in crate::shard) fn note_arrival(
         &mut self,
         key: Key<Transfer>,
@@ -101,8 +101,8 @@ impl Shard {
         self.pass_stage(subject, stage, (offset, bytes), (Some(came), now));
     }
 
-    /// A piece of a peer's write is here. When it was sent only the peer knows: it counts from the one before
-    /// it.
+    /// A piece of a peer's write is here. When it was sent only the peer knows: it counts from the
+    /// one before it.
     pub(in crate::shard) fn note_write_data(
         &mut self,
         key: Key<Lane>,

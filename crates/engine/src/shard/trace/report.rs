@@ -17,8 +17,8 @@ impl Recording {
         self.traced.iter().map(|traced| traced.began).min()
     }
 
-    /// What was recorded, in the order in which the transfers began, which is told from `first` on. Takes the time of evaluating every plan:
-    /// not for a shard's thread.
+    /// What was recorded, in the order in which the transfers began, which is told from `first` on.
+    /// Takes the time of evaluating every plan: not for a shard's thread.
     #[must_use]
     pub fn report(&self, first: Nanos) -> Vec<TransferTrace> {
         self.traced.iter().map(|traced| traced.report(first, self.visits_each)).collect()

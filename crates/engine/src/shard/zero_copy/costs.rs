@@ -3,11 +3,13 @@
 use piped_core::units::Nanos;
 use piped_report::shard::ZeroCopySize;
 
-/// Samples that are kept of each way. A median of eight is not moved by three that something disturbed.
+/// Samples that are kept of each way. A median of eight is not moved by three that something
+/// disturbed.
 const KEPT: usize = 8;
 
-/// It pays below so much of what a copy costs, and does no longer above so much. The second completion is handled
-/// outside of the call that is timed, and memory is held meanwhile: that must be worth it.
+/// It pays below so much of what a copy costs, and does no longer above so much. The second
+/// completion is handled outside of the call that is timed, and memory is held meanwhile: that must
+/// be worth it.
 const PAYS_PERCENT: u64 = 85;
 const PAYS_NO_MORE_PERCENT: u64 = 95;
 

@@ -72,6 +72,8 @@ pub struct World {
     turns: u64,
     turns_at_once: u64,
     served_opens: u64,
+    /// Lanes that were refused at one end and not yet down at the other.
+    lanes_refused: u32,
     /// A test has broken something by hand.
     disturbed: bool,
     /// A node's clock did not go as the world's: deadlines are its own affair.

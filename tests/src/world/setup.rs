@@ -51,6 +51,7 @@ impl World {
             turns: 0,
             turns_at_once: 0,
             served_opens: 0,
+            lanes_refused: 0,
             disturbed: false,
             clocks_differ: false,
             ending: false,

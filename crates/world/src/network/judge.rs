@@ -162,27 +162,27 @@ impl Network {
 
     /// Nodes are connected if they can be, and else they are not.
     pub(super) fn judge_lanes(&mut self) {
-        for (from, name) in NAMES.iter().enumerate().take(self.options.nodes) {
-            for to in (0..self.options.nodes).filter(|to| *to != from) {
-                let can = self.can_dial(from, to);
-                *self
-                    .controls
-                    .seen
-                    .entry(if can { "nodes can be connected" } else { "nodes cannot be connected" })
-                    .or_default() += 1;
-                for shard in 0..self.shards[from].len() {
-                    let up = self.up(from, to, shard);
-                    assert!(
-                        up == [can; 2],
-                        "{} and {} {} be connected, and lanes of {} are up: {up:?}; {:#?} {:#?}",
-                        name,
-                        NAMES[to],
-                        if can { "can" } else { "cannot" },
-                        name,
-                        self.controls.nodes[from].setup,
-                        self.controls.nodes[to].setup,
-                    );
-                }
+        let nodes = self.options.nodes;
+        let pairs = (0..nodes * nodes).map(|pair| (pair / nodes, pair % nodes));
+        for (from, to) in pairs.filter(|(from, to)| from != to) {
+            let can = self.can_dial(from, to);
+            *self
+                .controls
+                .seen
+                .entry(if can { "nodes can be connected" } else { "nodes cannot be connected" })
+                .or_default() += 1;
+            for shard in 0..self.shards[from].len() {
+                let up = self.up(from, to, shard);
+                assert!(
+                    up == [can; 2],
+                    "{} and {} {} be connected, and lanes of {} are up: {up:?}; {:#?} {:#?}",
+                    NAMES[from],
+                    NAMES[to],
+                    if can { "can" } else { "cannot" },
+                    NAMES[from],
+                    self.controls.nodes[from].setup,
+                    self.controls.nodes[to].setup,
+                );
             }
         }
     }

@@ -173,8 +173,8 @@
 #define PIPED_VERB_FLUSH 13
 
 /**
- * How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are this
- * library's. Numbers keep their meaning; there may be more of them in later versions.
+ * How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are
+ * this library's. Numbers keep their meaning; there may be more of them in later versions.
  */
 enum piped_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -294,11 +294,13 @@ enum piped_status
      */
     PIPED_UNDERWAY = 69,
     /**
-     * The buffer's request has ended, and the kernel may still touch the buffer: see piped_wait_released.
+     * The buffer's request has ended, and the kernel may still touch the buffer: see
+     * piped_wait_released.
      */
     PIPED_HELD = 70,
     /**
-     * The buffer went with its queue or its daemon, or the tiled loop failed before, and can only be freed.
+     * The buffer went with its queue or its daemon, or the tiled loop failed before, and can only
+     * be freed.
      */
     PIPED_LOST = 71,
     /**
@@ -366,8 +368,8 @@ enum piped_status
      */
     PIPED_LIMIT = 87,
     /**
-     * This library failed inside, or did so in an earlier call on the object. The object can be freed. A bug:
-     * report the message.
+     * This library failed inside, or did so in an earlier call on the object. The object can be
+     * freed. A bug: report the message.
      */
     PIPED_INTERNAL = 88,
     /**

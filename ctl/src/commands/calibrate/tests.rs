@@ -321,7 +321,7 @@ fn what_is_not_told_apart_is_no_finding_and_nothing_agrees_with_it() {
         assert_eq!(row.verdict, Verdict::NotTold, "{row:#?}");
     }
     assert!(
-        compared.verdict.starts_with("What the path costs was not told apart"),
+        compared.verdict.starts_with("The costs of the path were not told apart"),
         "{compared:#?}"
     );
 }

@@ -150,7 +150,7 @@ mod tests {
     const READ: &str = "[[transfers]]\nnode = 'a'\nread = 'a:d'\nbytes = 4096\n";
 
     fn checked(text: &str) -> Result<(), String> {
-        check(&scenario::parse(text).expect(text))
+        check(&scenario::parse(text)?)
     }
 
     fn dial(node: &str, stage: &str) -> String {

@@ -1,3 +1,6 @@
+#ifndef PIPED_VERBS_H
+#define PIPED_VERBS_H
+
 /*
  * Requests. piped_prep_VERB fills a struct piped_request; piped_submit puts it into a queue, and
  * piped_run waits for its end as well.
@@ -226,3 +229,5 @@ static inline piped_status piped_submit_nop(struct piped_queue *queue,
     piped_prep_nop(&request);
     return piped_submit(queue, &request, options, number);
 }
+
+#endif  /* PIPED_VERBS_H */

@@ -87,3 +87,16 @@ fn every_function_keeps_panics_inside() {
         assert!(inside || plain.contains(&name.as_str()), "{name}: {body}");
     }
 }
+
+#[test]
+fn the_header_can_be_included_twice() {
+    if !is_there("cc", "compiles C") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = directory.path().join("twice.c");
+    fs::write(&source, "#include <piped.h>\n#include <piped.h>\n").expect("written");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-fsyntax-only", "-std=c99", "-Wall", "-Wextra", "-Werror", "-I"]);
+    succeed(compiler.arg(here().join("include")).arg(source));
+}

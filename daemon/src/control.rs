@@ -108,6 +108,8 @@ pub(crate) struct Control {
     pub(crate) page: RefCell<Option<(Nanos, Rc<str>)>>,
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
+    /// For each shard, the turn to tell it what was decided.
+    turns: Vec<tokio::sync::Mutex<()>>,
     /// Places for sessions, for opens of peers.
     session_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
@@ -199,6 +201,7 @@ impl Control {
             metrics: Exposition::new(),
             page: RefCell::default(),
             spin,
+            turns: shards.iter().map(|_| tokio::sync::Mutex::default()).collect(),
             shards,
             reload,
             session_slots: slots(piped_config::Limits::SESSIONS_MAX as usize),

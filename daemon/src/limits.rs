@@ -151,9 +151,6 @@ pub const GREETINGS_MAX: usize = 512;
 /// Peers from addresses with an earlier proof: no stranger takes their places.
 pub const KNOWN_GREETINGS_MAX: usize = 256;
 
-/// Longest time for a connection to a peer.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// How long data sent to a peer may stay unacknowledged before the lane is lost.
 pub const LANE_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -116,9 +116,8 @@ pub struct Control<M> {
     pub(crate) patrol: Patrol,
     /// Taken by the driver after each call, so there are as many as one call makes.
     pub(crate) effects: VecDeque<Effect>,
-    /// For shards. They may wait for room there, so a driver takes one at a time, and tells each
-    /// shard in this order.
-    pub(crate) commands: VecDeque<(usize, Command)>,
+    /// For each shard, in order. A shard may have no room, so a driver takes one at a time.
+    pub(crate) commands: Vec<VecDeque<Command>>,
 }
 
 impl<M: Clone> Control<M> {
@@ -138,7 +137,7 @@ impl<M: Clone> Control<M> {
             journal: Journal::default(),
             patrol: Patrol::default(),
             effects: VecDeque::new(),
-            commands: VecDeque::new(),
+            commands: vec![VecDeque::new(); shards],
         }
     }
 
@@ -173,7 +172,12 @@ impl<M: Clone> Control<M> {
                     Standing::Plain(Origin::Site(_)) | Standing::Proven => Party::Others,
                 };
                 let left_out = self.journal.may_say(Cause::Crowd, party, now);
-                self.effects.push_back(Effect::Note(Note::NoPlace { standing, why, left_out }));
+                self.effects.push_back(Effect::Note(Note::NoPlace {
+                    shard,
+                    standing,
+                    why,
+                    left_out,
+                }));
             }
             Event::StagingDrained { segment } => {
                 self.effects.push_back(Effect::Note(Note::StagingDrained { shard, segment }));
@@ -202,15 +206,15 @@ impl<M: Clone> Control<M> {
         self.effects.pop_front()
     }
 
-    /// The shard that is told something next.
+    /// Whether a shard has to be told something.
     #[must_use]
-    pub fn next_shard(&self) -> Option<usize> {
-        self.commands.front().map(|(shard, _)| *shard)
+    pub fn has_command(&self, shard: usize) -> bool {
+        !self.commands[shard].is_empty()
     }
 
-    /// What a shard is told next, and which shard.
-    pub fn poll_command(&mut self) -> Option<(usize, Command)> {
-        self.commands.pop_front()
+    /// What a shard is told next.
+    pub fn poll_command(&mut self, shard: usize) -> Option<Command> {
+        self.commands[shard].pop_front()
     }
 
     /// How many shards this node has.
@@ -382,7 +386,7 @@ impl<M: Clone> Control<M> {
     }
 
     pub(crate) fn tell_all(&mut self, command: &Command) {
-        self.commands.extend((0..self.shards).map(|shard| (shard, command.clone())));
+        self.commands.iter_mut().for_each(|commands| commands.push_back(command.clone()));
     }
 
     /// What each shard of a node that starts is told of its peers.

@@ -38,6 +38,8 @@ pub enum Note {
     },
     /// A connection that came to the door has no place, or made room for another one.
     NoPlace {
+        /// The shard that has no place for it.
+        shard: usize,
         /// What stands behind the name of the node.
         standing: Standing,
         /// The cause in words.

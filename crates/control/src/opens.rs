@@ -235,7 +235,7 @@ impl<M: Clone> Control<M> {
             Right::OfferedChannel { channel, .. } => self.channels.withdraw(*channel),
             _ => {}
         }
-        self.commands.push_back((shard, command));
+        self.commands[shard].push_back(command);
     }
 
     /// Checks whether a session may offer one more of a kind.

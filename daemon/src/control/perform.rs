@@ -61,18 +61,26 @@ impl Control {
         let _ = ended.map(|ended| ended.send(why));
     }
 
-    /// Tells the shards what was decided for them, in order. Whoever waits here may go away: what
-    /// was not told yet is told by the next one that comes.
+    /// Tells all shards what was decided for them.
     pub(crate) async fn tell_shards(&self) {
-        while let Some(shard) = { self.core.borrow().next_shard() } {
+        for shard in 0..self.shards.len() {
+            self.tell_shard(shard).await;
+        }
+    }
+
+    /// Tells a shard what was decided for it, in order. A caller that waits here may go away: what
+    /// was not told yet is told by the next one that comes.
+    ///
+    /// One caller at a time has room in a shard's mailbox, for the command that is first: room that
+    /// was asked for earlier must not carry a later command past what others sent meanwhile. A node
+    /// whose access is taken back would stay if it came in between.
+    pub(crate) async fn tell_shard(&self, shard: usize) {
+        let _turn = self.turns[shard].lock().await;
+        while self.core.borrow().has_command(shard) {
             let room = self.shards[shard].mailbox.room().await;
-            let mut core = self.core.borrow_mut();
-            // Somebody else may have told it meanwhile.
-            if core.next_shard() == Some(shard)
-                && let Some((_, command)) = core.poll_command()
-                && let Ok(room) = room
-            {
-                // A shard that is gone ends the daemon by itself.
+            let command = self.core.borrow_mut().poll_command(shard);
+            // A shard that is gone ends the daemon by itself.
+            if let (Ok(room), Some(command)) = (room, command) {
                 room.send(Message::Engine(command));
             }
         }
@@ -87,7 +95,7 @@ impl Control {
             Note::LaneDown { shard, peer, class, reason, left_out } => {
                 tracing::warn!(shard, peer, ?class, reason, left_out, "lane down");
             }
-            Note::NoPlace { standing, why, left_out } => {
+            Note::NoPlace { shard, standing, why, left_out } => {
                 self.count_greeting(why.into());
                 let from = match standing {
                     Standing::Plain(Origin::User(uid)) => format!("user {uid} of this machine"),
@@ -96,7 +104,7 @@ impl Control {
                 };
                 if let Some(left_out) = left_out {
                     let reason = peer::greet::advice(why, standing);
-                    tracing::warn!(from, reason, left_out, "a lane has no place");
+                    tracing::warn!(shard, from, reason, left_out, "a lane has no place");
                 }
             }
             Note::DialForbidden { peer, address, left_out } => {

@@ -72,6 +72,8 @@ impl Line {
                 Progress::Resolved(found.map(Iterator::collect).map_err(words))
             }
             Step::Connect(address) => {
+                // The other end has no place for two of one dial.
+                (self.stream, self.keys) = (None, None);
                 let connected = TcpStream::connect(address).await;
                 Progress::Connected(connected.map(|it| self.stream = Some(it)).map_err(words))
             }

@@ -52,7 +52,7 @@ pub(crate) async fn answer(
     if let Some(held) = held {
         // If a reload took the right away meanwhile, the shard is told.
         let _ = control.core.borrow_mut().hold(Place::Peer(shard, ticket), holder, held);
-        control.tell_shards().await;
+        control.tell_shard(shard).await;
     }
     if let Some(region) = region
         && !control.core.borrow().regions().has(region)

@@ -434,10 +434,11 @@ impl Controls {
                         Note::StagingDrained { .. } => "staging drained",
                     }),
                 }
-            } else if let Some((shard, command)) = control.poll_command() {
-                self.tell(node, shard, command, kernel);
             } else {
-                return;
+                let mut shards = 0..control.shards();
+                let told = |shard| Some((shard, control.poll_command(shard)?));
+                let Some((shard, command)) = shards.find_map(told) else { return };
+                self.tell(node, shard, command, kernel);
             }
         }
     }

@@ -212,7 +212,7 @@ impl Client {
         let held = self.control.core.borrow_mut().hold(place, holder, right);
         let Err(fault) = held else { return Ok(()) };
         self.forget(handle.0);
-        self.control.tell_shards().await;
+        self.control.tell_shard(self.shard).await;
         let session = self.id;
         self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
         Err(fault)

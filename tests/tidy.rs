@@ -194,7 +194,7 @@ const KNOWN: &[(Rule, &str, usize)] = &[
     (Rule::Methods, "crates/sim", 49),
     (Rule::Methods, "crates/wire", 16),
     (Rule::Methods, "crates/world", 25),
-    (Rule::Methods, "daemon", 59),
+    (Rule::Methods, "daemon", 60),
     (Rule::Methods, "examples/remote-pager", 20),
     (Rule::Methods, "tests", 116),
     (Rule::Cycles, "bench", 10),

@@ -254,6 +254,11 @@ impl Shard {
     ) -> Result<(), PeerFault> {
         let key = Key::from_bits(wire);
         let now = io.now();
+        let sends = |body: &Body| matches!(body, Body::Remote(it) if it.message.is_some());
+        let running = self.transfers.get(key).filter(|it| it.status.is_none());
+        if running.is_some_and(|it| !sends(&it.body)) {
+            return Err(PeerFault::AnswerToNoMessage);
+        }
         let Some(asking) = self.lanes.get_mut(lane_key).and_then(Lane::asking_mut) else {
             return Ok(());
         };

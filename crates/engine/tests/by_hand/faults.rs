@@ -101,6 +101,8 @@ fn answers_that_break_the_rules_cost_the_lane_and_land_nowhere() {
             (Message::HelloAck { incarnation, credit_bytes, requests_max }, vec![])
         }),
         ("a request on a lane", |_| (Message::HelloRefused { status: Status::Denied }, vec![])),
+        // A read that was called a message would leave its lane's list, and keep its buffer.
+        ("an answer to a message that is none", |it| (Message::Queued { transfer: it }, vec![])),
     ];
     for (number, (reason, answer)) in cases.iter().enumerate() {
         let mut world = World::new();

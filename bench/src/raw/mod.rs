@@ -1,5 +1,5 @@
 //! Floors: the kernel's work without piped. The only `unsafe` of this program is here and in
-//! [`allocations`].
+//! `piped_ring::allocations`.
 
 pub(crate) mod disk;
 pub(crate) mod net;

@@ -1,9 +1,9 @@
-//! The planner: stages with their meters ([`stages`]), and fragment sizes from their costs.
+//! The planner: stages with their meters (`stages`), and fragment sizes from their costs.
 //!
 //! Every stage execution passes a meter; those that say something (an empty stage, or a busy one)
 //! become samples. An estimate is *published* only when it moved by more than a few percent
 //! (`REPUBLISH` in `stage.rs`) or rests on a size that was guessed before, and plans are made anew
-//! only when the costs of their whole path have moved ([`moved`]): a quiet system plans each (path,
+//! only when the costs of their whole path have moved (`moved`): a quiet system plans each (path,
 //! size class) once and a look-up is a hash.
 //!
 //! The side that holds the data plans. What it cannot time itself, the wire as its receiver sees

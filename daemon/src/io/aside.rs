@@ -6,7 +6,7 @@
 //! one hash in turn. So a few that hang would keep every other file from being synced, extended or
 //! written through the page cache. Therefore the ring never sees these operations. A thread that
 //! may hang makes each of them, and rings the shard when it ends. The engine limits their number
-//! ([`piped_engine::limits::FOREIGN_OPS_MAX`]).
+//! ([`piped_core::limits::FOREIGN_OPS_MAX`]).
 
 use std::collections::VecDeque;
 use std::io;

@@ -71,8 +71,8 @@ impl Default for UringConfig {
 /// Dropping it cancels and awaits everything in flight for at most [`UringIo::SHUTDOWN_TIMEOUT`];
 /// memory that the kernel has not given back by then is leaked rather than freed under it.
 ///
-/// [`Io`]: piped_engine::io::Io
-/// [`Io::push`]: piped_engine::io::Io::push
+/// [`Io`]: piped_core::io::Io
+/// [`Io::push`]: piped_core::io::Io::push
 #[derive(Debug)]
 pub struct UringIo {
     // Fields are dropped in this order: the ring goes before what it points to.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Nothing is counted here and nothing of Prometheus is on the data path: a shard adds to arrays of
-//! its own ([`piped_engine::tally`]) and copies them when it is asked.
+//! its own ([`piped_report::tally`]) and copies them when it is asked.
 
 mod define;
 mod families;

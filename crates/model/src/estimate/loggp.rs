@@ -1,4 +1,4 @@
-//! The LogGP parameters behind measured bursts: [`super::signature`] backward.
+//! The LogGP parameters behind measured bursts: the signature of `piped-theory` backward.
 //!
 //! | what | from |
 //! | --- | --- |

@@ -100,7 +100,6 @@ pub enum Effect {
 /// The control thread without its clock, sockets and files. See the crate.
 #[derive(Debug)]
 pub struct Control<M> {
-    shards: usize,
     live: Live,
     /// The peers to dial, by [`PeerId`].
     peers: Peers,
@@ -125,7 +124,6 @@ impl<M: Clone> Control<M> {
     #[must_use]
     pub fn new(shards: usize, live: Live) -> Self {
         Self {
-            shards,
             peers: Peers::new(&live.config),
             live,
             sessions: Sessions::default(),
@@ -220,7 +218,7 @@ impl<M: Clone> Control<M> {
     /// How many shards this node has.
     #[must_use]
     pub const fn shards(&self) -> usize {
-        self.shards
+        self.commands.len()
     }
 
     /// What a reload replaces.
@@ -261,7 +259,8 @@ impl<M: Clone> Control<M> {
 
     /// A session comes, on the shard that has the fewest.
     pub fn enter_session(&mut self, who: Credentials) -> (SessionId, usize) {
-        self.sessions.enter(who, self.shards)
+        let shards = self.shards();
+        self.sessions.enter(who, shards)
     }
 
     /// A session uses so much from now on.

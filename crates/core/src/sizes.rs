@@ -122,12 +122,6 @@ impl Sizes {
         u64::from(self.sizes().iter().copied().max().unwrap_or(1)) * UNIT_BYTES
     }
 
-    /// Whether there is but one size.
-    #[must_use]
-    pub const fn is_equal(&self) -> bool {
-        self.count == 1
-    }
-
     /// What every fragment ends at a multiple of, in bytes: the greatest common divisor of the
     /// sizes.
     #[must_use]

@@ -64,9 +64,4 @@ impl Random {
             chunk.copy_from_slice(&noise[..chunk.len()]);
         }
     }
-
-    /// A generator of its own for a part of the world.
-    pub fn fork(&mut self) -> Self {
-        Self(self.bits())
-    }
 }

@@ -16,7 +16,7 @@ use piped_core::status::Status;
 use piped_model::estimate::Ticket;
 use piped_planner::stage::StageIndex;
 
-use super::company::{Spot, Stays};
+use super::company::Spot;
 use super::devices::On;
 use super::dial::{Effect, Hop};
 use super::fair::Flow;
@@ -428,7 +428,8 @@ impl Shard {
         {
             self.launch(next, io);
         }
-        self.company.moved(&Stays::default(), Spot::Device(job.on.device()), bytes.into());
+        let stays = &self.observed.of(job.owner.into()).stays;
+        self.company.moved(stays, Spot::Device(job.on.device()), bytes.into());
         let counts = job.status == Status::Ok && bytes == job.span.length;
         if let Some(ticket) = job.ticket {
             self.planner.depart(job.stage, ticket, job.span.length, counts, now);

@@ -395,7 +395,7 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), PeerFault> {
         let PeerLane { lane: key, link } = on;
-        let Arrived { frame, target, landed, intact, .. } = arrived;
+        let Arrived { frame, landed, intact, .. } = arrived;
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         if lane.state != LaneState::Up {
             return Err(PeerFault::RequestBeforeHelloAck);
@@ -417,7 +417,7 @@ impl Shard {
             } => {
                 let ask = Ask { transfer, handle, offset, length, asker, time_left_us };
                 let from = from.into();
-                let table = self.table_of(on, frame, target, intact)?;
+                let table = self.table_of(on, frame, intact)?;
                 if pieces && table.is_none() {
                     return self.refuse_pieces(key, transfer);
                 }
@@ -434,7 +434,7 @@ impl Shard {
                 fragment,
                 time_left_us,
             } => {
-                let table = self.table_of(on, frame, target, intact)?;
+                let table = self.table_of(on, frame, intact)?;
                 if pieces && table.is_none() {
                     return self.refuse_pieces(key, transfer);
                 }
@@ -457,11 +457,13 @@ impl Shard {
             Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, frame.payload, backlogged, io.now());
                 self.note_write_data(key, transfer, frame.payload, io.now());
+                let target = self.take_target(key);
                 self.handle_write_data(key, transfer, frame.payload, target, intact, io);
                 Ok(())
             }
             Message::Send { .. } => match sent_of(frame.message, io.now()) {
                 Some(sent) if self.may_send(key, sent) => {
+                    let target = self.take_target(key);
                     self.handle_send(on, sent, (target, intact), io)
                 }
                 _ => Err(PeerFault::StrayMessage),
@@ -613,10 +615,9 @@ impl Shard {
         &mut self,
         on: PeerLane,
         frame: Frame,
-        target: Target,
         intact: bool,
     ) -> Result<Option<Table>, PeerFault> {
-        let Target::Table(table) = target else { return Ok(None) };
+        let Target::Table(table) = self.take_target(on.lane) else { return Ok(None) };
         let serving = self.lanes.get(on.lane).and_then(Lane::serving);
         let is_new =
             |serving: &Serving| wire_of(frame).is_none_or(|wire| serving.serve_of(wire).is_none());

@@ -119,8 +119,6 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) frame: Frame,
-    /// What its payload was meant for.
-    pub(super) target: Target,
     /// Where its payload lies.
     pub(super) landed: Option<Span>,
     /// Its payload matches its checksum.
@@ -490,15 +488,14 @@ impl Shard {
 
     /// Unpins what the payload at hand was meant for.
     fn drop_target<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        match std::mem::replace(&mut lane.payload_target, Target::Nothing) {
+        match self.take_target(key) {
             Target::Nothing => {}
             Target::Transfer(pin) => self.unpin(pin),
             Target::ServeRegion(pin) => self.unpin_serve(pin),
             Target::ServeStaging(pin) => self.drop_landing(pin),
             landed @ (Target::Receive(_) | Target::Early(..)) => self.drop_landed(landed, io),
             Target::Table(table) => {
-                if let Some(link) = lane.inbound() {
+                if let Some(link) = self.lanes.get(key).and_then(Lane::inbound) {
                     self.free_table(link, table);
                 }
             }
@@ -529,8 +526,7 @@ impl Shard {
                     if copied > 0 && matches!(lane.payload_target, Target::Transfer(_)) {
                         self.counters.bounced_mispredicted += 1;
                     }
-                    let target = std::mem::replace(&mut lane.payload_target, Target::Nothing);
-                    let arrived = Arrived { frame, target, landed, intact, copied };
+                    let arrived = Arrived { frame, landed, intact, copied };
                     self.handle_frame(key, arrived, io);
                 }
                 Err(fault) => {
@@ -653,9 +649,17 @@ impl Shard {
                 self.handle_request(PeerLane { lane: key, link }, arrived, io)
             }
         };
+        // Whatever the way out, what the payload was meant for is given back.
+        self.drop_target(key, io);
         if let Err(fault) = handled {
             self.close_faulty(key, fault, io);
         }
+    }
+
+    /// What the payload at hand was meant for, for the handler of its frame.
+    pub(super) fn take_target(&mut self, key: Key<Lane>) -> Target {
+        let target = self.lanes.get_mut(key).map(|lane| &mut lane.payload_target);
+        target.map_or(Target::Nothing, |it| std::mem::replace(it, Target::Nothing))
     }
 
     fn close_faulty<I: Io>(&mut self, key: Key<Lane>, fault: PeerFault, io: &mut I) {

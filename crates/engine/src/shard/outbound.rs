@@ -197,7 +197,7 @@ impl Shard {
         arrived: Arrived,
         io: &mut I,
     ) -> Result<(), PeerFault> {
-        let Arrived { frame, target, intact, copied, .. } = arrived;
+        let Arrived { frame, intact, copied, .. } = arrived;
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         let greeting = lane.state == LaneState::Greeting;
         if frame.epoch != lane.epoch {
@@ -227,6 +227,7 @@ impl Shard {
                 };
                 let key = Key::from_bits(transfer);
                 asking.note_answer(key, last.is_some())?;
+                let target = self.take_target(arrival.lane);
                 self.handle_data(key, arrival, last, target, io);
                 Ok(())
             }

@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Access {
-    /// Reads and gets.
+    /// Whether the handle may serve reads and gets.
     pub read: bool,
-    /// Writes and puts.
+    /// Whether the handle may serve writes and puts.
     pub write: bool,
-    /// Atomics; of regions only.
+    /// Whether the handle may serve atomic updates; only regions have these.
     pub atomic: bool,
 }
 
 impl Access {
-    /// Nothing.
+    /// No access of any kind.
     pub const NONE: Self = Self { read: false, write: false, atomic: false };
-    /// Reads and gets.
+    /// Reads and gets alone.
     pub const READ: Self = Self { read: true, ..Self::NONE };
-    /// Writes and puts.
+    /// Writes and puts alone.
     pub const WRITE: Self = Self { write: true, ..Self::NONE };
-    /// Both.
+    /// Reads, writes, gets and puts, but no atomic updates.
     pub const READ_WRITE: Self = Self { read: true, ..Self::WRITE };
-    /// Atomics as well.
+    /// Every kind of access, atomic updates included.
     pub const ALL: Self = Self { atomic: true, ..Self::READ_WRITE };
 
-    /// Whether all that is `wanted` is in it.
+    /// Whether these rights include every right that is `wanted`.
     #[must_use]
     pub const fn allows(self, wanted: Self) -> bool {
         (self.read || !wanted.read)
@@ -41,7 +41,7 @@ impl Access {
 pub enum OpenKind {
     /// A file below an exported directory.
     File,
-    /// A memory region.
+    /// A memory region that a client of the peer exports.
     Region,
     /// A channel, to send to.
     Channel,
@@ -50,8 +50,9 @@ pub enum OpenKind {
 /// How a device wants its direct I/O aligned, in bytes (STATX_DIOALIGN); powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alignment {
-    /// Of file offsets and lengths.
+    /// What file offsets and lengths must be multiples of.
     pub offset: u32,
-    /// Of memory addresses. Segments start on a page, so offsets in them decide.
+    /// What memory addresses must be multiples of. Segments start on a page, so the offset in a
+    /// segment decides.
     pub memory: u32,
 }

@@ -52,11 +52,11 @@ id!(
 );
 
 impl RegionId {
-    /// The region of zeros that every node has for calibrations, whole in one frame. No client's
-    /// has this number.
+    /// The region of zeros that every node has for calibrations; all of it fits one frame. No
+    /// region of a client has this number.
     pub const ECHO: Self = Self(u32::MAX);
 
-    /// The buffer of a receive, while its message is written there. Nobody offers it, and nobody
-    /// revokes it.
+    /// The buffer of a receive while its message is written there. Nobody exports or revokes a
+    /// region of this number.
     pub const MESSAGE: Self = Self(u32::MAX - 1);
 }

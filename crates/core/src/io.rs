@@ -2,8 +2,8 @@
 //!
 //! Two drivers stand behind [`Io`]: io_uring in the daemon and the simulated kernel. A driver owns
 //! every file, socket and byte of memory; the engine holds ids. An operation owns its spans and its
-//! socket or file from [`Io::push`] until its one [`Done`], also after [`Io::cancel`], also when
-//! its owner is gone: the kernel may still be writing.
+//! socket or file from [`Io::push`] until its one [`Done`]. That holds also after [`Io::cancel`]
+//! and when the request is gone, because the kernel may still be writing.
 
 use crate::ids::{FileId, SegmentId, SocketId};
 use crate::request::Update;
@@ -12,16 +12,17 @@ use crate::units::Nanos;
 /// A piece of registered memory: `length` bytes at `offset` of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The segment.
+    /// The segment that the bytes lie in.
     pub segment: SegmentId,
     /// Bytes from the segment's start.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the piece in bytes; may be 0.
     pub length: u32,
 }
 
 impl Span {
-    /// The part of this span that starts `skip` bytes in and is at most `length` bytes long.
+    /// The part of this span that starts `skip` bytes in and is at most `length` bytes long. Both
+    /// are cut to what the span has.
     #[must_use]
     pub fn part(self, skip: u32, length: u32) -> Self {
         let skip = skip.min(self.length);
@@ -46,7 +47,7 @@ pub struct Spans {
 impl Spans {
     const NONE: Span = Span { segment: SegmentId(u32::MAX), offset: 0, length: 0 };
 
-    /// No span.
+    /// An empty list of spans.
     #[must_use]
     pub const fn new() -> Self {
         Self { items: [Self::NONE; SPANS_PER_OP_MAX], count: 0 }
@@ -69,7 +70,7 @@ impl Spans {
         &self.items[..usize::from(self.count)]
     }
 
-    /// The sum of their lengths in bytes.
+    /// The sum of the spans' lengths in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.as_slice().iter().map(|span| u64::from(span.length)).sum()
@@ -106,84 +107,85 @@ impl FromIterator<Span> for Spans {
 pub enum Op {
     /// Read from a file into memory; `Done::result` is the byte count, 0 at the end of the file.
     Read {
-        /// Where from.
+        /// The file that is read.
         file: FileId,
         /// File offset in bytes.
         offset: u64,
-        /// Where to.
+        /// The memory that the bytes go to; its length is the most that is read.
         into: Span,
     },
     /// Write memory to a file.
     Write {
-        /// Where to.
+        /// The file that is written.
         file: FileId,
         /// File offset in bytes.
         offset: u64,
-        /// Where from.
+        /// The memory whose bytes are written.
         from: Span,
     },
     /// Flush a file's data (and what is needed to read it back) to stable storage.
     Sync {
-        /// The file.
+        /// The file whose data are flushed.
         file: FileId,
     },
     /// Make sure that the range has blocks and that the file is at least that long (fallocate).
     Allocate {
-        /// The file.
+        /// The file that gets blocks.
         file: FileId,
         /// File offset in bytes.
         offset: u64,
-        /// Length in bytes.
+        /// Bytes of the range, from `offset` on.
         length: u64,
     },
     /// Send the spans in order as one run of stream bytes. The result may be short.
     Send {
-        /// The socket.
+        /// The connected socket that sends.
         socket: SocketId,
-        /// What to send.
+        /// The bytes to send, at most [`SPANS_PER_OP_MAX`] pieces.
         spans: Spans,
     },
     /// Receive stream bytes into the spans in order; result 0 means the other side closed.
     Receive {
-        /// The socket.
+        /// The connected socket that receives.
         socket: SocketId,
-        /// Where to.
+        /// The memory that the bytes go to, filled in order.
         spans: Spans,
         /// Wait until the spans are full (the result may still be short when the stream ends).
         whole: bool,
     },
-    /// The same without a copy into the socket, where the kernel can: it reads the spans when it
-    /// transmits and transmits again. The [`Done`] says how many bytes are queued; the spans stay
-    /// lent until the one of `notice`, which always comes after it, also if nothing was queued.
-    /// Only a driver that [`Io::sends_without_copy`] takes it.
+    /// Send as [`Op::Send`] does, but without a copy into the socket where the kernel can: it reads
+    /// the spans at every transmission of their bytes. The [`Done`] of the operation says how many
+    /// bytes are queued. The spans stay lent until the [`Done`] of `notice`, which always comes
+    /// later, also if nothing was queued. Only a driver with [`Io::sends_without_copy`] accepts
+    /// this operation.
     SendZeroCopy {
-        /// The socket.
+        /// The connected socket that sends.
         socket: SocketId,
-        /// What to send.
+        /// The bytes to send; nobody may change them before the notice.
         spans: Spans,
-        /// The name of its second end. The result is [`NOTICE_IN_PLACE`] or [`NOTICE_COPIED`].
+        /// Name of the second [`Done`], whose result is [`NOTICE_IN_PLACE`] or [`NOTICE_COPIED`].
         notice: Token,
     },
-    /// Do nothing, and say so: a way through the driver and back.
+    /// Do nothing, and end: measures the way through the driver and back.
     Nop,
 }
 
-/// The kernel sent out of the memory that it was lent (or did not come to send at all).
+/// Result of a notice: the kernel sent from the lent memory, or sent nothing at all.
 pub const NOTICE_IN_PLACE: i32 = 0;
 
-/// The kernel copied after all, as it does for whoever is on the same machine.
+/// Result of a notice: the kernel copied after all, as it does when both ends are on one machine.
 pub const NOTICE_COPIED: i32 = 1;
 
 /// What the kernel knows of a socket's way to the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireState {
-    /// From a byte's way out to its acknowledgement, of late.
+    /// Recent time from a byte's transmission to its acknowledgement.
     pub round_trip: Nanos,
-    /// The shortest of late.
+    /// The shortest such time of late.
     pub round_trip_min: Nanos,
-    /// Bytes that the other side has acknowledged, ever.
+    /// Bytes that the other side has acknowledged since the socket was connected.
     pub acknowledged: u64,
-    /// Bytes that the socket has and could not send yet.
+    /// Bytes that are queued in the socket and not sent yet.
     pub unsent: u32,
 }
 
@@ -191,11 +193,11 @@ pub struct WireState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// The end of an operation. Exactly one for every accepted [`Io::push`], but for
-/// [`Op::SendZeroCopy`], which has two names and an end for each.
+/// The end of an operation. The driver gives one for every accepted [`Io::push`];
+/// [`Op::SendZeroCopy`] has two names and gets one for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// The operation.
+    /// Name of the operation that ended.
     pub token: Token,
     /// Bytes done, or a negative errno (`-125` is ECANCELED).
     pub result: i32,
@@ -204,7 +206,7 @@ pub struct Done {
 /// Something the engine no longer needs; the driver frees it once no operation uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
-    /// Close the file.
+    /// Close the file's descriptor.
     File(FileId),
     /// Shut the socket down at once (its operations end with an error), then close it.
     Socket(SocketId),
@@ -220,13 +222,13 @@ pub trait Io {
     /// The time, from an origin of the driver's choice. Never goes back.
     fn now(&mut self) -> Nanos;
 
-    /// Hand an operation over. `false`: the driver is full, nothing was taken, try after the next
-    /// completions. There may be none for long, if all that is in flight are receives.
+    /// Hand an operation over. `false`: the driver is full and took nothing. Try again after the
+    /// next completions. If only receives are in flight, the next completion may be far away.
     #[must_use]
     fn push(&mut self, token: Token, op: Op) -> bool;
 
-    /// Ask for an early end of an operation. It still ends with its one [`Done`], perhaps as if
-    /// nothing had been asked.
+    /// Ask for an early end of an operation. Its one [`Done`] still comes, perhaps with the result
+    /// of an operation that nobody cancelled.
     fn cancel(&mut self, token: Token);
 
     /// Give a resource back.
@@ -235,37 +237,37 @@ pub trait Io {
     /// Copy memory to memory; both spans have the same length and do not overlap.
     fn copy(&mut self, from: Span, to: Span);
 
-    /// Copy out of shared memory. `to.len()` equals `from.length`.
+    /// Copy bytes out of shared memory into private memory. `to.len()` equals `from.length`.
     fn load(&mut self, from: Span, to: &mut [u8]);
 
-    /// Copy into shared memory. `from.len()` equals `to.length`.
+    /// Copy bytes of private memory into shared memory. `from.len()` equals `to.length`.
     fn store(&mut self, from: &[u8], to: Span);
 
-    /// Change a word of shared memory (8 bytes at a multiple of 8) at once with everybody else.
-    /// What it was.
+    /// Change a word of shared memory (8 bytes at a multiple of 8) atomically. Returns the word's
+    /// value before the change.
     fn update(&mut self, at: Span, update: Update) -> u64;
 
-    /// Spend so much of the thread's time on nothing: the host overhead of a dial.
+    /// Keep the thread busy for this long: the host overhead of a delay injection.
     fn spend(&mut self, time: Nanos);
 
-    /// Whether it takes [`Op::SendZeroCopy`].
+    /// Whether the driver accepts [`Op::SendZeroCopy`].
     fn sends_without_copy(&self) -> bool {
         false
     }
 
-    /// Give the kernel now what was pushed, instead of at the end of the turn, so that the time of
-    /// this call is what it takes. `false`: nothing that was pushed has ended meanwhile, so it says
-    /// little.
+    /// Give the kernel what was pushed now instead of at the end of the turn. The duration of this
+    /// call is then the cost of submission. `false`: no pushed operation has ended meanwhile, so
+    /// the duration says little.
     fn hand_over(&mut self) -> bool {
         false
     }
 
-    /// What the kernel knows of a socket's wire; nothing where there is none.
+    /// What the kernel knows of a socket's way to the other side; `None` where the socket has none.
     fn wire_state(&mut self, _socket: SocketId) -> Option<WireState> {
         None
     }
 
-    /// From now on a socket hands the wire at most so many bytes per second; as it likes without.
+    /// Limit what a socket hands to the wire to so many bytes per second; `None` lifts the limit.
     fn pace(&mut self, _socket: SocketId, _bytes_per_second: Option<u64>) {}
 
     /// CRC32C of a span, computed over private copies of its bytes.

@@ -11,10 +11,9 @@
 //! rest are names ([`ids`], [`names`]), quantities ([`units`], [`sizes`], [`pieces`]) and choices
 //! ([`modes`], [`access`], [`link`]).
 //!
-//! **Invariant:** it depends on nothing of ours and does nothing: no IO, no clock, no state, no
-//! unsafe code. [`units::Nanos`] lives here and not in the theory, since drivers, frames and rings
-//! need times and have no use for a theory; so what they are built from does not wait for the
-//! model.
+//! **Invariant:** this crate depends on nothing of ours and does nothing: no IO, no clock, no
+//! state, no unsafe code. [`units::Nanos`] lives here and not in `piped-model`: drivers, frames and
+//! rings need times and no theory, so that what is built from them does not wait for the model.
 #![forbid(unsafe_code)]
 
 pub mod access;

@@ -3,7 +3,8 @@
 
 use crate::units::Nanos;
 
-/// The longest payload of a frame in bytes. A lane is not blocked longer than this takes to send.
+/// The longest payload of a frame in bytes. No frame blocks its connection for longer than these
+/// bytes take to send.
 pub const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 
 /// The unit of staging, in bytes.
@@ -13,191 +14,198 @@ pub const GRANULE_BYTES: u32 = 64 * 1024;
 pub const RUN_BYTES_MAX: u32 = 18 * GRANULE_BYTES;
 
 /// The most extents of a transfer that are in place beyond its watermark. An honest sender has at
-/// most a plan's depth of fragments under way, so more is a fault of the sender's.
+/// most a plan's depth of fragments under way. More extents are a fault of the sender.
 pub const EXTENTS_MAX: usize = 32;
 
 /// The longest fragment: one run of staging holds it, one frame carries it.
 pub const FRAGMENT_BYTES_MAX: u32 = 1 << 20;
 
-/// The shortest fragment of a plan with equal sizes at all levels (solved ones have bounds of their
-/// own, `solve.rs`). Below it the per-fragment cost of the reactor itself (about 2 us) is no longer
-/// small against the device's.
+/// The shortest fragment, in bytes, of a plan with equal sizes at all levels; solved sizes have
+/// bounds of their own (`solve.rs`). Below this size the cost of the shard for each fragment (about
+/// 2 us) is no longer small beside the device's.
 pub const FRAGMENT_BYTES_MIN: u32 = 16 * 1024;
 
 /// The most fragments of one transfer under way: a receiver keeps as many extents.
 pub const DEPTH_MAX: u32 = 32;
 
-/// Questions for plans that a shard has out at once: a path and size class has one, and each is
-/// answered within a millisecond or so. What is not asked now is asked when costs move again.
+/// Most requests for a plan that a shard has out at once. Each path and size class has one, and
+/// each is answered within about a millisecond. A plan that finds no room here is requested when
+/// costs change again.
 pub const QUESTIONS_MAX: usize = 64;
 
-/// The longest read, write or one part of a copy. Longer transfers are `copy`, which has no limit.
+/// The longest read, write or one part of a copy, in bytes. Longer transfers are a `copy`, which
+/// has no limit.
 pub const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// Chunks of a copy under way at once.
+/// Chunks of one copy that are under way at once.
 pub const COPY_CHUNKS: usize = 8;
 
-/// What the copies of one session may have of staging, as a multiple of what is left for all
-/// copies: one session gets three quarters, and a quarter of what is left always remains for the
-/// next.
+/// Most staging for the copies of one session, as a multiple of what is left for all copies. One
+/// session gets three quarters. A quarter of what is left always remains for the next session.
 pub const COPY_SHARE: u64 = 3;
 
-/// Lanes, in and out, over all peers.
+/// Most connections with all peers together, dialled and accepted.
 pub const LANES_MAX: u32 = 256;
 
-/// Of those and of [`LINKS_MAX`], as a divisor, what only nodes that have proved who they are can
-/// have, where there are such: 32 of them with both lanes.
+/// Divides [`LANES_MAX`] and [`LINKS_MAX`]: one such part is kept for nodes that have proved who
+/// they are, if there are keys. 32 of these nodes then have both of their connections.
 pub const PROVEN_SHARE: u32 = 4;
 
-/// And of staging, for the scratch of plain lanes: half is for the others.
+/// Divides staging: one such part, half, is the most that scratch memory of connections without a
+/// key may take.
 pub const PLAIN_STAGING_DIVISOR: u64 = 2;
 
-/// What one address, one user or one node with a key may have of what all of them may have (lanes,
-/// handles, requests, messages), in thirds: so none of them has all by coming under ever new names.
-/// For plain ones, where keys are used and they are the exception, it is one third.
+/// How many thirds of all places one address, one user or one node with a key may have. Places are
+/// connections, handles, requests and messages. A party that comes under ever new names thus never
+/// has all of them.
 pub const ORIGIN_THIRDS: u32 = 2;
-/// See [`ORIGIN_THIRDS`].
+/// Replaces [`ORIGIN_THIRDS`] for connections without a key where the node uses keys, since they
+/// are the exception there.
 pub const ORIGIN_THIRDS_BESIDE_KEYS: u32 = 1;
 
-/// Places for lanes that close, so that one that is displaced leaves room at once.
+/// Places for connections that are closing, so that a displaced connection leaves room at once.
 pub const LANES_CLOSING: u32 = 16;
 
-/// Sends of all lanes whose memory the kernel has after they have ended. A driver has a place for
-/// each beside those of operations; lanes that find none copy.
+/// Most sends, over all connections, whose memory the kernel still uses after they have ended. A
+/// driver has a place for each, beside its places for operations. A connection that finds no place
+/// here copies instead.
 pub const NOTICES_MAX: u32 = 512;
 
-/// Peers in the configuration, and peers that may be connected. Of those that connected and left,
-/// the one that left first makes room for a new one.
+/// Most peers in the configuration, and most peers that are connected. A new peer takes the place
+/// of the one that left first.
 pub const LINKS_MAX: u32 = 128;
 
-/// Requests of one peer being served; told in HelloAck, more is a fault of the peer's.
+/// Most requests of one peer that are served at once. HelloAck tells the peer this number, so more
+/// is a fault of the peer.
 pub const SERVES_PER_LANE: u32 = 256;
 
-/// Requests being served for all peers.
+/// Most requests of all peers together that are served at once.
 pub const SERVES_MAX: u32 = 2048;
 
-/// Handles one peer may hold.
+/// Most handles that one peer may hold.
 pub const HANDLES_PER_LINK: usize = 4096;
 
-/// Opens under way on one lane.
+/// Most opens under way on one connection.
 pub const OPENS_PER_LANE: u32 = 64;
 
-/// Connections to us that have not said who they are; the oldest makes room for a new one.
+/// Most accepted connections that have not said who they are; the oldest makes room for a new one.
 pub const STRANGERS_MAX: usize = 16;
 
-/// How long a connection to us may take to say who it is. Hello is its first segment: this allows
-/// for two losses of it, and no longer, because a connection holds a socket and staging from the
-/// start.
+/// How long an accepted connection may take to say who it is. Hello is its first segment, and this
+/// time allows for two losses of it. More is not allowed, because a connection holds a socket and
+/// staging from the start.
 pub const HELLO_TIME: Nanos = Nanos::from_millis(5_000);
 
-/// The longest deadline of a request.
+/// The longest deadline of a request: one hour.
 pub const DEADLINE_MAX: Nanos = Nanos::from_millis(3_600_000);
 
-/// Handles of all peers together.
+/// Most handles that all peers together may hold.
 pub const SERVED_MAX: u32 = 16_384;
 
-/// And those of files among them: each is two descriptors of a table that clients' files and
-/// sockets are in, too.
+/// Most of the handles in [`SERVED_MAX`] that are files. Each file takes two descriptors of the
+/// table that clients' files and sockets are in.
 pub const SERVED_FILES_MAX: u32 = 4096;
 
-/// Messages, or changes of words and notifications, by one handle that are not over: as many may
-/// come again after a lost lane, and be known then. No more than a frame can say.
+/// Most unfinished messages, changes of words and notifications by one handle. As many may be
+/// repeated after a lost connection and must be recognised then. A frame cannot say a larger
+/// number.
 pub const NUMBERS_PER_HANDLE: u32 = 256;
 
-/// What one part of a vectored request moves, in bytes: staging on both sides, and what a turn
-/// copies at once.
+/// Most bytes that one part of a vectored request moves: the staging it takes on both sides, and
+/// what a turn copies at once.
 pub const PART_BYTES: u32 = 512 * 1024;
 
-/// Pieces of a part: each is a copy.
+/// Most pieces in one part of a vectored request; each piece is a copy.
 pub const PART_PIECES: u32 = 4096;
 
-/// Rows of its table.
+/// Most rows in the table of one part of a vectored request.
 pub const PART_ROWS: u32 = 1024;
 
-/// Parts of a vectored request under way at once.
+/// Most parts of one vectored request that are under way at once.
 pub const VECTOR_PARTS: usize = 8;
 
-/// Rows of a client's table.
+/// Most rows in the table of a client's vectored request.
 pub const TABLE_ROWS_MAX: u32 = 1 << 16;
 
-/// Of staging, a peer's limit and all there is, tables of gets may have one part in so many, and
-/// tables of puts another.
+/// Divides the staging of one peer and all staging: the tables of gets may have one such part, and
+/// the tables of puts another.
 pub const TABLE_STAGING_DIVISOR: u64 = 8;
 
-/// Numbers of notifications on a region that were raised and that nobody has taken.
+/// Most distinct notification ids of a region that were raised and not taken yet.
 pub const NOTIFICATIONS_PER_REGION: usize = 4096;
 
-/// Messages that peers have announced and that are not received: each is an entry of 150 bytes
-/// here, and nothing else, for its bytes are with its sender.
+/// Most messages that peers have announced and that nobody has received. Each takes an entry of 150
+/// bytes here and nothing else, because its bytes stay with the sender.
 pub const MAIL_MAX: usize = 65_536;
 
-/// Those of one peer.
+/// Most announced messages of one peer, of [`MAIL_MAX`] for all.
 pub const MAIL_PER_LINK: u32 = 8192;
 
-/// Of those whose senders have given them up, what one turn forgets.
+/// Most announced messages that one turn forgets because their senders' deadlines have passed.
 pub const MAIL_PER_TURN: usize = 256;
 
-/// Channels of a shard whose messages are remembered for advice on their memory: 30 KiB each, which
-/// whoever asks copies on the shard's thread.
+/// Most channels of a shard whose messages are remembered for advice on memory. Each takes 30 KiB,
+/// which the shard's thread copies for every request for advice.
 pub const CHANNELS_SEEN_MAX: usize = 16;
 
-/// Messages remembered of each: some bursts of a hundred.
+/// Messages remembered of each such channel: some bursts of a hundred.
 pub const MESSAGES_SEEN: usize = 512;
 
-/// Early-arrival memory of a shard at most, as a divisor of its staging: what nobody asks for
-/// stays.
+/// Divides a shard's staging: one such part is the most that its unexpected-message buffer takes,
+/// because messages that nobody asks for stay there.
 pub const EARLY_STAGING_DIVISOR: u64 = 4;
 
-/// What early-arrival memory is given out in, in bytes; short messages share one.
+/// Unit in which the unexpected-message buffer is given out, in bytes; short messages share a unit.
 pub const EARLY_GRANULE_BYTES: u64 = GRANULE_BYTES as u64;
 
-/// The longest message that is sent without being announced: the latency lane carries it, and
-/// others wait behind it.
+/// The longest message, in bytes, that is sent without being announced. The latency connection
+/// carries it, and other messages wait behind it.
 pub const EAGER_BYTES_MAX: u32 = 256 * 1024;
 
-/// And no longer than it keeps that lane busy for this long.
+/// The longest time for which an eager message may keep the latency connection busy.
 pub const EAGER_TIME_MAX: Nanos = Nanos::from_micros(500);
 
-/// The least that is tried for the longest one.
+/// The smallest bound for eager messages that is tried, in bytes.
 pub const EAGER_BYTES_MIN: u32 = 1024;
 
-/// What a hand-shake with a peer takes, until one was measured.
+/// Assumed time of a rendezvous with a peer until one was measured.
 pub const HANDSHAKE_FIRST: Nanos = Nanos::from_micros(50);
 
-/// Frames of data queued on one lane.
+/// Most frames of data queued on one connection.
 pub const LANE_QUEUE_DATA: usize = 128;
 
-/// What all clients of a peer weigh together, at most, beside clients of this node and other peers.
+/// Largest total weight of all clients of a peer, beside clients of this node and other peers.
 pub const PEER_WEIGHT_MAX: u64 = 64;
 
-/// What a lane sends at once, in bytes, while several share it.
+/// Bytes that a connection sends at once while several requests share it.
 pub const SHARED_BATCH_BYTES: u64 = 128 * 1024;
 
-/// Frames of data of one lane whose turn has not come: more than its requests have together, unless
-/// they are very many and of many short frames.
+/// Most frames of data of one connection that wait for their turn. A connection's requests have
+/// fewer together, unless very many of them have many short frames.
 pub const LANE_WAITING_MAX: usize = 16 * SERVES_PER_LANE as usize;
 
-/// Frames queued on one lane: data, and an answer to every request and open there may be, so that
-/// answers always find room. (Messages that are announced are answered at once, and told of later
-/// when they are asked for: there may be more of those than find room. Then the lane is lost, and
-/// they are announced again.)
+/// Most frames queued on one connection: data, and one answer to every request and open there may
+/// be, so that answers always find room. An announced message is an exception: it is answered at
+/// once, and again when somebody receives it. If these answers find no room, the connection is
+/// closed, and the messages are announced again.
 pub const LANE_QUEUE: usize = LANE_QUEUE_DATA + 2 * SERVES_PER_LANE as usize;
 
-/// Frames one serve or write may have queued on its lane, so that others get a turn.
+/// Most frames that one request may have queued on its connection, so that others get a turn.
 pub const FRAMES_PER_OWNER: u32 = 4;
 
-/// Write data a peer may have under way to us per lane, in bytes (of payload, and of the staging
-/// that holds it), and the most of all staging that may stand for it as a divisor.
+/// Most bytes of writes that a peer may have under way to us on one connection. They count as
+/// payload and as the staging that holds the payload.
 pub const CREDIT_BYTES: u64 = 8 << 20;
-/// See [`CREDIT_BYTES`].
+/// Divides all staging: one such part is the largest window of credit, if it is less than
+/// [`CREDIT_BYTES`].
 pub const CREDIT_STAGING_DIVISOR: u64 = 8;
 
-/// Credit goes back to the peer when so much of its window, as a divisor, is free again: one frame
-/// for many pieces.
+/// Divides the window of credit: when one such part is free again, credit goes back to the peer.
+/// One frame thus serves many pieces.
 pub const CREDIT_BATCH_DIVISOR: u64 = 4;
 
-/// The longest piece of a write on a lane with that window of credit. What the peer keeps back
-/// until it is worth a frame must never be what the next piece waits for.
+/// The longest piece of a write, in bytes, on a connection with that window of credit. The peer
+/// keeps credit back until it is worth a frame. The next piece must never wait for that credit.
 #[must_use]
 pub const fn write_piece_max(credit_window: u64) -> u64 {
     let certain = credit_window - credit_window.div_ceil(CREDIT_BATCH_DIVISOR);
@@ -212,68 +220,71 @@ pub const fn write_piece_max(credit_window: u64) -> u64 {
     if piece < FRAGMENT_BYTES_MAX as u64 { piece } else { FRAGMENT_BYTES_MAX as u64 }
 }
 
-/// How long what has landed of a peer's write may wait for room at a device that ends nothing.
-/// Others are on that lane, too, and its credit is theirs as well.
+/// How long received bytes of a peer's write may wait for a device that completes nothing. Other
+/// requests use the same connection and its credit.
 pub const CHOKED_TIME: Nanos = Nanos::from_millis(2_000);
 
-/// Parts of what a peer may use here: one for the writes of each of its two lanes, the rest for its
-/// reads.
+/// Parts that a peer's limits are divided into: one for the writes of each of its two connections,
+/// the rest for its reads.
 pub const LINK_SHARES: u64 = 4;
 
-/// Staging below which nothing works, beside what lanes hold: the longest fragment of a read, and
-/// the least credit for a write. A copy takes its chunks from half of it.
+/// The least staging that works, in bytes, beside what connections hold: the longest fragment of a
+/// read, and the least credit for a write. A copy takes its chunks from half of it.
 pub const STAGING_LEAST: u64 = RUN_BYTES_MAX as u64 + FRAGMENT_BYTES_MAX as u64;
 
-/// How long frames of a read that is over may stay queued while none of the lane's leaves, before
-/// the lane is lost: they name memory that somebody may wait for. As long as a link may be mute.
+/// How long frames of a finished read may stay queued while the connection sends nothing. Then the
+/// connection is closed, because these frames name memory that somebody may wait for. A peer may be
+/// silent for as long.
 pub const UNREAD_TIME: Nanos = Nanos::from_millis(10_000);
 
-/// How long such frames may stay queued whatever the lane's progress is: a peer that reads a frame
-/// now and then would hold that memory for as long as its queue is. A full queue of the longest
-/// frames takes this long at 17 Mbit/s.
+/// How long frames of a finished read may stay queued whatever the connection sends. A peer that
+/// reads a frame now and then would otherwise hold that memory for as long as its queue is. A full
+/// queue of the longest frames takes this long at 17 Mbit/s.
 pub const UNREAD_TIME_MAX: Nanos = Nanos::from_millis(60_000);
 
-/// How long a frame may take from the first of its bytes to the last of its header, and on to the
-/// last of its payload: it has staging that others wait for, or a client's buffer. The longest
-/// takes this long at 280 kbit/s.
+/// How long a frame may take from its first byte to the end of its header, and from there to the
+/// end of its payload. Meanwhile it holds staging that others wait for, or a client's buffer. The
+/// longest frame takes this long at 280 kbit/s.
 pub const FRAME_TIME: Nanos = Nanos::from_millis(30_000);
 
-/// A driver that had no room is asked again after this long, if none of its operations ends before.
-/// Long beside an operation, short beside a deadline.
+/// A full driver is tried again after this time, if none of its operations ends before. The time is
+/// long beside an operation and short beside a deadline.
 pub const DRIVER_FULL_TIME: Nanos = Nanos::from_millis(1);
 
-/// Least time between two reports of a peer that count: one costs more than the frame it came in,
-/// and an honest peer has nothing new sooner.
+/// Least time between two reports of a peer that are used. A report costs more than the frame that
+/// carries it, and an honest peer has nothing new sooner.
 pub const REPORT_PAUSE: Nanos = Nanos::from_micros(500);
 
-/// Times one request is sent again because its payload did not match its checksum.
+/// How often one request is sent again because its payload did not match its checksum.
 pub const CORRUPT_RETRIES: u32 = 3;
 
-/// Requests at most this long travel on the latency lane when their class is `latency`.
+/// Requests of at most this many bytes travel on the latency connection when their class is
+/// `latency`.
 pub const LATENCY_LANE_BYTES_MAX: u64 = 256 * 1024;
 
-/// What is copied from memory to memory at once, in bytes.
+/// Most bytes that are copied from memory to memory at once.
 pub const COPY_PIECE_BYTES: u32 = 256 * 1024;
 
-/// Bytes of memory-to-memory copies in one turn of a shard, so that long puts do not hold it up:
-/// about 50 us.
+/// Most bytes of memory-to-memory copies in one turn of a shard, about 50 us, so that long puts do
+/// not hold other work up.
 pub const COPY_BYTES_PER_TURN: u32 = 512 * 1024;
 
-/// Pieces of work one turn looks at.
+/// Most pieces of work that one turn looks at.
 pub const WORK_PER_TURN: usize = 256;
 
-/// What reads of peers from one device may have of staging, as a multiple of what is left: four
-/// fifths for the only one. (One that is foreign gets half of what is not needed by lanes.)
+/// Most staging for reads of peers from one device, as a multiple of what is left: a single device
+/// gets four fifths. A device of a foreign file system gets half of what connections do not need.
 pub const STAGING_SHARE: u64 = 4;
 
-/// The most operations of one fragment at a file.
+/// The most operations that one fragment needs at a file.
 pub const OPS_PER_JOB: u32 = 3;
 
-/// Operations at a foreign file system, each of which keeps a thread of the driver busy: enough to
-/// keep a link to another machine busy with the longest fragments.
+/// Most operations at once at a foreign file system, each of which keeps a thread of the driver
+/// busy. So many keep a link to another machine busy with the longest fragments.
 pub const FOREIGN_OPS_PER_DEVICE: u32 = 32;
 
-/// Operations at all foreign file systems. One that has none may begin one all the same.
+/// Most operations at once at all foreign file systems together. A file system without any may
+/// begin one beyond this bound.
 pub const FOREIGN_OPS_MAX: u32 = 256;
 
 /// Finished transfers remembered for `explain`.
@@ -282,36 +293,38 @@ pub const HISTORY: usize = 256;
 /// The most transfers of one recording.
 pub const TRACE_TRANSFERS_MAX: u32 = 64;
 
-/// Visits of fragments to stages that a recording has room for, shared alike by its transfers: 2
-/// MiB, and some 6 MB of JSON.
+/// Most visits of fragments to stages in one recording, shared equally by its transfers: 2 MiB of
+/// memory, and about 6 MB of JSON.
 pub const TRACE_VISITS_MAX: u32 = 65_536;
 
-/// Visits of a plan that are evaluated on the shard's thread for `explain`.
+/// Most visits of a plan that are evaluated on the shard's thread for `explain`.
 pub const EXPLAIN_VISITS_MAX: usize = 2048;
 
-/// Stages in one answer for metrics: four for each lane of every peer there may be would be as
-/// many, and a shard copies them on its own thread.
+/// Most stages in one answer for metrics. The largest configuration has about as many: four for
+/// each connection of every peer. A shard copies them on its own thread.
 pub const STAGES_OBSERVED_MAX: usize = 512;
 
-/// Stages that are not there and whose costs are remembered: eight for each of as many peers as can
-/// be configured; of those that come and go, the latest.
+/// Most stages that do not exist at present and whose costs are remembered: eight for each
+/// configurable peer. Stages of peers that connect uninvited make room first, the oldest before the
+/// others.
 pub const STAGES_REMEMBERED_MAX: usize = 1024;
 
-/// Dials set at once: two for a disk and three for a peer are what studies use.
+/// Most delay injections that are set at once. Studies use two for a disk and three for a peer.
 pub const DIALS_MAX: u32 = 64;
 
-/// Fragments that all dials together may hold. Beyond it disks begin nothing more and lanes are not
-/// read, so what comes is held up where it comes from.
+/// Most fragments that all delay injections together hold. Beyond it, disks begin nothing more and
+/// connections are not read, so that the sources wait.
 pub const DIALS_HELD_MAX: usize = 4096;
 
-/// The longest `L` and `g` of a dial: short beside the time after which a lane is taken for dead.
+/// The longest `L` and `g` of a delay injection: short beside the time after which a connection
+/// counts as dead.
 pub const DIAL_TIME_MAX: Nanos = Nanos::from_millis(1_000);
 
-/// The largest `G` of a dial, in picoseconds a byte: the longest fragment then takes about as long
-/// as the largest `g`.
+/// The largest `G` of a delay injection, in picoseconds a byte: the longest fragment then takes
+/// about as long as the largest `g`.
 pub const DIAL_PER_BYTE_PS_MAX: u64 = 1_000_000;
 
-/// The longest `o` of a dial: everybody on the shard waits for it.
+/// The longest `o` of a delay injection: all requests of the shard wait for it.
 pub const DIAL_HOST_MAX: Nanos = Nanos::from_millis(10);
 
 const _: () = assert!(DIAL_TIME_MAX.0 < UNREAD_TIME.0);

@@ -11,7 +11,7 @@ use crate::request::Class;
 pub enum LaneClass {
     /// Small and urgent frames.
     Latency,
-    /// Everything else.
+    /// Frames that are neither small nor urgent.
     Bulk,
 }
 
@@ -24,20 +24,20 @@ impl From<Class> for LaneClass {
     }
 }
 
-/// What lanes of peers that have keys are protected against. Two nodes use the stronger one of
-/// theirs, which is the later.
+/// What connections of peers with keys are protected against. Two nodes use the stronger of their
+/// two choices, which is the later variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum Protection {
-    /// Frames are the peer's, and as it sent them; whoever is on the way can read them.
+    /// Frames come from the peer, unchanged; everybody on the way can read them.
     #[default]
     Integrity,
-    /// Nor can anybody read them.
+    /// Frames come from the peer, unchanged, and nobody on the way can read them.
     Encrypted,
 }
 
 impl Protection {
-    /// Its name.
+    /// The word in the configuration and in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,20 +54,20 @@ pub enum ReportedStage {
     DiskRead,
     /// Writes to the device below a handle.
     DiskWrite,
-    /// The lane itself, as the reporter receives.
+    /// The connection itself, as the reporter receives.
     Net,
-    /// The checksum at the reporter.
+    /// The computation of checksums at the reporter.
     Check,
-    /// A dial on the lane, as the reporter receives.
+    /// A delay injection on the connection, as the reporter receives.
     DialNet,
-    /// A dial behind it, on the receiving host.
+    /// A delay injection behind the connection, on the receiving host.
     DialReceive,
-    /// A dial behind writes to the device below a handle.
+    /// A delay injection behind writes to the device below a handle.
     DialDiskWrite,
 }
 
 impl ReportedStage {
-    /// All of them.
+    /// All stages that a report can be about.
     pub const ALL: [Self; 7] = [
         Self::DiskRead,
         Self::DiskWrite,
@@ -78,7 +78,7 @@ impl ReportedStage {
         Self::DialDiskWrite,
     ];
 
-    /// For people.
+    /// The stage's name in output for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -11,15 +11,16 @@ use crate::sizes::Sizes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum EagerMode {
-    /// Those whose copy out of early-arrival memory takes no longer than the hand-shake and the way
-    /// that follows it, and that do not hold the lane for long, as measured.
+    /// Short messages, as measured: copying one out of the unexpected-message buffer takes no
+    /// longer than a rendezvous and the transfer that follows it, and the message does not hold the
+    /// connection for long.
     #[default]
     Auto,
-    /// Those of at most this many bytes.
+    /// Messages of at most this many bytes.
     Fixed(u32),
 }
 
-/// How the planner chooses.
+/// How the planner chooses fragment sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum PlannerMode {
@@ -33,7 +34,7 @@ pub enum PlannerMode {
 }
 
 impl fmt::Display for PlannerMode {
-    /// As operators write it, with a size in the largest unit that divides it.
+    /// The mode as operators write it, with a size in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Auto => f.write_str("auto"),
@@ -49,29 +50,29 @@ impl fmt::Display for PlannerMode {
     }
 }
 
-/// A plan as it is executed, to see what it would take.
+/// A plan to execute instead of a solved one, to see what it would take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForcedPlan {
-    /// Fragments where bytes are read.
+    /// Fragments where the bytes are read.
     pub source: Sizes,
-    /// Payloads of frames.
+    /// Payloads of the frames in between.
     pub lane: Sizes,
-    /// Fragments where they are written.
+    /// Fragments where the bytes are written.
     pub sink: Sizes,
-    /// The most fragments at the source at once; at most [`crate::limits::DEPTH_MAX`].
+    /// The most fragments in work at the source at once, up to [`crate::limits::DEPTH_MAX`].
     pub depth: u32,
 }
 
-/// Whether lanes send long payloads without a copy into the socket.
+/// Whether connections send long payloads without a copy into the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum ZeroCopyMode {
-    /// Each lane where, and from the size, it is measured to pay.
+    /// Each connection where, and from the size at which, measurements say that it pays.
     #[default]
     Auto,
-    /// Wherever the kernel can.
+    /// Wherever the kernel supports it.
     On,
-    /// Nowhere.
+    /// No connection does so.
     Off,
 }
 
@@ -82,9 +83,9 @@ pub enum CalibrationMode {
     /// Samples update the costs and the plans.
     #[default]
     Live,
-    /// Samples are looked at, the costs stay as they are.
+    /// Samples are shown, but costs and plans stay as they are.
     Frozen,
-    /// No samples.
+    /// No samples are taken, and costs stay as they are.
     Off,
 }
 
@@ -107,7 +108,7 @@ pub enum Profile {
     /// Spin for a short time, then sleep.
     #[default]
     Balanced,
-    /// Spin long: the lowest latency, a CPU each for the daemon and for a waiting client.
+    /// Spin long: the lowest latency, for one CPU each of the daemon and of a waiting client.
     Latency,
     /// Sleep at once: the fewest CPU seconds per byte.
     Throughput,
@@ -154,12 +155,12 @@ pub enum IoFeature {
     MultishotPoll,
     /// Sends that lend their memory instead of having it copied.
     SendZeroCopy,
-    /// The ring does what it is for, on registered files, and nothing else.
+    /// The ring can do only what the daemon needs, on registered files alone.
     Restrictions,
 }
 
 impl IoFeature {
-    /// All of them.
+    /// All features, in the order of the tiers.
     pub const ALL: [Self; 10] = [
         Self::DeferTaskrun,
         Self::CoopTaskrun,

@@ -3,18 +3,18 @@
 /// The longest node name in bytes.
 pub const NODE_NAME_BYTES_MAX: u32 = 64;
 
-/// Whether a node may be called so: it is shown to operators, who read it on terminals.
+/// Whether a node may have this name: 1 to 64 printable ASCII characters, because operators read it
+/// on terminals.
 #[must_use]
 pub fn is_node_name(name: &str) -> bool {
     let fits = (1..=NODE_NAME_BYTES_MAX as usize).contains(&name.len());
     fits && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Separates a node's name from the number of one of its shards: each is a node of its own to its
-/// peers.
+/// Separates a node's name from the number of one of its shards. Peers treat each shard as a node.
 pub const SHARD_MARK: char = '#';
 
-/// The node of a name that may be one of its shards'.
+/// The name of the node that a node's or a shard's name belongs to.
 #[must_use]
 pub fn node_of(name: &str) -> &str {
     name.split_once(SHARD_MARK).map_or(name, |(node, _)| node)
@@ -23,8 +23,8 @@ pub fn node_of(name: &str) -> &str {
 /// The most shards of a node, here and at peers; the configuration has the same bound.
 pub const SHARDS_MAX: usize = 64;
 
-/// The name a shard gives its peers. A node's lanes must end where they began, so each shard is a
-/// node of its own to the other side; the first has the node's plain name.
+/// The name a shard gives its peers. Both ends of a connection must stay with one shard, so each
+/// shard is a node of its own to the other side. The first shard has the node's plain name.
 #[must_use]
 pub fn shard_name(node: &str, shard: usize) -> String {
     if shard == 0 { node.to_owned() } else { format!("{node}{SHARD_MARK}{shard}") }

@@ -1,7 +1,6 @@
-//! Small chance from a seed: jitter, and variety that need not be good.
+//! Pseudo-random numbers for jitter and variety, where their quality does not matter.
 
-/// Jitter from a seed other than 0 (xorshift): decorrelates back-offs, nothing depends on its
-/// quality.
+/// A generator (xorshift) from a seed other than 0, for jitter that decorrelates back-offs.
 #[derive(Debug)]
 pub struct Noise(pub u64);
 

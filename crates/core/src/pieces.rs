@@ -1,9 +1,9 @@
 //! Tables of pieces: what a vectored request moves, as rows of equal pieces at equal distances.
 //!
-//! One row of one piece is an entry of a vector; one of many is a strided block (the rows of a
-//! plane of a matrix); a table of such rows is a block of three dimensions. So a client describes
-//! little where its data are regular, and a column of single words costs 24 bytes on the wire and
-//! not 24 for each word.
+//! A row of one piece is an entry of a vector. A row of many is a strided block, such as the rows
+//! of a plane of a matrix. A table of such rows is a block of three dimensions. So a client
+//! describes little where its data are regular, and a column of single words costs 24 bytes on the
+//! wire and not 24 for each word.
 
 use core::mem::offset_of;
 
@@ -13,46 +13,47 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct Row {
-    /// Of the first piece in the file or region, in bytes.
+    /// Where the first piece begins in the file or region, in bytes.
     pub offset: u64,
-    /// From one piece to the next there, in bytes.
+    /// Distance between the beginnings of two pieces in the file or region, in bytes.
     pub stride: u64,
-    /// Of the first piece in the request's buffer, in bytes.
+    /// Where the first piece begins in the request's buffer, in bytes.
     pub at: u32,
-    /// From one piece to the next there, in bytes.
+    /// Distance between the beginnings of two pieces in the buffer, in bytes.
     pub at_stride: u32,
-    /// Of each piece, in bytes; at least 1.
+    /// Length of each piece in bytes; at least 1.
     pub length: u32,
-    /// Pieces; at least 1.
+    /// Number of pieces; at least 1.
     pub count: u32,
 }
 
 impl Row {
-    /// As it lies in a client's memory: the fields in their order, in the machine's byte order.
+    /// Size of a row in a client's memory: the fields in their order, in the machine's byte order.
     pub const BYTES: usize = 32;
 
-    /// As it lies on the wire: `offset`, `stride`, `length`, `count`, little-endian.
+    /// Size of a row on the wire: `offset`, `stride`, `length`, `count`, little-endian.
     pub const WIRE_BYTES: usize = 24;
 
-    /// A single piece.
+    /// A row of one piece.
     #[must_use]
     pub const fn single(offset: u64, at: u32, length: u32) -> Self {
         Self { offset, stride: 0, at, at_stride: 0, length, count: 1 }
     }
 
-    /// From a client's memory. Not checked.
+    /// Reads a row from bytes of a client's memory. The values are not checked.
     #[must_use]
     pub fn from_client(bytes: [u8; Self::BYTES]) -> Self {
         transmute!(bytes)
     }
 
-    /// To a client's memory.
+    /// The bytes of a row in a client's memory.
     #[must_use]
     pub fn to_client(self) -> [u8; Self::BYTES] {
         transmute!(self)
     }
 
-    /// From the wire; in a buffer its pieces follow each other. Not checked.
+    /// Reads a row from the wire; its pieces follow each other in the buffer. The values are not
+    /// checked.
     #[must_use]
     pub fn from_wire(bytes: &[u8; Self::WIRE_BYTES]) -> Self {
         let [offset, stride] = [0, 8].map(|at| u64::from_le_bytes(part(bytes, at)));
@@ -60,7 +61,7 @@ impl Row {
         Self { offset, stride, at: 0, at_stride: length, length, count }
     }
 
-    /// To the wire.
+    /// The bytes of a row on the wire.
     #[must_use]
     pub fn to_wire(self) -> [u8; Self::WIRE_BYTES] {
         let mut bytes = [0; Self::WIRE_BYTES];
@@ -73,14 +74,14 @@ impl Row {
         bytes
     }
 
-    /// Bytes of all its pieces.
+    /// Bytes of all pieces together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         u64::from(self.length) * u64::from(self.count)
     }
 
-    /// Where the last piece ends in the file or region; `None` beyond all numbers, or if there is
-    /// none.
+    /// Where the last piece ends in the file or region. `None` if there is no piece, or if the end
+    /// is beyond 64 bits.
     #[must_use]
     pub fn end(&self) -> Option<u64> {
         let last = u64::from(self.count.checked_sub(1)?).checked_mul(self.stride)?;
@@ -88,15 +89,15 @@ impl Row {
         self.offset.checked_add(last)?.checked_add(length).filter(|_| length > 0)
     }
 
-    /// Where the piece ends in the buffer that ends last there.
+    /// The largest offset in the buffer at which a piece ends.
     #[must_use]
     pub fn end_in_buffer(&self) -> u64 {
         let last = u64::from(self.count.saturating_sub(1)) * u64::from(self.at_stride);
         u64::from(self.at) + last + u64::from(self.length)
     }
 
-    /// Its first pieces, `bytes` at most, and what is left of it: of a piece that is longer than
-    /// that the beginning, and its rest as a row of its own. `bytes` is at least 1.
+    /// Splits off the first pieces, at most `bytes` (at least 1) and `pieces`, and gives the rest.
+    /// A first piece longer than `bytes` is split itself; its remainder is a row of its own.
     #[must_use]
     pub fn cut(self, bytes: u32, pieces: u32) -> (Self, [Option<Self>; 2]) {
         let whole = (bytes / self.length.max(1)).min(pieces).min(self.count);
@@ -119,7 +120,7 @@ impl Row {
         (front, [Some(rest).filter(|rest| rest.length > 0), others])
     }
 
-    /// Without its first pieces. It has more, and [`Self::end`].
+    /// The row without its first pieces. There must be more of them, and [`Self::end`].
     fn skip(self, pieces: u32) -> Self {
         Self {
             offset: self.offset + u64::from(pieces) * self.stride,
@@ -129,7 +130,7 @@ impl Row {
         }
     }
 
-    /// Its pieces: where each begins in the file or region, and in the buffer. The row has
+    /// Where each piece begins, in the file or region and in the buffer. The row must have
     /// [`Self::end`].
     pub fn pieces(self) -> impl Iterator<Item = (u64, u32)> {
         (0..self.count).map(move |piece| {

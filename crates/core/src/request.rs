@@ -1,5 +1,6 @@
-//! What clients ask and what they are told, as typed values. Nothing unchecked passes here: the
-//! client door turns descriptors into [`Request`]s, the shard checks them against the session.
+//! What clients ask and what they are told, as typed values. Nothing unchecked gets here: the
+//! daemon turns a client's descriptors into [`Request`]s, and the shard checks them against the
+//! session.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -8,14 +9,14 @@ use crate::ids::{HandleId, QueueId, SessionId};
 use crate::status::Status;
 use crate::units::Nanos;
 
-/// Who waits for the answer: the session, its queue, and the client's own words for the request.
+/// Where the answer goes: the session, its queue, and the client's own words for the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// The session.
+    /// The session that asked.
     pub session: SessionId,
-    /// The queue the request came by, where its completion goes.
+    /// The queue that the request came by and its completion goes to.
     pub queue: QueueId,
-    /// The client's place for the request's progress word.
+    /// The client's index of the request's progress word.
     pub slot: u32,
     /// The client's own value, returned untouched.
     pub user_data: u64,
@@ -25,9 +26,9 @@ pub struct Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum Class {
-    /// Somebody is blocked on it: goes first.
+    /// Somebody waits for the result, so the request goes first.
     Latency,
-    /// Throughput matters.
+    /// Throughput matters more than the time of one request.
     Bulk,
 }
 
@@ -38,7 +39,7 @@ pub struct ArenaBuffer {
     pub segment: u32,
     /// Bytes from the segment's start.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the piece in bytes.
     pub length: u64,
 }
 
@@ -49,46 +50,44 @@ pub struct Table {
     pub segment: u32,
     /// Bytes from the segment's start.
     pub offset: u64,
-    /// Rows.
+    /// Number of rows in the table.
     pub rows: u32,
 }
 
-/// A request as it leaves the client door.
+/// A request as the daemon read it from a client's descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// What the daemon is to do.
     pub verb: Verb,
-    /// How urgent.
+    /// How urgent the request is.
     pub class: Class,
     /// Time allowed from submission; `None` takes the configured default.
     pub deadline: Option<Nanos>,
-    /// End with [`Status::WouldBlock`] instead of waiting for a limit, or for somebody to send or
-    /// to receive.
+    /// End with [`Status::WouldBlock`] instead of waiting for a limit, a sender or a receiver.
     pub no_wait: bool,
-    /// Begin only when all is over that the same queue has asked of the same node before.
+    /// Begin only when every earlier request of the same queue to the same node is over.
     pub fence: bool,
 }
 
-/// What is done to 8 bytes of a region at once with everybody else, as words of the machine's byte
-/// order.
+/// An atomic change of 8 bytes of a region, which are a word of the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Update {
-    /// Add this, wrapping around.
+    /// Add this number, wrapping around.
     Add(u64),
-    /// Replace what is expected; anything else stays.
+    /// Replace the word if it has the expected value; otherwise leave it.
     CompareSwap {
-        /// What is replaced.
+        /// The value that the word must have.
         expected: u64,
-        /// By this.
+        /// The value that replaces it.
         new: u64,
     },
 }
 
 impl Update {
-    /// Bytes of a region that it changes; it lies at a multiple of them.
+    /// Bytes of a region that an update changes; their offset is a multiple of this number.
     pub const BYTES: u64 = 8;
 
-    /// What it makes of a word.
+    /// The word after the update.
     #[must_use]
     pub const fn of(self, word: u64) -> u64 {
         match self {
@@ -102,111 +101,112 @@ impl Update {
 /// The verbs of the shared-memory ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Completes at once: the ring's own cost.
+    /// Completes at once, which shows the cost of the ring alone.
     Nop,
     /// Read from a file or region, local or remote.
     Read {
-        /// The file or region.
+        /// The file or region that is read.
         handle: HandleId,
-        /// Offset in it.
+        /// Where to begin in the file or region, in bytes.
         offset: u64,
-        /// Where to.
+        /// The memory that the bytes go to.
         buffer: ArenaBuffer,
-        /// The byte that is wanted first, from the start of the request.
+        /// The byte that the client wants first, counted from the start of the request.
         wanted: u64,
     },
     /// Read or write pieces of a file or region.
     Vector {
-        /// The file or region.
+        /// The file or region that the pieces lie in.
         handle: HandleId,
-        /// It reads.
+        /// Whether the request reads; otherwise it writes.
         reads: bool,
-        /// Where to or from.
+        /// The memory that the bytes go to or come from.
         buffer: ArenaBuffer,
-        /// The table of them.
+        /// The table of the pieces.
         table: Table,
-        /// Bytes of all of them.
+        /// Bytes of all pieces together.
         bytes: u64,
     },
     /// Write to a file or region, local or remote.
     Write {
-        /// The file or region.
+        /// The file or region that is written.
         handle: HandleId,
-        /// Offset in it.
+        /// Where to begin in the file or region, in bytes.
         offset: u64,
-        /// Where from.
+        /// The memory whose bytes are written.
         buffer: ArenaBuffer,
-        /// Completed means on stable storage.
+        /// The request completes only when the bytes are on stable storage.
         durable: bool,
-        /// Of a region: what its exporter is notified of, after this and all earlier puts of the
-        /// same queue to the same node.
+        /// Regions only: the id that the exporter is notified of, after this put and all earlier
+        /// puts of the same queue to the same node.
         notify: Option<u32>,
     },
-    /// Change 8 bytes of a region and tell what they were. Exactly once, but where a daemon ended
-    /// in between.
+    /// Change 8 bytes of a region and return what they were. The change happens exactly once,
+    /// unless a daemon ends in between.
     Update {
-        /// The region.
+        /// The region that is changed.
         handle: HandleId,
-        /// Offset in it, a multiple of [`Update::BYTES`].
+        /// Where in the region, in bytes: a multiple of [`Update::BYTES`].
         offset: u64,
-        /// What is done.
+        /// The change of the word.
         update: Update,
     },
     /// Notify the exporter of a region, after all earlier puts of the same queue to the same node.
     Notify {
-        /// The region.
+        /// The region whose exporter is notified.
         handle: HandleId,
-        /// Of what.
+        /// The id to notify of, of the clients' choice.
         id: u32,
     },
     /// Wait for notifications on a region of this session, and take them.
     Wait {
-        /// The region, as its exporter has it.
+        /// The region, by the handle its exporter has.
         handle: HandleId,
-        /// Of what.
+        /// The id whose notifications are taken.
         id: u32,
-        /// How many; at least 1.
+        /// How many notifications to wait for; at least 1.
         count: u64,
     },
-    /// Nothing but to wait for what the same queue has asked of the same node before.
+    /// Wait for all earlier requests of the same queue to the same node.
     Flush {
-        /// Something of that node.
+        /// Any handle of that node.
         handle: HandleId,
     },
     /// Copy between two handles without passing through the client.
     Copy {
-        /// Where from.
+        /// The file or region that is read.
         from: HandleId,
-        /// Offset there.
+        /// Where to begin reading, in bytes.
         from_offset: u64,
-        /// Where to.
+        /// The file or region that is written.
         to: HandleId,
-        /// Offset there.
+        /// Where to begin writing, in bytes.
         to_offset: u64,
         /// Bytes to copy; the end of the source ends the copy early.
         length: u64,
     },
-    /// Make all completed writes of a handle durable.
+    /// Make all completed writes through a handle durable.
     Sync {
-        /// The file.
+        /// The file whose writes become durable.
         handle: HandleId,
     },
-    /// A message to a channel, local or remote.
+    /// Send a message to a channel, local or remote.
     Send {
-        /// The channel.
+        /// The channel that gets the message.
         handle: HandleId,
-        /// What its receiver chooses by.
+        /// A number that the receiver can select messages by.
         tag: u64,
-        /// The message.
+        /// The memory that the message lies in.
         buffer: ArenaBuffer,
     },
-    /// A message of a channel of this session.
+    /// Receive a message of a channel of this session.
     Receive {
-        /// The channel.
+        /// The channel that the message was sent to.
         handle: HandleId,
-        /// Which tag; any without.
+        /// The tag that the message must have; `None` takes any.
         tag: Option<u64>,
-        /// Where to. A longer message is not received: [`Status::TooLong`].
+        /// The memory that the message goes to. A longer message is not received:
+        /// [`Status::TooLong`].
         buffer: ArenaBuffer,
     },
     /// Give up on an earlier request of the same queue, by its `user_data`.
@@ -218,7 +218,7 @@ pub enum Verb {
     Unsupported,
 }
 
-/// How the buffer stands when a request completes.
+/// The state of the buffer when a request completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BufferState {
     /// The client may use it again.
@@ -230,35 +230,36 @@ pub enum BufferState {
 /// The end of a request, or the later release of its buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
-    /// The request is over. Exactly one per request.
+    /// The request is over. Each request gets exactly one.
     Finished {
-        /// Whose.
+        /// The request that is over.
         origin: Origin,
-        /// How it ended.
+        /// How the request ended.
         status: Status,
-        /// Contiguous bytes done from the request's start.
+        /// Contiguous bytes done, from the request's start.
         bytes: u64,
-        /// Of a receive, the message's tag; of an update, what the word was; of a wait, the
-        /// notifications that are left; else 0.
+        /// For a receive, the message's tag; for an update, the word before the change; for a wait,
+        /// the notifications that are left; otherwise 0.
         value: u64,
         /// Whether the buffer may be used again.
         buffer: BufferState,
     },
-    /// The buffer of a request that finished with [`BufferState::Held`] is free. Exactly one.
+    /// The buffer of a request that finished with [`BufferState::Held`] is free. Each such request
+    /// gets exactly one.
     Released {
-        /// Whose.
+        /// The request that is over since its `Finished`.
         origin: Origin,
     },
 }
 
-/// A request's watermark moved: `bytes` from its start are in place for good.
+/// The watermark of a request moved: `bytes` from its start are in place and will not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Whose.
+    /// The request that made progress.
     pub origin: Origin,
-    /// Contiguous bytes in place.
+    /// Contiguous bytes in place, from the request's start.
     pub bytes: u64,
-    /// The first extent behind them that is in place, too: from where to where, in bytes from the
+    /// The first extent beyond the watermark that is in place: its start and end, in bytes from the
     /// request's start. Empty if there is none.
     pub landed: (u64, u64),
 }

@@ -1,11 +1,11 @@
 //! Fragment sizes as they are executed: a short list, of which the last one repeats.
 //!
-//! Most plans are one size. Those that are not have few fragments whose sizes count (ramps, groups
-//! along a release curve), and where there are more the rest are equal. So a list of at most
-//! [`SIZES_MAX`] sizes says every plan, has a fixed size in memory, and fits a frame.
+//! Most plans are one size. In the other plans, only few fragments have sizes that matter (ramps,
+//! groups along a release curve), and further fragments are equal. A list of at most [`SIZES_MAX`]
+//! sizes therefore holds every plan, has a fixed size in memory, and fits a frame.
 
-/// Sizes are multiples of this many bytes: the least that any device's alignment is, and a third of
-/// a packet.
+/// All sizes are multiples of this many bytes: the least alignment of any device, and a third of a
+/// packet.
 pub const UNIT_BYTES: u64 = 512;
 
 /// The most sizes of a list.
@@ -22,13 +22,13 @@ pub const SIZES_MAX: usize = 32;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sizes {
-    /// In units; what is not used is 0.
+    /// Sizes in units of [`UNIT_BYTES`]; places that are not used hold 0.
     units: [u16; SIZES_MAX],
     count: u8,
 }
 
 impl Sizes {
-    /// All of one size, in bytes; taken up to the next unit, and to at least one.
+    /// A list of one size, in bytes; rounded up to whole units, at least one.
     #[must_use]
     pub const fn equal(bytes: u64) -> Self {
         let mut units = [0; SIZES_MAX];
@@ -36,8 +36,8 @@ impl Sizes {
         Self { units, count: 1 }
     }
 
-    /// In this order, in bytes, each taken up to the next unit; what repeats at the end is said
-    /// once. None without a size or with more than [`SIZES_MAX`] that differ.
+    /// These sizes in this order, in bytes, each rounded up to whole units. Repetitions at the end
+    /// are stored once. `None` without a size, or if more than [`SIZES_MAX`] sizes remain.
     #[must_use]
     pub fn list(bytes: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut sizes = Self { units: [0; SIZES_MAX], count: 0 };
@@ -68,7 +68,7 @@ impl Sizes {
         &self.units[..usize::from(self.count)]
     }
 
-    /// Where the fragment ends that holds byte `at`, counted from the first one's start.
+    /// Where the fragment with byte `at` ends, counted from the first fragment's start.
     #[must_use]
     pub fn end(&self, at: u64) -> u64 {
         let mut end = 0;
@@ -82,7 +82,7 @@ impl Sizes {
         end.saturating_add(((at - end) / last).saturating_add(1).saturating_mul(last))
     }
 
-    /// Into how many fragments so many bytes are cut; at least 1.
+    /// The number of fragments for so many bytes; at least 1.
     #[must_use]
     pub fn count(&self, bytes: u64) -> u64 {
         let mut end = 0;
@@ -95,7 +95,7 @@ impl Sizes {
         u64::from(self.count) + (bytes - end).div_ceil(self.last())
     }
 
-    /// The sizes that so many bytes are cut into.
+    /// The sizes of the fragments for so many bytes.
     pub fn of(self, bytes: u64) -> impl Iterator<Item = u64> {
         let mut start = 0;
         std::iter::from_fn(move || {
@@ -135,7 +135,8 @@ impl Sizes {
         u64::from(self.sizes().iter().copied().fold(0, divisor)) * UNIT_BYTES
     }
 
-    /// As bytes of a frame: two for each size, the lower first.
+    /// Bytes of the list in a frame: two for each size, the lower first; and how many bytes are
+    /// used.
     #[must_use]
     pub fn encode(&self) -> ([u8; 2 * SIZES_MAX], usize) {
         let mut bytes = [0; 2 * SIZES_MAX];
@@ -145,8 +146,8 @@ impl Sizes {
         (bytes, 2 * usize::from(self.count))
     }
 
-    /// What [`Sizes::encode`] wrote. A peer may have sent anything: none if there is no size, half
-    /// of one, one of nothing, or too many.
+    /// Reads what [`Sizes::encode`] wrote. A peer may have sent anything: `None` without a size,
+    /// with half a size, with a size of 0, or with too many.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (pairs, rest) = bytes.as_chunks::<2>();
@@ -189,7 +190,10 @@ mod tests {
     proptest! {
         /// Against the list with its last one repeated.
         #[test]
-        fn ends_and_counts_agree_with_the_list((sizes, list) in any_sizes(), bytes in 1u64..200_000) {
+        fn ends_and_counts_agree_with_the_list(
+            (sizes, list) in any_sizes(),
+            bytes in 1u64..200_000,
+        ) {
             let (mut end, mut count) = (0, 0);
             while end < bytes {
                 let start = end;

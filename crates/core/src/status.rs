@@ -12,7 +12,7 @@ pub enum Status {
     /// Everything was done (for reads: up to the end of the file).
     #[error("ok")]
     Ok = 0,
-    /// The verb or a flag is not served by this daemon.
+    /// This daemon does not serve the verb or a flag.
     #[error("this daemon does not serve that verb or flag; compare versions")]
     Unsupported = 1,
     /// A field makes no sense: a length, an offset, a table.
@@ -21,19 +21,19 @@ pub enum Status {
     /// No such handle in this session (or it was closed).
     #[error("no such handle in this session")]
     BadHandle = 3,
-    /// The buffer is not inside the arena.
+    /// The buffer does not lie inside the arena.
     #[error("the buffer does not lie inside the arena")]
     BadBuffer = 4,
-    /// The handle was not opened for that.
+    /// The handle was not opened for this kind of access.
     #[error("the handle was not opened for this kind of access, or permission was denied")]
     Denied = 5,
-    /// The deadline passed.
+    /// The request's deadline passed before it was done.
     #[error("the deadline passed")]
     DeadlineExceeded = 6,
-    /// The client cancelled it.
+    /// The client cancelled the request.
     #[error("cancelled")]
     Cancelled = 7,
-    /// The device failed.
+    /// The device reported an error.
     #[error("input/output error")]
     Io = 8,
     /// No space on the device.
@@ -42,7 +42,7 @@ pub enum Status {
     /// The peer is not reachable, or was lost and did not come back in time.
     #[error("the peer is not reachable")]
     PeerLost = 10,
-    /// The other end of a region or channel is gone.
+    /// The owner of a region or channel is gone, or access was taken back.
     #[error("its owner is gone, or access was taken back")]
     Gone = 11,
     /// No such export, file, region or channel.
@@ -51,10 +51,11 @@ pub enum Status {
     /// A limit is reached; try again when something completed.
     #[error("a limit is reached; try again when something completed")]
     WouldBlock = 13,
-    /// It may or may not have happened (only for operations that must not be repeated).
+    /// The operation may or may not have happened; only operations that must not be repeated end
+    /// so.
     #[error("the outcome is unknown: a daemon restarted in between")]
     OutcomeUnknown = 14,
-    /// A checksum did not match more often than retries allow.
+    /// Payloads did not match their checksums more often than the retries allow.
     #[error("payload checksum mismatch")]
     Corrupt = 15,
     /// The session is being closed.
@@ -63,20 +64,22 @@ pub enum Status {
     /// The message is longer than the buffer; it can still be received.
     #[error("the message is longer than the buffer")]
     TooLong = 17,
-    /// No such export, or none for this user or node. As the two below only in answers to opens,
-    /// and only for clients that can read it; others are told `NotFound`.
+    /// No such export, or none for this user or node. This status and the two below occur only in
+    /// answers to opens, and only for clients that may read the export; others get `NotFound`.
     #[error("no such export, or none for you")]
     NoExport = 18,
-    /// The directory is not there in which the file was to be made. Others are told `NotFound`.
+    /// The directory for the new file does not exist. Clients that may not read the export get
+    /// `NotFound`.
     #[error("the directory in which the file was to be made is not there")]
     NoDirectory = 19,
-    /// It is a directory, where a file was to be opened. Others are told `Denied`.
+    /// The path names a directory, where a file was to be opened. Clients that may not read the
+    /// export get `Denied`.
     #[error("it is a directory")]
     IsDirectory = 20,
 }
 
 impl Status {
-    /// All of them, each at the place of its number.
+    /// All statuses, each at the index of its number.
     pub const ALL: [Self; 21] = [
         Self::Ok,
         Self::Unsupported,
@@ -101,7 +104,7 @@ impl Status {
         Self::IsDirectory,
     ];
 
-    /// How many of them, the first ones, a request can end with. Frames of peers and counts of
+    /// How many of the first statuses a request can end with. Frames of peers and counts of
     /// requests have these alone; the rest are answers to opens of clients.
     pub const OF_REQUESTS: usize = 18;
 
@@ -111,7 +114,7 @@ impl Status {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Its name, as in JSON and metrics.
+    /// The status as JSON and metrics name it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

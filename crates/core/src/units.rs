@@ -12,9 +12,9 @@ use core::ops::{Add, Sub};
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time at all.
+    /// A duration of no time, or the origin of the clock.
     pub const ZERO: Self = Self(0);
-    /// Later than everything else.
+    /// The latest point in time, which is never reached.
     pub const MAX: Self = Self(u64::MAX);
 
     /// A number of microseconds.
@@ -32,7 +32,7 @@ impl Nanos {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// A number of milliseconds.
+    /// A number of milliseconds as nanoseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
@@ -50,7 +50,7 @@ impl Nanos {
         self.0 as f64 * 1e-9
     }
 
-    /// The time since `earlier`, zero if that is later.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

@@ -1,25 +1,25 @@
-//! What checksums, tags and encryption of payloads take of the thread's time: a stage of the
+//! How long checksums, tags and encryption of payloads take on the shard's thread: a stage of the
 //! pipeline like any other.
 
 use piped_core::io::Io;
 use piped_core::units::Nanos;
 
-/// Payloads below this many bytes are not timed: their checksum takes hardly longer than two looks
-/// at the clock.
+/// Payloads below this many bytes are not timed: their checksum takes little longer than reading
+/// the clock twice.
 const TIMED_BYTES_MIN: u32 = 4096;
 
-/// What checking (and sealing) some payloads took.
+/// How long checking (and sealing) some payloads took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checked {
     frames: u32,
     bytes: u64,
     time: Nanos,
-    /// The last one's beginning and end.
+    /// Beginning and end of the last timed check.
     last: Option<(Nanos, Nanos)>,
 }
 
 impl Checked {
-    /// Checks or seals a payload of so many bytes, and times it if it is long.
+    /// Checks or seals a payload of so many bytes, and times the work if the payload is long.
     pub(super) fn timed<I: Io, T>(
         &mut self,
         io: &mut I,
@@ -45,7 +45,7 @@ impl Checked {
         self.last
     }
 
-    /// Mean size in bytes and mean time of a payload; `None` if there was none.
+    /// Mean size in bytes and mean time of the timed payloads; `None` if there was none.
     #[must_use]
     pub fn mean(&self) -> Option<(u32, Nanos)> {
         let frames = u64::from(self.frames);
@@ -53,7 +53,7 @@ impl Checked {
         Some((bytes as u32, Nanos(self.time.0 / frames)))
     }
 
-    /// Time of all payloads together.
+    /// Time of all timed payloads together.
     #[must_use]
     pub fn time(&self) -> Nanos {
         self.time

@@ -1,60 +1,61 @@
 //! Memory that sends without a copy have lent to the kernel.
 //!
-//! Such a send ends twice: first its bytes are queued, later the kernel is done with the memory.
-//! What lies between is a [`Lent`]: it is made by the send, nobody can copy it, and the frames'
-//! memory and the box in which their headers lie are free only when it has been handed back
-//! ([`Sender::take_back`](super::Sender::take_back)). So there is no way to tell an owner too
-//! early: who has the `Lent` is the notification.
+//! Such a send ends twice: first its bytes are queued, later the kernel is done with the memory. In
+//! between, a [`Lent`] stands for the lent memory. The send creates it, and nobody can copy it. The
+//! frames' memory and the box with their headers are free only after
+//! [`Sender::take_back`](super::Sender::take_back) got it. An owner therefore cannot be told too
+//! early: only the kernel's notification has the `Lent`.
 //!
-//! Owners are told in the order of their frames, also if the kernel lets go of a later batch first:
-//! a reader frees its oldest fragment when it hears of a frame.
+//! Owners are told in the order of their frames, also if the kernel lets go of a later batch first,
+//! because a reader frees its oldest fragment when it hears of a frame.
 
 use std::collections::VecDeque;
 
 use super::send::Owner;
 
-/// Batches of a lane that may be lent at once. Each may have
+/// Batches of a connection that may be lent at once. Each may have
 /// [`BATCH_BYTES_MAX`](super::BATCH_BYTES_MAX) on the way: 4 MiB are what 10 Gbit/s bring in 3 ms.
-/// Beyond it the lane copies, which waits for nothing.
+/// Beyond it the connection copies, which waits for nothing.
 pub const LENT_MAX: usize = 8;
 
-/// Frames of one: half the spans of an operation.
+/// Most frames of a lent batch: half the spans of an operation.
 pub(super) const BOX_FRAMES: usize = piped_core::io::SPANS_PER_OP_MAX / 2;
 
-/// A send's claim to its memory, until the kernel has let go of it.
+/// The claim of a send to its memory, until the kernel has let go of it.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "memory that is never handed back is never free"]
 pub struct Lent {
-    /// The number of its batch.
+    /// The number of the send's batch.
     batch: u64,
 }
 
-/// A batch of which something is lent, or will be.
+/// A batch with lent memory, now or soon.
 #[derive(Debug)]
 struct Flight {
-    /// Where its headers lie; none any more when it is over, while an older one is not.
+    /// Index of the box with the batch's headers; `None` once the batch is over while an older one
+    /// is not.
     place: Option<usize>,
-    /// Sends whose notification has not come.
+    /// Sends of the batch whose notification has not come.
     notices: u32,
-    /// Not all of it is sent.
+    /// Whether part of the batch is still to be sent.
     open: bool,
 }
 
-/// See the module.
+/// All lent batches of a connection, and frames whose owners are to be told.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    /// Oldest first.
+    /// Batches that are not over, or have an older one before them; oldest first.
     flights: VecDeque<Flight>,
-    /// The first one's number.
+    /// The number of the first batch in `flights`.
     first: u64,
-    /// Boxes in use.
+    /// Which of the boxes for headers are in use.
     boxes: [bool; LENT_MAX],
-    /// Frames that are with the kernel, in order, and before which batch's number all others must
-    /// be over.
+    /// Frames that are with the kernel, in order. Each is free when all batches below its number
+    /// are over.
     taken: VecDeque<(Owner, u64)>,
-    /// That number for the next frame, if it is copied.
+    /// The number that the next copied frame gets in `taken`.
     after: u64,
-    /// How many of them were told as taken.
+    /// How many frames of `taken` were reported by [`Flights::poll_taken`].
     told: usize,
 }
 
@@ -77,7 +78,7 @@ impl Flights {
         self.flights.iter().any(|flight| flight.notices > 0)
     }
 
-    /// A batch begins that is to be lent: its number, and its box.
+    /// Begins a batch that will be lent: its number and its box. `None` without a free box.
     pub(super) fn begin(&mut self) -> Option<(u64, usize)> {
         let place = self.boxes.iter().position(|used| !used)?;
         self.boxes[place] = true;
@@ -86,7 +87,7 @@ impl Flights {
         Some((number, place))
     }
 
-    /// A send of the batch is handed to the kernel.
+    /// Counts a send of the batch that goes to the kernel.
     pub(super) fn lend(&mut self, batch: u64) -> Lent {
         if let Some(flight) = self.flight(batch) {
             flight.notices += 1;
@@ -94,7 +95,7 @@ impl Flights {
         Lent { batch }
     }
 
-    /// The batch has no more to send.
+    /// Notes that the batch has no more to send.
     pub(super) fn close(&mut self, batch: u64) {
         if let Some(flight) = self.flight(batch) {
             flight.open = false;
@@ -102,7 +103,7 @@ impl Flights {
         self.forget();
     }
 
-    /// The kernel has let go of a send's memory.
+    /// Notes that the kernel has let go of a send's memory.
     pub(super) fn take_back(&mut self, lent: Lent) {
         if let Some(flight) = self.flight(lent.batch) {
             flight.notices -= 1;
@@ -110,7 +111,7 @@ impl Flights {
         self.forget();
     }
 
-    /// The kernel has a frame, of that batch or (`None`) in its own copy.
+    /// Notes that the kernel has a frame: of that batch, or (`None`) in its own copy.
     pub(super) fn take(&mut self, owner: Owner, batch: Option<u64>) {
         self.after = self.after.max(batch.map_or(0, |batch| batch + 1));
         if owner != Owner::NONE {
@@ -118,12 +119,12 @@ impl Flights {
         }
     }
 
-    /// Frames that are with the kernel and whose owners have not heard.
+    /// Frames that are with the kernel and whose owners are not told yet.
     pub(super) fn frames(&self) -> usize {
         self.taken.len()
     }
 
-    /// The owner of the next frame that the kernel has taken; it still may read it.
+    /// The owner of the next frame that the kernel has; the kernel may still read its memory.
     pub(super) fn poll_taken(&mut self) -> Option<Owner> {
         let owner = self.taken.get(self.told).map(|&(owner, _)| owner)?;
         self.told += 1;
@@ -141,7 +142,7 @@ impl Flights {
         Some(owner)
     }
 
-    /// The lane is lost, and nothing of it is lent any more: what was begun is not gone on with.
+    /// Forgets all batches of a lost connection. Nothing may be lent any more.
     pub(super) fn give_up(&mut self) {
         debug_assert!(!self.any(), "the kernel still reads what was lent");
         self.first += self.flights.len() as u64;
@@ -154,8 +155,7 @@ impl Flights {
         self.flights.get_mut(usize::try_from(place).ok()?)
     }
 
-    /// Frees the boxes of batches that are over, and counts past those that have no older one
-    /// before them.
+    /// Frees the boxes of batches that are over, and drops the oldest batches that are over.
     fn forget(&mut self) {
         for flight in self.flights.iter_mut().filter(|flight| flight.is_over()) {
             if let Some(place) = flight.place.take() {

@@ -1,27 +1,29 @@
-//! What two nodes say to each other over a lane, as pure machines.
+//! What two nodes say to each other over a connection, as pure state machines.
 //!
 //! ```text
 //!   Message ─► Sender ─► Spans ─► Op::Send … Op::Receive ─► Receiver ─► Frame + bytes in place
 //!              (queue, batch)        (driver)               (header says where)
 //! ```
 //!
-//! [`frame`] is the one parser of a peer's bytes: a fixed header, every field checked. [`Sender`]
-//! and [`Receiver`] decide which memory the next operation of a lane touches; neither does I/O.
-//! Payload bytes are never copied to be framed: a header in scratch memory and the payload in its
-//! own place leave as one operation, and arrive in their final place if the receiver guessed it or
-//! if they are long enough to be asked for after their header was read. [`Seal`] is what plain,
-//! authenticated and encrypted lanes differ in.
+//! [`frame`] is the only parser of a peer's bytes: a fixed header with every field checked.
+//! [`Sender`] and [`Receiver`] decide which memory the next operation of a connection touches;
+//! neither does I/O. Payload bytes are never copied to be framed. A header in scratch memory and
+//! the payload in its own place leave as one operation. They arrive in their final place if the
+//! receiver guessed it, or if the payload is long enough to be received after its header. [`Seal`]
+//! is where plain, authenticated and encrypted connections differ.
 //!
-//! **Invariant:** a peer's bytes are parsed here and nowhere else, each field is checked before it
-//! is used, and what cannot be said in a frame cannot be built as a [`Message`]. No IO, no clock;
-//! the memory that an operation touches is named by spans, and lent memory ([`Lent`]) has one owner
-//! until it is handed back.
+//! **Invariant:** a peer's bytes are parsed here and nowhere else, and each field is checked before
+//! it is used. What a frame cannot say cannot be built as a [`Message`]. No IO, no clock; spans
+//! name the memory that an operation touches. Lent memory ([`Lent`]) has one owner until it is
+//! handed back.
 #![forbid(unsafe_code)]
 
 mod checked;
+mod fault;
 pub mod frame;
 mod header;
 mod lent;
+mod message;
 mod receive;
 mod runs;
 mod seal;

@@ -1,15 +1,15 @@
-//! The receiving side of a lane: payloads land in their final place.
+//! The receiving side of a connection: payloads land in their final place.
 //!
-//! A header says where its payload belongs, but it is read only after the kernel has been told
-//! where to put the bytes. Three ways around that, and all are used. A *prediction*: who asked for
-//! the data knows where it will go, so the receive offers the rest of a header and then that
-//! memory; a right guess costs no copy and no second receive. A *long payload* is received directly
-//! as soon as its header is known. Otherwise the bytes go to a *spill* area, from where many small
-//! frames are parsed after one receive, and payload bytes are copied out.
+//! A header says where its payload belongs, but it is read only after the kernel was told where to
+//! put the bytes. There are three ways around that, and all are used. A *prediction*: the requester
+//! knows where data will go, so the receive offers the rest of a header and then that memory. A
+//! right guess costs no copy and no second receive. A *long payload* is received directly as soon
+//! as its header is known. Otherwise the bytes go to a *spill* area. Many small frames are parsed
+//! there after one receive, and payload bytes are copied out.
 //!
 //! Bytes that landed wrongly (another frame came, or more than one) are moved to the spill and
-//! parsed from there; so between two steps unparsed bytes are in one place: `rest`. A prediction is
-//! always cut to the spill's size, so they fit.
+//! parsed from there. Between two steps, unparsed bytes are thus in one place: `rest`. A prediction
+//! is always cut to the spill's size, so they fit.
 //!
 //! Nothing the peer says is used before [`Seal::open`] has checked it, and the lengths used for
 //! copying are cut to the spans at hand, not to what a header claims.
@@ -20,7 +20,7 @@ use crate::checked::Checked;
 use crate::frame::{Frame, PeerFault};
 use crate::seal::{Seal, WIRE_HEADER_BYTES_MAX};
 
-/// Size of the spill area in bytes: the most one receive brings beyond a header.
+/// Size of the spill area in bytes: the most that one receive brings beyond a header.
 pub const SPILL_BYTES: u32 = 256 * 1024;
 
 /// The longest payload that can be landed inline, in bytes.
@@ -30,31 +30,31 @@ pub const INLINE_LANDING_BYTES: u32 = 2048;
 /// control frames, little to copy if another long payload follows.
 const SPILL_BYTES_STREAMING: u32 = 8 * 1024;
 
-/// From this payload on a frame counts as long: receiving it directly beats copying it.
+/// Payloads of at least this many bytes are long: receiving them directly beats copying them.
 const PAYLOAD_BYTES_STREAMING: u32 = 32 * 1024;
 
 /// What happened next in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// All bytes are parsed: post the next receive.
+    /// All bytes are parsed; the caller must post the next receive.
     NeedMore,
-    /// A frame with a payload: answer with [`Receiver::land`] or [`Receiver::land_inline`] before
-    /// the next call.
+    /// A frame has a payload; the caller must answer with [`Receiver::land`] or
+    /// [`Receiver::land_inline`] before the next call.
     Destination(Frame),
     /// A frame is complete.
     Frame {
-        /// Its header.
+        /// Header of the complete frame.
         frame: Frame,
-        /// Where its payload is; `None` if it has none or was discarded.
+        /// Where the payload is; `None` if there is none or if it was discarded.
         landed: Option<Span>,
-        /// Whether the payload is what was sent; true for none and for a discarded one.
+        /// Whether the payload is what was sent; true without a payload and for a discarded one.
         intact: bool,
-        /// Bytes that had to be copied for it: from the spill, or away from a wrong prediction.
+        /// Payload bytes that had to be copied: from the spill, or away from a wrong prediction.
         copied: u32,
     },
 }
 
-/// The receiving side of a lane.
+/// The receiving side of a connection.
 ///
 /// Post what [`Receiver::poll_receive`] returns, hand the result to [`Receiver::handle_received`],
 /// then call [`Receiver::poll_step`] until it says [`Step::NeedMore`]. One receive is in flight at
@@ -67,26 +67,26 @@ pub struct Receiver {
     spill: Span,
     /// Bytes of the next header that are in `header_area`.
     header_have: u32,
-    /// Received bytes behind `header_area` that are not parsed; in the spill unless
+    /// Received bytes beyond `header_area` that are not parsed; in the spill unless
     /// `rest_predicted`.
     rest: Span,
     rest_predicted: bool,
-    /// `rest` came by way of predicted memory.
+    /// Whether `rest` came by way of predicted memory.
     tainted: bool,
     state: State,
     posted: Posted,
-    /// The last payload was long.
+    /// Whether the last payload was long.
     streaming: bool,
     checked: Checked,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// Between frames.
+    /// No frame has begun, or its header is incomplete.
     Header,
     /// The caller owes an answer to `Step::Destination`.
     Asked { frame: Frame, copied: u32 },
-    /// The payload goes to `to` (`None`: away); `done` bytes of it are there.
+    /// The payload goes to `to` (`None`: nowhere); `done` bytes of it are there.
     Payload { frame: Frame, to: Option<Span>, done: u32, copied: u32 },
     /// The stream is broken.
     Failed(PeerFault),
@@ -109,7 +109,8 @@ enum Posted {
 }
 
 impl Receiver {
-    /// Where in a frame the next byte belongs: `None` between two, or else whether it is payload.
+    /// Where in a frame the next byte belongs: `None` between two frames, `false` in a header,
+    /// `true` in a payload.
     #[must_use]
     pub fn inside_frame(&self) -> Option<bool> {
         match self.state {
@@ -123,11 +124,12 @@ impl Receiver {
     pub const SCRATCH_BYTES: u32 =
         WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES;
 
-    /// With less than that it receives as well, in smaller bites; with less than this not at all.
+    /// The least scratch memory that works, in bytes; between this and [`Self::SCRATCH_BYTES`],
+    /// receives are shorter.
     pub const SCRATCH_BYTES_LEAST: u32 =
         WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES_STREAMING;
 
-    /// A receiver of a plain lane; see [`Receiver::with_seal`].
+    /// A receiver of a plain connection; see [`Receiver::with_seal`].
     #[must_use]
     pub fn new(scratch: Span) -> Self {
         Self::with_seal(Seal::Plain, scratch)
@@ -160,16 +162,16 @@ impl Receiver {
 
     /// The next receive operation: its spans, and whether to wait until they are full.
     ///
-    /// `predicted` is where the next frame's payload will probably go, if the caller knows. Besides
-    /// destinations only that memory is ever written. Ignored in the middle of a payload. The spans
-    /// are empty when the stream is broken or a destination is owed.
+    /// `predicted` is where the next frame's payload will probably go, if the caller knows. Apart
+    /// from destinations, only that memory is ever written. In the middle of a payload it is
+    /// ignored. The spans are empty when the stream is broken or a destination is owed.
     ///
-    /// Bytes of *any* frame may land in `predicted`, and stay there until a step says
-    /// [`Step::NeedMore`] or completes the frame: it must not hold anything of value, and it must
-    /// be memory that no client can see or write. A client that could would read what is meant for
-    /// others, and could turn the bytes behind the first header into frames of its own before they
-    /// are parsed. Without a prediction a long payload still goes straight to its destination but
-    /// for the few bytes that came with its header.
+    /// Bytes of *any* frame may land in `predicted`. They stay there until a step says
+    /// [`Step::NeedMore`] or completes the frame. So this memory must hold nothing of value, and no
+    /// client may see or write it. A client that could would read what is meant for others, and
+    /// could turn the bytes beyond the first header into frames of its own before they are parsed.
+    /// Without a prediction, a long payload still goes straight to its destination, but for the few
+    /// bytes that came with its header.
     pub fn poll_receive(&mut self, predicted: Option<Span>) -> (Spans, bool) {
         let mut spans = Spans::new();
         let mut whole = false;
@@ -200,7 +202,8 @@ impl Receiver {
         (spans, whole)
     }
 
-    /// The receive in flight ended with `bytes` bytes, more than 0. (0 or an error ends the lane.)
+    /// The receive in flight ended with `bytes` bytes, more than 0. (0 or an error ends the
+    /// connection.)
     pub fn handle_received(&mut self, bytes: u32) {
         match core::mem::replace(&mut self.posted, Posted::Nothing) {
             Posted::Nothing => {}
@@ -219,10 +222,10 @@ impl Receiver {
         }
     }
 
-    /// What the received bytes amount to, one thing at a time.
+    /// The next thing that the received bytes amount to.
     ///
     /// # Errors
-    /// What the peer did wrong. Close the lane: where the next frame starts is not known.
+    /// What the peer did wrong. The connection must be closed: the next frame's start is unknown.
     pub fn poll_step<I: Io>(&mut self, io: &mut I) -> Result<Step, PeerFault> {
         match self.state {
             State::Header => self.step_header(io),
@@ -234,7 +237,7 @@ impl Receiver {
         }
     }
 
-    /// Say where the payload of the frame in [`Step::Destination`] goes; `None` throws it away. A
+    /// Say where the payload of the frame in [`Step::Destination`] goes; `None` discards it. A
     /// destination shorter than the payload counts as `None`; of a longer one the front is used.
     pub fn land(&mut self, destination: Option<Span>) {
         if let State::Asked { frame, copied } = self.state {
@@ -246,26 +249,25 @@ impl Receiver {
     }
 
     /// Land the payload of the frame in [`Step::Destination`] in this receiver's scratch, to be
-    /// read before the next step. One longer than [`INLINE_LANDING_BYTES`] is thrown away.
+    /// read before the next step. A payload longer than [`INLINE_LANDING_BYTES`] is discarded.
     pub fn land_inline(&mut self) {
         self.land(Some(self.inline));
     }
 
-    /// What checking the last payload took, if it was long.
+    /// How long checking the last payload took, if it was long.
     #[must_use]
     pub fn checked(&self) -> Checked {
         self.checked
     }
 
-    /// Whether bytes wait to be parsed that came by way of predicted memory, which others can
-    /// write.
+    /// Whether unparsed bytes came by way of predicted memory, which others can write.
     #[must_use]
     pub fn holds_tainted(&self) -> bool {
         (self.tainted || self.rest_predicted) && self.rest.length > 0
     }
 
-    /// Uses other scratch memory. `false`: it cannot now, because the old one is written by a
-    /// receive or holds what is not parsed.
+    /// Use other scratch memory. `false`: not possible now, because a receive writes to the old
+    /// scratch or unparsed bytes lie in it.
     #[must_use]
     pub fn move_to<I: Io>(&mut self, scratch: Span, io: &mut I) -> bool {
         let inline = match self.state {
@@ -290,8 +292,8 @@ impl Receiver {
         true
     }
 
-    /// The owner of the payload at hand is gone: what is still to come of it goes nowhere. Call it
-    /// when no receive is posted.
+    /// Discard the rest of the payload at hand, because its owner is gone. Call this when no
+    /// receive is posted.
     pub fn abandon(&mut self) {
         if let State::Payload { to, .. } = &mut self.state {
             *to = None;
@@ -368,9 +370,9 @@ impl Receiver {
         Step::Frame { frame, landed: to, intact, copied }
     }
 
-    /// `rest` lies in predicted memory and starts with the payload. Leave in place what belongs
-    /// there and move everything else to the spill, before anything is written to the destination:
-    /// the two may overlap. Returns the payload bytes in place and the bytes moved.
+    /// `rest` lies in predicted memory and starts with the payload. This leaves in place what
+    /// belongs there and moves everything else to the spill, before anything is written to the
+    /// destination: the two may overlap. Returns the payload bytes in place and the bytes moved.
     fn settle_prediction<I: Io>(
         &mut self,
         io: &mut I,
@@ -387,7 +389,7 @@ impl Receiver {
     }
 
     /// If `rest` lies in predicted memory, move it, less its first `skip` bytes, to the spill.
-    /// Returns how much that was.
+    /// Returns the number of bytes moved.
     fn move_rest_to_spill<I: Io>(&mut self, io: &mut I, skip: u32) -> u32 {
         if !self.rest_predicted {
             return 0;

@@ -17,7 +17,7 @@ pub(super) fn behind(spans: &Spans, skip: u64) -> Spans {
         .collect()
 }
 
-/// Spans under construction; a span that continues the one before joins it.
+/// Spans under construction; a span that begins where the last one ends joins it.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     spans: Spans,
@@ -26,7 +26,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Whether a header and a payload fit, joined to nothing.
+    /// Whether a header and a payload fit, if neither joins the last span.
     pub(super) fn has_room_for_frame(&self) -> bool {
         let used = self.spans.as_slice().len() + usize::from(self.last.is_some());
         used + 2 <= piped_core::io::SPANS_PER_OP_MAX

@@ -1,23 +1,23 @@
-//! What plain, authenticated and encrypted lanes differ in.
+//! Where plain, authenticated and encrypted connections differ.
 //!
-//! A seal turns a frame into wire bytes and back. The payload keeps its length and its place: what
+//! A seal turns a frame into wire bytes and back. The payload keeps its length and its place. What
 //! a seal must add (authentication tags for header and payload) stands in front, in a longer
 //! header. The tags are known before the first byte leaves, because the payload is read for its
-//! checksum then anyway; a trailer would instead cut every receive of a payload in two. So the
-//! [`crate::Sender`] and the [`crate::Receiver`] are the same for all.
+//! checksum at that time anyway. A trailer would instead cut every receive of a payload in two. So
+//! the [`crate::Sender`] and the [`crate::Receiver`] are alike for all seals.
 //!
 //! ```text
-//!   plain       header 64, with CRC32C of itself and of the payload              │ payload
-//!   integrity   header 64 │ payload's tag 16 │ tag of both 16                    │ payload
-//!   encrypted   the same, all but the last tag encrypted                         │ payload, encrypted
+//!   plain       header 64, with CRC32C of itself and of the payload   │ payload
+//!   integrity   header 64 │ payload's tag 16 │ tag of both 16         │ payload
+//!   encrypted   as integrity, all but the last tag encrypted          │ payload, encrypted
 //! ```
 //!
 //! The tags are those of AEGIS-128X4 (draft-irtf-cfrg-aegis-aead): its MAC, or the cipher. Each
-//! direction has its key, from the lane's handshake, and counts its frames; the count is the nonce
-//! and is not sent. So a frame that was left out, repeated or taken from elsewhere fails as one
-//! that was changed does, and a header that fails ends the lane. A payload that fails costs its
-//! request: its memory may be a client's, who can rewrite it between its tag and its way out, and
-//! must not end a lane that others use by that.
+//! direction has its key from the connection's handshake and counts its frames; the count is the
+//! nonce and is not sent. A frame that was left out, repeated or taken from elsewhere thus fails
+//! like one that was changed. A header that fails ends the connection. A payload that fails costs
+//! its request alone: the payload may lie in memory of a client. That client can rewrite it between
+//! the computation of its tag and its transmission, and must not end a connection that others use.
 
 use core::fmt;
 
@@ -32,18 +32,17 @@ use crate::frame::{Frame, HEADER_BYTES, PeerFault};
 /// The longest header with what a seal adds to it, in bytes.
 pub const WIRE_HEADER_BYTES_MAX: usize = SEALED_BYTES + TAG_BYTES;
 
-/// An authentication tag.
+/// Length of an authentication tag in bytes.
 const TAG_BYTES: usize = 16;
 
-/// What a header's tag is for: the header, and the payload's tag.
+/// Bytes under a header's tag: the header, and the payload's tag.
 const SEALED_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
-/// Payloads pass through private memory in pieces of this many bytes, which stay in the first
-/// cache.
+/// Payloads pass through private memory in pieces of this many bytes, which stay in the L1 cache.
 const CHUNK_BYTES: usize = 8 * 1024;
 
-/// Memory that an encrypted lane needs for what it sends: a batch, or one frame that is longer than
-/// batches are.
+/// Memory that an encrypted connection needs for its sends, in bytes: a batch, or one frame longer
+/// than a batch.
 pub const SEALED_ROOM_BYTES: u32 = PAYLOAD_BYTES_MAX;
 
 const _: () = assert!(crate::BATCH_BYTES_MAX <= SEALED_ROOM_BYTES as u64);
@@ -53,15 +52,15 @@ type Mac = Aegis128X4Mac<TAG_BYTES>;
 type Tag = [u8; TAG_BYTES];
 type Nonce = [u8; 16];
 
-/// The key of one direction of a lane.
+/// The key of one direction of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FrameKey([u8; Self::BYTES]);
 
 impl FrameKey {
-    /// Its length in bytes.
+    /// Length of a key in bytes.
     pub const BYTES: usize = 16;
 
-    /// A key: 16 bytes that nobody else can know, for one direction of one connection.
+    /// A key of 16 bytes that nobody else can know, for one direction of one connection.
     #[must_use]
     pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
@@ -80,47 +79,48 @@ impl fmt::Debug for FrameKey {
     }
 }
 
-/// What a handshake leaves.
+/// The keys that a handshake leaves, for both directions of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneKeys {
-    /// What both sides agreed on.
+    /// The protection that both sides agreed on.
     pub protection: Protection,
-    /// For what this side sends.
+    /// Key of the frames that this side sends.
     pub send: FrameKey,
-    /// For what it receives.
+    /// Key of the frames that this side receives.
     pub receive: FrameKey,
 }
 
 /// The payload of a frame about to be sealed.
 #[derive(Debug)]
 pub(super) enum Body<'a> {
-    /// No payload.
+    /// The frame has no payload.
     Empty,
-    /// A private copy, sealed in place.
+    /// A private copy of the payload, sealed in place.
     Bytes(&'a mut [u8]),
-    /// Registered memory that others may be able to rewrite.
+    /// A payload in registered memory that others may be able to rewrite.
     Memory(Span),
 }
 
-/// One direction of a lane's protection, with its key and its count if it has any.
+/// The protection of one direction of a connection, with its key and its count of frames if there
+/// are any.
 #[derive(Debug)]
 pub enum Seal {
-    /// Nothing but checksums: for loopback and for networks the operator named.
+    /// Checksums alone: for loopback and for networks that the operator named.
     Plain,
-    /// Authenticated, perhaps encrypted.
+    /// Authenticated by a key, and encrypted if the two nodes want that.
     Keyed(Box<Keyed>),
 }
 
-/// See [`Seal::Keyed`].
+/// State of one direction of a connection with keys.
 pub struct Keyed {
     protection: Protection,
     key: FrameKey,
-    /// Frames so far: the next one's nonce.
+    /// Frames so far, which is the next frame's nonce.
     frames: u64,
-    /// What its payload is to be checked with, of the frame opened last.
+    /// Nonce and tag for the payload of the frame opened last.
     payload: (Nonce, Tag),
     chunk: [u8; CHUNK_BYTES],
-    /// A payload that is decrypted and not verified yet: nobody else has seen it.
+    /// A payload that is decrypted and not verified yet; nobody else has seen it.
     unverified: Vec<u8>,
 }
 
@@ -139,7 +139,7 @@ enum Part {
 }
 
 impl Seal {
-    /// A seal at the beginning of its direction.
+    /// A seal with keys at the beginning of its direction.
     #[must_use]
     pub fn keyed(protection: Protection, key: FrameKey) -> Self {
         Self::Keyed(Box::new(Keyed {
@@ -152,7 +152,7 @@ impl Seal {
         }))
     }
 
-    /// Bytes in front of each payload; [`HEADER_BYTES`] and what the seal adds.
+    /// Bytes in front of each payload: [`HEADER_BYTES`] and what the seal adds.
     #[must_use]
     pub const fn header_bytes(&self) -> usize {
         match self {
@@ -161,7 +161,7 @@ impl Seal {
         }
     }
 
-    /// What it is good for; nothing if it is plain.
+    /// The protection that the seal gives; `None` if it is plain.
     #[must_use]
     pub fn protection(&self) -> Option<Protection> {
         match self {
@@ -170,16 +170,16 @@ impl Seal {
         }
     }
 
-    /// Whether payloads leave out of other memory than they lie in: they are encrypted.
+    /// Whether payloads leave from other memory than they lie in, because they are encrypted.
     #[must_use]
     pub fn moves_payloads(&self) -> bool {
         matches!(self, Self::Keyed(keyed) if keyed.protection == Protection::Encrypted)
     }
 
-    /// Write the wire header of a frame into `header` (of [`Self::header_bytes`]) and say which
-    /// memory to send for a [`Body::Memory`]: the same, or the front of `room` with the encrypted
-    /// bytes. `frame.payload` is right, `frame.payload_crc` is not yet. Called once per frame, in
-    /// the order of the stream.
+    /// Write the wire header of a frame into `header` (of [`Self::header_bytes`]) and return which
+    /// memory to send for a [`Body::Memory`]: the given one, or the front of `room` with the
+    /// encrypted bytes. `frame.payload` is right, `frame.payload_crc` is not yet. Called once per
+    /// frame, in the order of the stream.
     pub(super) fn seal<I: Io>(
         &mut self,
         io: &mut I,
@@ -205,7 +205,7 @@ impl Seal {
     /// Check a wire header of [`Self::header_bytes`] and parse it.
     ///
     /// # Errors
-    /// The peer's fault; the lane ends.
+    /// The fault of the peer, which ends the connection.
     pub(super) fn open(&mut self, header: &mut [u8]) -> Result<Frame, PeerFault> {
         if let Self::Keyed(keyed) = self {
             keyed.open(header)?;
@@ -214,8 +214,8 @@ impl Seal {
         Frame::parse(header)
     }
 
-    /// Check (and decrypt in place) the payload that landed for the header opened last. `false`: it
-    /// is not what was sent, and what was to be decrypted is as it came.
+    /// Check (and decrypt in place) the payload of the header that was opened last. `false`: the
+    /// payload is not what was sent, and nothing was decrypted.
     pub(super) fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool {
         match self {
             Self::Plain => io.crc32c(landed) == frame.payload_crc,
@@ -306,7 +306,7 @@ impl Keyed {
         mac
     }
 
-    /// Checks, and decrypts in place. Nothing of a header that fails is looked at.
+    /// Checks and decrypts a header in place. Nothing of a header that fails is used.
     fn open(&mut self, header: &mut [u8]) -> Result<(), PeerFault> {
         let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
         let tag: &Tag = tag.first_chunk().expect("a tag behind them");
@@ -338,7 +338,7 @@ impl Keyed {
         }
     }
 
-    /// What was decrypted leaves private memory when it is known to be the peer's.
+    /// Decrypts in private memory; only a payload with the right tag leaves it.
     fn decrypt_payload<I: Io>(&mut self, io: &mut I, landed: Span) -> bool {
         let length = landed.length as usize;
         if self.unverified.len() < length {
@@ -362,7 +362,7 @@ impl Keyed {
     }
 }
 
-/// A span in pieces that fit a chunk.
+/// The span in pieces that fit a chunk.
 fn pieces(span: Span) -> impl Iterator<Item = Span> {
     (0..span.length).step_by(CHUNK_BYTES).map(move |at| span.part(at, CHUNK_BYTES as u32))
 }

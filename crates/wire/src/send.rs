@@ -1,16 +1,17 @@
-//! The sending side of a lane: a bounded queue of frames, put on the wire in batches.
+//! The sending side of a connection: a bounded queue of frames, sent in batches.
 //!
-//! A batch is one send operation: headers from scratch memory, payloads from where they lie. Small
-//! frames are the rule on a busy latency lane, so a payload that was pushed by value follows its
-//! header in scratch, and neighbours in memory share a span: a batch of control frames is one span.
+//! A batch is one send operation: headers from scratch memory, payloads from where they lie. A busy
+//! latency connection sends mostly small frames. Therefore a payload that was pushed by value
+//! follows its header in scratch, and neighbours in memory share a span: a batch of control frames
+//! is one span.
 //!
-//! A checksum is computed when its frame enters a batch, not when it is pushed: by then the payload
-//! is about to be read by the kernel anyway, and memory that a client rewrites in between is the
-//! client's loss, which the other side's checksum shows. A frame that has begun is never sealed
+//! A checksum is computed when its frame enters a batch, not when the frame is pushed: the kernel
+//! is about to read the payload then anyway. If a client rewrites the memory in between, the other
+//! side's checksum shows it, and that client alone loses. A frame that has begun is never sealed
 //! again, so a short send continues with the very same bytes.
 //!
-//! A batch of long payloads may be lent instead of copied ([`Sender::poll_lend`]): its headers lie
-//! in a box of their own, and its owners hear of it when the kernel is done with the memory. See
+//! A batch of long payloads may be lent instead of copied ([`Sender::poll_lend`]). Its headers lie
+//! in a box of their own, and its owners are told when the kernel is done with the memory. See
 //! [`super::lent`].
 
 use std::collections::VecDeque;
@@ -30,27 +31,28 @@ mod hold;
 mod lend;
 
 /// A batch takes further frames while it stays below this many bytes; its first frame always fits.
-/// About 40 us of a 100 Gbit/s link: a latency frame pushed meanwhile does not wait longer for it.
+/// The limit is about 40 us of a 100 Gbit/s link, the longest that a latency frame waits for a
+/// batch.
 pub const BATCH_BYTES_MAX: u64 = 512 * 1024;
 
 /// The longest payload that can be pushed by value, in bytes.
 pub const INLINE_BYTES_MAX: usize = OPEN_BYTES_MAX as usize;
 
-/// Payload bytes pushed by value and not yet batched, in bytes.
+/// Most payload bytes that are pushed by value and not yet in a batch.
 const INLINE_QUEUE_BYTES: usize = 16 * 1024;
 
 const _: () = assert!(INLINE_BYTES_MAX <= INLINE_QUEUE_BYTES);
 
-/// The least payload that is worth a thought of lending it: a send that lends costs a completion
-/// more, and pages to be pinned, which short frames must not even be asked about.
+/// The shortest payload, in bytes, that may be lent. A lending send costs one more completion and
+/// the pinning of pages, which is too much for short frames.
 pub const LEND_BYTES_MIN: u32 = 16 * 1024;
 
-/// Whom to tell when a frame's memory is free again. The value is the caller's.
+/// Names the party to tell when a frame's memory is free again. The value is the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// Nobody waits for the frame.
+    /// No party waits for the frame.
     pub const NONE: Self = Self(u64::MAX);
 }
 
@@ -59,13 +61,13 @@ impl Owner {
 #[error("the lane's send queue is full; push again after a send has ended")]
 pub struct Full;
 
-/// The sending side of a lane.
+/// The sending side of a connection.
 ///
 /// In: [`Sender::push`], [`Sender::push_inline`], [`Sender::handle_sent`], [`Sender::take_back`].
 /// Out: [`Sender::poll_send`], [`Sender::poll_lend`], [`Sender::poll_taken`],
 /// [`Sender::poll_sent`]. One send is in flight at most: post what `poll_send` returns, hand the
 /// result to `handle_sent` (0 for a failed send), take the owners from `poll_sent`, repeat. After
-/// [`Sender::drain`] a plain sender is as new, for the next epoch.
+/// [`Sender::drain`] a plain sender is ready for the next epoch.
 #[derive(Debug)]
 pub struct Sender {
     seal: Seal,
@@ -75,34 +77,33 @@ pub struct Sender {
     capacity: usize,
     /// Frames not fully sent, in order; the first `batch.frames` are in the batch.
     queue: VecDeque<Entry>,
-    /// Payloads pushed by value of the frames behind the batch, one after the other.
+    /// Payloads that were pushed by value for the frames not yet in the batch, one after the other.
     inline: VecDeque<u8>,
-    /// Frames that are with the kernel: owners to be told.
+    /// Frames that are with the kernel, whose owners are to be told.
     flights: Flights,
-    /// Payloads long enough to be lent begin a batch of their own.
+    /// Whether payloads long enough to be lent begin a batch of their own.
     apart: bool,
     batch: Batch,
     in_flight: bool,
     queued_bytes: u64,
     frames_sent: u64,
-    /// Frames ever pushed: a frame's number is how many came before it.
+    /// Frames pushed so far: a frame's number is how many came before it.
     pushed: u64,
-    /// Frames before this number were looked at by [`Sender::hold_next`].
+    /// Frames below this number were considered by [`Sender::hold_next`].
     looked_at: u64,
     checked: Checked,
-    /// Frames at the front of the queue that entered the batch and were not taken from
-    /// [`Sender::take_gathered`].
+    /// Frames that entered the batch and that [`Sender::take_gathered`] has not reported.
     gathered: usize,
 }
 
-/// A frame waiting.
+/// A queued frame that is not fully sent.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     owner: Owner,
     epoch: u32,
     message: Message,
     payload: Payload,
-    /// It may not leave yet, nor what is behind it.
+    /// Whether the frame, and all frames queued after it, must wait.
     held: bool,
     checked: Option<(Nanos, Nanos)>,
 }
@@ -110,19 +111,19 @@ struct Entry {
 /// A frame that has entered the batch at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
-    /// Whose it is.
+    /// The party that waits for the frame's memory.
     pub owner: Owner,
-    /// What it says.
+    /// Kind of the frame, with the kind's fields.
     pub message: Message,
-    /// Its payload, in bytes.
+    /// Length of the frame's payload in bytes.
     pub payload: u32,
-    /// When its checksum was begun and done, if that was timed.
+    /// When the payload's checksum was begun and done, if that was timed.
     pub checked: Option<(Nanos, Nanos)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Payload {
-    /// `length` bytes at the front of `Sender::inline` when the frame's turn comes.
+    /// `length` bytes at the front of `Sender::inline` when the frame enters a batch.
     Inline {
         length: u32,
     },
@@ -142,13 +143,13 @@ impl Payload {
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     spans: Spans,
-    /// Frames of it that are not fully sent.
+    /// Frames of the batch that are not fully sent.
     frames: usize,
     /// Bytes of `spans` the kernel has taken.
     sent: u64,
-    /// Of those, bytes of the first frame that is not fully sent.
+    /// Bytes of `sent` that belong to the first frame that is not fully sent.
     sent_of_front: u64,
-    /// Its number, if it is lent.
+    /// The batch's number if it is lent.
     lent: Option<u64>,
 }
 
@@ -158,18 +159,18 @@ impl Sender {
     pub const SCRATCH_BYTES: u32 =
         (WIRE_HEADER_BYTES_MAX * 65 + INLINE_BYTES_MAX) as u32 + Self::BOX_BYTES * LENT_MAX as u32;
 
-    /// Of those, the headers of one batch that is lent.
+    /// Part of [`Self::SCRATCH_BYTES`]: the headers of one lent batch.
     const BOX_BYTES: u32 = (WIRE_HEADER_BYTES_MAX * BOX_FRAMES) as u32;
 
-    /// An empty sender of a plain lane; see [`Sender::with_seal`].
+    /// An empty sender of a plain connection; see [`Sender::with_seal`].
     #[must_use]
     pub fn new(scratch: Span, capacity: usize) -> Self {
         Self::with_seal(Seal::Plain, scratch, None, capacity)
     }
 
-    /// An empty sender of at most `capacity` frames whose headers and small payloads pass through
-    /// `scratch`, registered memory that nothing else uses, and whose encrypted payloads through
-    /// `room`, of [`PAYLOAD_BYTES_MAX`] bytes. All memory is taken here.
+    /// An empty sender of at most `capacity` frames. Headers and small payloads pass through
+    /// `scratch`, registered memory that nothing else uses. Encrypted payloads pass through `room`,
+    /// of [`PAYLOAD_BYTES_MAX`] bytes. All memory is taken here.
     ///
     /// # Panics
     /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal`
@@ -203,14 +204,14 @@ impl Sender {
         }
     }
 
-    /// How its frames are protected; nothing: they are plain.
+    /// The protection of the frames; `None` if they are plain.
     #[must_use]
     pub fn protection(&self) -> Option<Protection> {
         self.seal.protection()
     }
 
-    /// How many more frames [`Sender::push`] takes. Owners not yet taken from
-    /// [`Sender::poll_sent`] use room too.
+    /// How many more frames [`Sender::push`] takes. Owners not yet taken from [`Sender::poll_sent`]
+    /// use room too.
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity - self.queue.len() - self.flights.frames()
@@ -228,19 +229,19 @@ impl Sender {
         self.in_flight
     }
 
-    /// Whether scratch memory holds nothing that is still to be sent, or that the kernel may read.
+    /// Whether scratch memory holds nothing that must still be sent or that the kernel may read.
     #[must_use]
     pub fn is_between_batches(&self) -> bool {
         !self.in_flight && self.batch.frames == 0 && !self.flights.any()
     }
 
-    /// Whether it encrypts: payloads leave from room of its own.
+    /// Whether frames are encrypted, so that payloads leave from memory of the sender.
     #[must_use]
     pub fn moves_payloads(&self) -> bool {
         self.seal.moves_payloads()
     }
 
-    /// Whether it encrypts, and a payload waits for room to be encrypted in.
+    /// Whether frames are encrypted and a payload waits for memory to encrypt it into.
     #[must_use]
     pub fn wants_room(&self) -> bool {
         let waits = self.queue.front().is_some_and(|entry| self.is_without_room(entry));
@@ -253,7 +254,7 @@ impl Sender {
             && matches!(entry.payload, Payload::Memory(_))
     }
 
-    /// Uses other scratch memory and room, between batches.
+    /// Use other scratch memory and room; call this between batches.
     pub fn move_to(&mut self, scratch: Span, room: Option<Span>) {
         debug_assert!(self.is_between_batches(), "a batch lies in the old scratch");
         (self.scratch, self.room) = (scratch, room);
@@ -293,8 +294,9 @@ impl Sender {
     /// Queue a frame with a copy of a small payload (at most [`INLINE_BYTES_MAX`]).
     ///
     /// # Errors
-    /// [`Full`] if [`Sender::room`] is 0, or too many such bytes wait (an empty queue always has
-    /// room for one frame), or the payload is longer than can ever be sent; nothing was taken.
+    /// [`Full`] if [`Sender::room`] is 0, if too many such bytes wait (an empty queue always has
+    /// room for one frame), or if the payload is longer than [`INLINE_BYTES_MAX`]. Nothing was
+    /// taken.
     pub fn push_inline(
         &mut self,
         epoch: u32,
@@ -329,7 +331,7 @@ impl Sender {
     }
 
     /// The next send operation, which copies; `None` if there is nothing to send or a send is in
-    /// flight. The rest of a batch that was lent goes this way, too.
+    /// flight. The rest of a lent batch is sent in this way, too.
     pub fn poll_send<I: Io>(&mut self, io: &mut I) -> Option<Spans> {
         if self.in_flight {
             return None;
@@ -347,7 +349,7 @@ impl Sender {
     }
 
     /// Seal frames into scratch until something is full. `lent`: number and box of the batch, if it
-    /// is lent.
+    /// will be lent.
     fn gather<I: Io>(&mut self, lent: Option<(u64, usize)>, io: &mut I) {
         let mut runs = Runs::default();
         let mut used: u32 = 0;
@@ -391,8 +393,8 @@ impl Sender {
         self.batch.spans = runs.finish();
     }
 
-    /// Write a frame's header, and its payload if that is inline, to `place`. Returns the payload
-    /// that is to be sent from elsewhere.
+    /// Write a frame's header, and its payload if that was pushed by value, to `place`. Returns the
+    /// memory of a payload that is sent from elsewhere.
     fn seal_entry<I: Io>(
         &mut self,
         io: &mut I,
@@ -422,18 +424,18 @@ impl Sender {
         memory
     }
 
-    /// What the checksums of long payloads took since the last call.
+    /// How long the checksums of long payloads took since the last call.
     pub fn take_checked(&mut self) -> Checked {
         std::mem::take(&mut self.checked)
     }
 
-    /// How many frames entered a batch since this was last asked; [`Sender::gathered`] has them
-    /// until the kernel does.
+    /// How many frames entered a batch since the last call; [`Sender::gathered`] has them until the
+    /// kernel does.
     pub fn take_gathered(&mut self) -> usize {
         std::mem::take(&mut self.gathered)
     }
 
-    /// A frame of the batch at hand, by its place there.
+    /// A frame of the batch at hand, by its index there.
     #[must_use]
     pub fn gathered(&self, place: usize) -> Option<Sealed> {
         let entry = self.queue.get(place).filter(|_| place < self.batch.frames)?;
@@ -470,8 +472,8 @@ impl Sender {
         }
     }
 
-    /// The owner of the next frame that is fully in the kernel, in the order of pushing. Of what is
-    /// lent the memory is not free yet. Frames of [`Owner::NONE`] are left out.
+    /// The owner of the next frame that the kernel has in full, in the order of pushing. Memory of
+    /// a lent frame is not free yet. Frames of [`Owner::NONE`] are left out.
     pub fn poll_taken(&mut self) -> Option<Owner> {
         self.flights.poll_taken()
     }
@@ -482,10 +484,10 @@ impl Sender {
         self.flights.poll_free()
     }
 
-    /// The lane is lost: forget all frames that are not fully sent and hand back their owners, in
-    /// order. Those fully sent still come out of [`Sender::poll_sent`], and are to be told first.
-    /// Call it when no send is in flight and nothing is lent: the kernel may still read their
-    /// payloads otherwise.
+    /// The connection is lost: forget all frames that are not fully sent and return their owners,
+    /// in order. Frames that were fully sent still come out of [`Sender::poll_sent`], and their
+    /// owners are to be told first. Call this when no send is in flight and nothing is lent:
+    /// otherwise the kernel may still read the payloads.
     pub fn drain(&mut self) -> impl Iterator<Item = Owner> + '_ {
         debug_assert!(!self.in_flight, "a send in flight still reads the payloads");
         self.flights.give_up();

@@ -1,12 +1,13 @@
-//! Frames that a dial holds: they stay in the queue, and nothing behind them leaves.
+//! Frames that a delay injection holds: they stay in the queue, and no later frame leaves.
 
 use piped_core::units::Nanos;
 
 use super::{Message, Owner, Payload, Sender};
 
 impl Sender {
-    /// Holds the next frame with a payload in memory that is in no batch and was not looked at: it
-    /// stays until [`Sender::release`]. Its number, the length of its payload and its owner.
+    /// Holds the next frame with a payload in memory that is in no batch and was not considered
+    /// before. The frame stays until [`Sender::release`]. Returns its number, the length of its
+    /// payload and its owner.
     pub fn hold_next(&mut self) -> Option<(u64, u32, Owner)> {
         let first = self.pushed - self.queue.len() as u64;
         self.looked_at = self.looked_at.max(first + self.batch.frames as u64);
@@ -22,7 +23,7 @@ impl Sender {
         None
     }
 
-    /// A held frame may leave. One that was forgotten with its lane is none any more.
+    /// Lets a held frame leave. Nothing happens if the frame was forgotten with its connection.
     pub fn release(&mut self, number: u64) {
         let Some(place) = self.place(number) else { return };
         let entry = &mut self.queue[place];
@@ -35,7 +36,7 @@ impl Sender {
         }
     }
 
-    /// A held frame has waited so long, which is no time of the wire.
+    /// Tells how long a held frame has waited, which is no time of the wire.
     pub fn wait_told(&mut self, number: u64, waited: Nanos) {
         let Some(place) = self.place(number) else { return };
         if let Message::Data { service_us, .. } = &mut self.queue[place].message {

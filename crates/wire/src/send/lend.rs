@@ -6,8 +6,8 @@ use super::{BATCH_BYTES_MAX, Entry, LEND_BYTES_MIN, Payload, Sender};
 use crate::lent::{BOX_FRAMES, LENT_MAX, Lent};
 
 impl Entry {
-    /// Whether it could be lent: it may leave, and its payload is long, and lies in memory of its
-    /// own.
+    /// Whether the frame could be lent: nothing holds it, and its payload is long and lies in
+    /// memory of its own.
     pub(super) fn is_lendable(&self) -> bool {
         let long = |span: Span| span.length >= LEND_BYTES_MIN;
         !self.held && matches!(self.payload, Payload::Memory(span) if long(span))
@@ -21,12 +21,12 @@ impl Sender {
         self.flights.any()
     }
 
-    /// From now on payloads that could be lent begin a batch of their own, or not.
+    /// Sets whether payloads that could be lent begin a batch of their own.
     pub fn keep_apart(&mut self, apart: bool) {
         self.apart = apart;
     }
 
-    /// Bytes of the next batch, if it could be lent; else 0.
+    /// Bytes of the next batch if it could be lent; otherwise 0.
     #[must_use]
     pub fn lendable(&self) -> u64 {
         let can = self.has_boxes() && self.flights.has_box();
@@ -45,13 +45,13 @@ impl Sender {
         bytes
     }
 
-    /// Whether scratch was given for them.
+    /// Whether the scratch memory has boxes for lent headers.
     fn has_boxes(&self) -> bool {
         self.scratch.length >= Self::SCRATCH_BYTES
     }
 
     /// The next send operation, which lends; `None` if [`Sender::lendable`] says 0. The memory is
-    /// free when what comes with it has been handed back, whatever becomes of the operation.
+    /// free when the [`Lent`] has been handed back, whatever becomes of the operation.
     pub fn poll_lend<I: Io>(&mut self, io: &mut I) -> Option<(Spans, Lent)> {
         if self.lendable() == 0 {
             return None;
@@ -62,12 +62,12 @@ impl Sender {
         Some((spans, self.flights.lend(number)))
     }
 
-    /// The kernel has let go of what a send was lent.
+    /// Hands back what a send had lent, after the kernel's notification.
     pub fn take_back(&mut self, lent: Lent) {
         self.flights.take_back(lent);
     }
 
-    /// Scratch for the headers of a batch: those that are lent have a box at its end.
+    /// Scratch for the headers of a batch; the boxes of lent batches lie at its end.
     pub(super) fn headers_of(&self, place: Option<usize>) -> Span {
         let boxes = if self.has_boxes() { Self::BOX_BYTES * LENT_MAX as u32 } else { 0 };
         let common = self.scratch.length - boxes;

@@ -1,9 +1,9 @@
-//! Dials: deliberate degradations of a stage, as an operator sets them.
+//! Delay injections: a stage made slower on purpose, as an operator sets it (`pipectl dial`).
 //!
-//! A dial is a store-and-forward server at the exit of a stage: a fragment is released at
-//! max(arrival, release before) + `g` + x·`G` and delivered `L` later. `o` is time of the shard's
-//! thread for each fragment. What they are good for: to see what a slower disk or network would do
-//! to an application, and to check that calibration reads back what was set.
+//! An injection is a store-and-forward server at the exit of a stage. It releases a fragment at
+//! max(arrival, release before) + `g` + x·`G` and delivers it `L` later. `o` is time of the shard's
+//! thread for each fragment. Injections show what a slower disk or network would do to an
+//! application. They also check that calibration reads back what was set.
 
 use core::fmt;
 
@@ -14,37 +14,37 @@ use piped_core::units::Nanos;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-use crate::shard::device_name;
+use crate::device::{device_name, device_of};
 
-/// The stage at whose exit a dial stands.
+/// The stage at whose exit a delay injection stands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum DialPlace {
-    /// Reads of a device, or writes.
+    /// Reads of a device, or writes to it.
     Disk {
-        /// Which.
+        /// The block device that is slowed.
         device: DeviceId,
-        /// Writes.
+        /// Whether writes are slowed; otherwise reads are.
         write: bool,
     },
-    /// Memory to memory; and between the halves of a copy from a peer to a peer, as if its bytes
-    /// were stored here.
+    /// Copies from memory to memory; and, in a copy from a peer to a peer, between its two halves,
+    /// as if the bytes were stored here.
     Copy,
-    /// The checksum of a data frame, before it leaves.
+    /// The checksum of a data frame, before the frame leaves.
     Check,
-    /// Data frames to a peer: before the socket has them.
+    /// Data frames to a peer, before they reach the socket.
     Send {
-        /// By name.
+        /// The peer's name in the configuration.
         peer: String,
     },
-    /// Data frames from a peer: the wire, as if they arrived later.
+    /// Data frames from a peer, as if the wire delivered them later.
     Net {
-        /// By name.
+        /// The peer's name, as it is configured or as it said.
         peer: String,
     },
-    /// Data frames from a peer: the host that receives, behind the wire.
+    /// Data frames from a peer, as if the receiving host handled them later.
     Receive {
-        /// By name.
+        /// The peer's name, as it is configured or as it said.
         peer: String,
     },
 }
@@ -64,35 +64,36 @@ impl fmt::Display for DialPlace {
     }
 }
 
-/// Why there is no such dial.
+/// Why a delay injection cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DialFault {
-    /// The name of the stage.
+    /// The text names no stage.
     #[error(
-        "`{0}` is no stage that can be dialled; it is disk:MAJOR:MINOR (or with :read or :write behind it), \
-         send:PEER, net:PEER, receive:PEER, check or copy"
+        "`{0}` is no stage that can be dialled; it is disk:MAJOR:MINOR (or with :read or :write \
+         behind it), send:PEER, net:PEER, receive:PEER, check or copy"
     )]
     Place(String),
-    /// A parameter is beyond what makes sense.
+    /// A parameter exceeds its bound.
     #[error("{parameter} of a dial is at most {most}")]
     TooLong {
-        /// `L`, `g`, `G` or `o`.
+        /// The parameter's name: `L`, `g`, `G` or `o`.
         parameter: &'static str,
-        /// In an operator's units.
+        /// The bound with its unit, as operators write it.
         most: &'static str,
     },
-    /// It would not slow anything.
+    /// All parameters are 0, so that nothing would be slower.
     #[error(
-        "a dial that adds nothing: give one of L, g, G and o (as in --g 50us), or clear it with `pipectl dial clear`"
+        "a dial that adds nothing: give one of L, g, G and o (as in --g 50us), or clear it with \
+         `pipectl dial clear`"
     )]
     Nothing,
 }
 
 impl DialPlace {
-    /// The stages an operator means: one, or reads and writes of a device.
+    /// The stages that an operator names: one stage, or both reads and writes of a device.
     ///
     /// # Errors
-    /// It names none; the fault says what does.
+    /// The text names no stage; the fault lists the names there are.
     pub fn parse(text: &str) -> Result<Vec<Self>, DialFault> {
         let shown = || text.chars().take(PLACE_SHOWN).flat_map(char::escape_debug).collect();
         let fault = || DialFault::Place(shown());
@@ -117,7 +118,7 @@ fn disks(text: &str) -> Option<Vec<DialPlace>> {
     let mut parts = text.split(':');
     let major: u32 = parts.next()?.parse().ok()?;
     let minor: u32 = parts.next()?.parse().ok()?;
-    let device = crate::shard::device_of(major, minor)?;
+    let device = device_of(major, minor)?;
     let ways: &[bool] = match (parts.next(), parts.next()) {
         (None, None) => &[false, true],
         (Some("read"), None) => &[false],
@@ -127,26 +128,27 @@ fn disks(text: &str) -> Option<Vec<DialPlace>> {
     Some(ways.iter().map(|&write| DialPlace::Disk { device, write }).collect())
 }
 
-/// What a dial adds.
+/// What a delay injection adds to each fragment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
 pub struct DialCost {
-    /// `L`: nanoseconds from a fragment's release to its delivery; others pass meanwhile.
+    /// `L`: nanoseconds from a fragment's release to its delivery, during which other fragments
+    /// pass.
     pub latency_ns: u64,
-    /// `g`: nanoseconds between releases, whatever the fragments' sizes.
+    /// `g`: nanoseconds between two releases, whatever the fragments' sizes.
     pub overhead_ns: u64,
-    /// `G`: picoseconds for each byte between releases.
+    /// `G`: picoseconds between two releases for each byte.
     pub per_byte_ps: u64,
     /// `o`: nanoseconds of the shard's thread for each fragment.
     pub host_ns: u64,
 }
 
 impl DialCost {
-    /// Within bounds, for a node must stay one that answers, and not nothing: it would be shown as
-    /// set and slow nothing.
+    /// The cost, if it is within the bounds in which a node still answers, and not zero. A zero
+    /// cost would be shown as set and slow nothing.
     ///
     /// # Errors
-    /// Which parameter is beyond its bound, or that there is none.
+    /// A parameter exceeds its bound, or all of them are 0.
     pub fn check(self) -> Result<Self, DialFault> {
         let bounds = [
             ("L", self.latency_ns, DIAL_TIME_MAX.0, "1 s"),
@@ -161,42 +163,43 @@ impl DialCost {
         }
     }
 
-    /// `g + x·G`: what a fragment occupies the dial for.
+    /// `g + x·G`: how long a fragment of that many bytes occupies the stage.
     #[must_use]
     pub fn occupancy(self, bytes: u32) -> Nanos {
         Nanos(self.overhead_ns + u64::from(bytes) * self.per_byte_ps / 1_000)
     }
 
-    /// `L`.
+    /// `L`: the delay from a fragment's release to its delivery.
     #[must_use]
     pub const fn latency(self) -> Nanos {
         Nanos(self.latency_ns)
     }
 
-    /// `o`.
+    /// `o`: time of the shard's thread for each fragment.
     #[must_use]
     pub const fn host(self) -> Nanos {
         Nanos(self.host_ns)
     }
 }
 
-/// A dial and what it does.
+/// A delay injection that is set, and its effect so far.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct DialReport {
     /// The stage, as `dial set` takes it.
     pub stage: String,
-    /// What was set.
+    /// The cost that was set for each fragment.
     pub cost: DialCost,
-    /// Fragments it holds now.
+    /// Fragments that the injection holds now.
     pub held: u32,
-    /// Fragments it has released.
+    /// Fragments that the injection has released.
     pub released: u64,
-    /// Nothing that the daemon knows passes there yet: no peer of that name is configured or has
-    /// been here, nothing has used the device. A misspelt name stays so.
+    /// True if nothing that the daemon knows passes there yet: no peer of that name is configured
+    /// or was connected, or nothing has used the device. A misspelt name stays unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub unknown: bool,
-    /// How late they were, in seconds: half of them no more than this, and 99 of 100.
+    /// How late releases were against their due times, in seconds: the median and the 99th
+    /// percentile.
     pub late_seconds: [f64; 2],
 }
 

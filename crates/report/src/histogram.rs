@@ -1,15 +1,15 @@
-//! Counts by size in fixed places: log-spaced buckets, four to an octave, no allocation and no
-//! float on the data path. What reads them turns them into seconds, quantiles or Prometheus'
-//! buckets.
+//! Counts of values by size: log-spaced buckets, four to an octave, with no allocation and no float
+//! on the data path. Readers turn them into seconds, quantiles or Prometheus' buckets.
 
-/// `BUCKETS` places: one for all up to `2^FIRST`, four for each octave above, one for all beyond.
+/// A histogram of `BUCKETS` counts: one for values up to `2^FIRST`, four for each octave above, one
+/// for all beyond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram<const FIRST: u32, const BUCKETS: usize> {
     counts: [u64; BUCKETS],
     sum: u64,
 }
 
-/// Buckets to an octave. A quantile read from them is at most a quarter too high.
+/// Buckets to an octave. A quantile that is read from them is at most a quarter too high.
 const STEPS: usize = 4;
 
 /// Times in nanoseconds, from 1 us to 137 s.
@@ -21,7 +21,7 @@ pub type Sizes = Histogram<12, { 2 + 8 * STEPS }>;
 /// Ratios in 1/1024, from 1/64 to 64.
 pub type Ratios = Histogram<4, { 2 + 12 * STEPS }>;
 
-/// What a ratio of 1 is in [`Ratios`].
+/// The value in [`Ratios`] that stands for a ratio of 1.
 pub const RATIO_ONE: u64 = 1024;
 
 impl<const FIRST: u32, const BUCKETS: usize> Default for Histogram<FIRST, BUCKETS> {
@@ -31,7 +31,7 @@ impl<const FIRST: u32, const BUCKETS: usize> Default for Histogram<FIRST, BUCKET
 }
 
 impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
-    /// Books a value.
+    /// Counts a value in its bucket.
     pub fn add(&mut self, value: u64) {
         self.counts[Self::place(value)] += 1;
         self.sum = self.sum.saturating_add(value);
@@ -48,7 +48,7 @@ impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
         (1 + (log - FIRST) as usize * STEPS + step).min(BUCKETS - 1)
     }
 
-    /// The largest value of a bucket; `None` for the last, which has no end.
+    /// The largest value of a bucket; `None` for the last bucket, which has no end.
     #[must_use]
     pub const fn bound(bucket: usize) -> Option<u64> {
         match bucket {
@@ -61,24 +61,24 @@ impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
         }
     }
 
-    /// All buckets with the largest value of each.
+    /// All buckets: the largest value of each, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
         self.counts.iter().enumerate().map(|(bucket, &count)| (Self::bound(bucket), count))
     }
 
-    /// Values booked.
+    /// Number of values that were added.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Their sum.
+    /// Sum of the values that were added, saturating.
     #[must_use]
     pub const fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;
@@ -107,7 +107,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_lies_in_the_bucket_that_says_so(value in prop_oneof![any::<u64>(), 0..1_u64 << 40]) {
+        fn a_value_lies_in_the_bucket_that_says_so(
+            value in prop_oneof![any::<u64>(), 0..1_u64 << 40],
+        ) {
             let mut histogram = Latencies::default();
             histogram.add(value);
             let mut below = 0;

@@ -1,8 +1,8 @@
-//! What a shard counts for metrics: arrays of a fixed size, each place named by enums.
+//! What a shard counts for metrics: arrays of a fixed size, with enums as indices.
 //!
-//! They are added to where a request ends and where a lane is lost, copied as a whole when somebody
-//! asks (about 60 KiB), and turned into names and labels by who asked. So every label has as many
-//! values as its enum.
+//! The shard counts where a request ends and where a connection is lost. It copies the whole (about
+//! 60 KiB) for a reader, which turns counts into names and labels. Every label therefore has as
+//! many values as its enum.
 
 use piped_core::request::Class;
 use piped_core::status::Status;
@@ -37,51 +37,51 @@ macro_rules! named {
 named!(
     /// What a transfer does. `get` and `put` are reads and writes of memory regions.
     Operation {
-        /// From a file.
+        /// Bytes of a file to the client.
         Read = "read",
-        /// To a file.
+        /// Bytes of the client to a file.
         Write = "write",
-        /// From a region.
+        /// Bytes of a region to the client.
         Get = "get",
-        /// To a region.
+        /// Bytes of the client to a region.
         Put = "put",
-        /// Between two handles.
+        /// Bytes from one handle to another.
         Copy = "copy",
-        /// To stable storage.
+        /// Completed writes of a file to stable storage.
         Sync = "sync",
-        /// To a channel.
+        /// A message to a channel.
         Send = "send",
-        /// From a channel.
+        /// A message from a channel.
         Receive = "receive",
-        /// A change of a word of a region.
+        /// An atomic change of a word of a region.
         Atomic = "atomic",
-        /// Of a region's exporter.
+        /// A notification to a region's exporter.
         Notify = "notify",
-        /// For notifications.
+        /// Waits for notifications on a region.
         Wait = "wait",
-        /// For what was asked before.
+        /// Waits for earlier requests of the queue.
         Flush = "flush",
     }
 );
 
 named!(
-    /// Where a transfer's other end is.
+    /// Where the other end of a transfer is.
     Route {
-        /// On this node alone.
+        /// The transfer stays on this node.
         Local = "local",
-        /// At a peer, or one end of a copy is.
+        /// The transfer, or one end of a copy, is at a peer.
         Remote = "remote",
     }
 );
 
 named!(
-    /// Who made a plan that a prediction came from, and where.
+    /// Which node made the plan that a prediction came from.
     PlanPath {
-        /// A local file: this node.
+        /// Local files: this node plans.
         Local = "local",
-        /// A write to a peer: this node, which has the data.
+        /// Writes to a peer: this node plans, since it has the data.
         PeerWrite = "peer_write",
-        /// A read from a peer: the peer, which has the data.
+        /// Reads from a peer: the peer plans, since it has the data.
         PeerRead = "peer_read",
     }
 );
@@ -89,7 +89,7 @@ named!(
 named!(
     /// Why a request was sent again.
     RetryReason {
-        /// The lane it went out on was lost.
+        /// The connection that carried the request was lost.
         LaneLost = "lane_lost",
         /// A payload did not match its checksum.
         Corrupt = "corrupt",
@@ -97,29 +97,29 @@ named!(
 );
 
 named!(
-    /// Why a fragment took a copy.
+    /// Why a fragment was copied.
     BounceReason {
-        /// An edge that direct I/O cannot take.
+        /// Direct I/O cannot take an edge of the fragment.
         Unaligned = "unaligned",
-        /// The receive landed elsewhere than predicted.
+        /// The bytes landed elsewhere than predicted.
         Mispredicted = "mispredicted",
     }
 );
 
 named!(
-    /// How a lane's send went.
+    /// How the kernel handled a send on a connection.
     SendWay {
-        /// The kernel copied it into the socket.
+        /// The kernel copied the bytes into the socket.
         Plain = "plain",
-        /// Out of the memory itself.
+        /// The kernel sent from the payload's own memory.
         ZeroCopy = "zero_copy",
-        /// It was to go out of the memory, and the kernel copied it all the same.
+        /// The send was to avoid the copy, but the kernel copied all the same.
         Copied = "copied",
     }
 );
 
 named!(
-    /// Why a lane was lost.
+    /// Why a connection was lost.
     LaneLoss {
         /// The other side closed the connection.
         Closed = "closed",
@@ -127,32 +127,32 @@ named!(
         Send = "send",
         /// The kernel could not receive: a reset, a timeout.
         Receive = "receive",
-        /// Bytes that are no frame.
+        /// The peer sent bytes that are no frame.
         Frame = "frame",
-        /// A frame of another epoch.
+        /// The peer sent a frame of another epoch.
         Epoch = "epoch",
-        /// A frame that breaks the protocol's rules.
+        /// The peer sent a frame that breaks the protocol's rules.
         Protocol = "protocol",
-        /// It did not say who it is.
+        /// The peer did not say who it is.
         Silent = "silent",
-        /// A newer incarnation took its place.
+        /// A newer incarnation of the connection took its place.
         Replaced = "replaced",
-        /// The peer does not read what it asked for.
+        /// The peer does not read the data that it asked for.
         Unread = "unread",
-        /// The peer began a frame and did not go on.
+        /// The peer began a frame and did not finish it.
         Stalled = "stalled",
-        /// The configuration was loaded again, without the peer, or with another address, key, mode
-        /// or networks for plain lanes.
+        /// A reload of the configuration removed the peer, or changed its address, key, mode or
+        /// networks for plain connections.
         Reconfigured = "reconfigured",
-        /// An operator ended it.
+        /// An operator closed the connection.
         Ended = "ended",
-        /// It had no work and did not prove who it is, and another one needed the place.
+        /// The connection had no work and no proof of identity, and another one needed its place.
         Displaced = "displaced",
     }
 );
 
 impl LaneLoss {
-    /// Whether the peer did what it must not, rather than that the connection went.
+    /// Whether the peer did what it must not, as opposed to a connection that broke.
     #[must_use]
     pub const fn is_fault(self) -> bool {
         match self {
@@ -174,21 +174,21 @@ impl LaneLoss {
 }
 
 named!(
-    /// What kept a request from going on.
+    /// What kept a request from proceeding.
     HeldBy {
         /// A limit on requests or bytes in execution.
         Limit = "limit",
-        /// Requests of its queue that come before it.
+        /// Earlier requests of the same queue.
         Order = "order",
-        /// What its client or peer may move in a second.
+        /// A limit on the bytes that its client or peer moves in a second.
         Rate = "rate",
-        /// There was no lane to its peer.
+        /// There was no connection to the peer.
         Peer = "peer",
     }
 );
 
 impl HeldBy {
-    /// Its place in a set of them, as a bit.
+    /// The bit of this reason in a set of reasons.
     #[must_use]
     pub const fn bit(self) -> u8 {
         1 << self as u8
@@ -196,11 +196,12 @@ impl HeldBy {
 }
 
 named!(
-    /// Whether a transfer that was predicted had its path for itself.
+    /// Whether a transfer with a prediction had its path for itself.
     Company {
-        /// It waited for nobody: its prediction is held against what it took.
+        /// The transfer waited for nobody, so its duration is compared with the prediction.
         Alone = "alone",
-        /// Others were there, or something held it back: no prediction knows of that.
+        /// Other requests were there, or something held the transfer back, which no prediction
+        /// knows of.
         Queued = "queued",
     }
 );
@@ -234,10 +235,10 @@ const fn algorithm(algorithm: Algorithm) -> usize {
     }
 }
 
-/// Both classes, each at the place of its number.
+/// Both classes, each at the index of its number.
 pub const CLASSES: [Class; 2] = [Class::Latency, Class::Bulk];
 
-/// A class's name.
+/// The name of a class in metrics and JSON.
 #[must_use]
 pub const fn class_name(class: Class) -> &'static str {
     match class {
@@ -247,28 +248,28 @@ pub const fn class_name(class: Class) -> &'static str {
 }
 
 named!(
-    /// What was done with a message that a client sent or is to receive.
+    /// How a message that a client sent or is to receive travelled.
     MessageWay {
         /// Sent to a peer without being announced.
         Eager = "eager",
-        /// Announced to a peer, and written when it was asked for.
+        /// Announced to a peer, and written when the receiver asked for it.
         Announced = "announced",
-        /// Taken into early-arrival memory, to be copied once it is asked for.
+        /// Taken into the unexpected-message buffer, and copied when the receiver asks for it.
         Early = "early",
-        /// There was no early-arrival memory for it: it stayed with its sender until it was asked
-        /// for.
+        /// Left with its sender until the receiver asked for it, because the unexpected-message
+        /// buffer had no room.
         Stalled = "stalled",
     }
 );
 
-/// What became of requests of one kind, and the bytes of those that run.
+/// Outcomes of requests of one kind, and bytes moved by those that still run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// By [`Status`].
+    /// Number of ended requests, by [`Status`].
     pub by_status: [u64; Status::ALL.len()],
-    /// Bytes moved, also by those that failed or still run.
+    /// Bytes moved, including by requests that failed or still run.
     pub bytes: u64,
-    /// From submission to the end, of those that ended with `Ok`.
+    /// Times from submission to the end, in nanoseconds, of requests that ended with `Ok`.
     pub latencies: Latencies,
 }
 
@@ -285,13 +286,13 @@ impl Ended {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether there was nothing of that kind.
+    /// Whether there was no request of that kind.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0 && self.count() == 0
     }
 
-    /// How many ended.
+    /// How many requests ended.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.by_status.iter().sum()
@@ -306,50 +307,50 @@ impl Ended {
 
 type ByClass = [Ended; CLASSES.len()];
 
-/// See the module.
+/// All counters and histograms that a shard keeps for metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     transfers: [[ByClass; Route::ALL.len()]; Operation::ALL.len()],
     serves: [ByClass; Operation::ALL.len()],
     /// Requests that ended without a transfer, by [`Status`]: refused ones, and `Ok` for those that
-    /// ask for none.
+    /// need none.
     pub at_once: [u64; Status::ALL.len()],
-    /// By [`RetryReason`].
+    /// Requests sent again, by [`RetryReason`].
     pub retries: [u64; RetryReason::ALL.len()],
-    /// By [`LaneLoss`].
+    /// Lost connections, by [`LaneLoss`].
     pub lanes_lost: [u64; LaneLoss::ALL.len()],
     /// Plans used, by algorithm in the order of [`ALGORITHMS`].
     pub plans: [u64; ALGORITHMS.len()],
     /// First fragments of the plans used, in bytes.
     pub fragments: Sizes,
-    /// Measured over predicted latency of those that waited for nobody, by [`PlanPath`].
+    /// Measured over predicted latency of transfers that waited for nobody, by [`PlanPath`].
     pub predictions: [Ratios; PlanPath::ALL.len()],
-    /// Transfers that were predicted, by [`PlanPath`] and [`Company`].
+    /// Transfers with a prediction, by [`PlanPath`] and [`Company`].
     pub predicted: [[u64; Company::ALL.len()]; PlanPath::ALL.len()],
-    /// Frames sent and received on lanes that are gone.
+    /// Frames sent and received on connections that are closed.
     pub frames: [u64; 2],
-    /// Buffers that were held past the end of their request and are free again.
+    /// Buffers that the kernel kept past the end of their request and that are free again.
     pub released: u64,
-    /// Sends of lanes, by [`SendWay`].
+    /// Sends on connections, by [`SendWay`].
     pub sends: [u64; SendWay::ALL.len()],
-    /// Messages, by [`MessageWay`].
+    /// Messages of clients, by [`MessageWay`].
     pub messages: [u64; MessageWay::ALL.len()],
 }
 
 impl Tally {
-    /// What clients' transfers of one kind became.
+    /// Outcomes of clients' transfers of one kind.
     #[must_use]
     pub const fn transfers(&self, operation: Operation, route: Route, class: Class) -> &Ended {
         &self.transfers[operation as usize][route as usize][class as usize]
     }
 
-    /// What peers' requests of one kind became. No copies are among them.
+    /// Outcomes of peers' requests of one kind, which include no copies.
     #[must_use]
     pub const fn serves(&self, operation: Operation, class: Class) -> &Ended {
         &self.serves[operation as usize][class as usize]
     }
 
-    /// A client's transfer is over.
+    /// Counts a client's transfer that is over.
     pub fn add_transfer(
         &mut self,
         (operation, route, class): (Operation, Route, Class),
@@ -361,7 +362,7 @@ impl Tally {
         place.add(status, bytes, nanos);
     }
 
-    /// A client's transfer that runs has moved so many bytes.
+    /// Counts bytes of a client's transfer that still runs.
     pub fn add_transfer_bytes(
         &mut self,
         (operation, route, class): (Operation, Route, Class),
@@ -370,12 +371,12 @@ impl Tally {
         self.transfers[operation as usize][route as usize][class as usize].add_bytes(bytes);
     }
 
-    /// So has a peer's request.
+    /// Counts bytes of a peer's request that still runs.
     pub fn add_serve_bytes(&mut self, (operation, class): (Operation, Class), bytes: u64) {
         self.serves[operation as usize][class as usize].add_bytes(bytes);
     }
 
-    /// A peer's request is over.
+    /// Counts a peer's request that is over.
     pub fn add_serve(
         &mut self,
         (operation, class): (Operation, Class),
@@ -386,14 +387,13 @@ impl Tally {
         self.serves[operation as usize][class as usize].add(status, bytes, nanos);
     }
 
-    /// A transfer or a peer's request got a plan.
+    /// Counts a plan that a transfer or a peer's request got.
     pub fn add_plan(&mut self, chosen: Algorithm, fragment_bytes: u32) {
         self.plans[algorithm(chosen)] += 1;
         self.fragments.add(fragment_bytes.into());
     }
 
-    /// A transfer took so long where a plan promised so much. With company it is counted, and no
-    /// more.
+    /// Compares a transfer's duration with its prediction. A transfer with company is only counted.
     pub fn add_prediction(
         &mut self,
         (path, company): (PlanPath, Company),
@@ -411,7 +411,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another shard counted.
+    /// Adds the counts of another shard.
     pub fn merge(&mut self, other: &Self) {
         let all = self.transfers.as_flattened_mut().iter_mut().flatten();
         let more = other.transfers.as_flattened().iter().flatten();

@@ -1,24 +1,24 @@
-//! What `pipectl trace` shows: when each fragment of some transfers was in which stage, and when
-//! the model had said it would be. Times are in nanoseconds from the transfer's start.
+//! What `pipectl trace` shows: when each fragment of a transfer was in which stage, and when the
+//! model predicted it there. Times are in nanoseconds from the transfer's start.
 
 use piped_core::request::Class;
 use piped_core::status::Status;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// How far a recording is.
+/// How far a recording has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct TraceState {
-    /// Its number; 0 if there was none since the start.
+    /// The recording's number; 0 if there was none since the start.
     pub recording: u64,
-    /// Transfers it was asked to record.
+    /// Transfers that the recording was asked for.
     pub wanted: u32,
-    /// Transfers that began since.
+    /// Transfers that began since the recording did.
     pub begun: u32,
-    /// Of them, those that ended.
+    /// Transfers in `begun` that ended.
     pub ended: u32,
-    /// Nothing more is recorded: there are enough, or it was stopped.
+    /// Whether the recording is over: it has enough transfers, or was stopped.
     pub over: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct TraceState {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct TransferTrace {
-    /// Its number, for `explain`; 0 if it has none yet.
+    /// The transfer's number for `explain`; 0 if it has none yet.
     pub id: u64,
     /// `read`, `write`, `get`, `put` or `copy`.
     pub operation: String,
@@ -34,36 +34,35 @@ pub struct TransferTrace {
     pub served: bool,
     /// Where the data comes from and goes to, in words.
     pub route: String,
-    /// Bytes asked for.
+    /// Bytes that the request was for.
     pub bytes: u64,
-    /// Its class.
+    /// How urgent the request was.
     pub class: Class,
-    /// How it ended; absent if it had not when the recording was stopped.
+    /// How the transfer ended; absent if it had not when the recording was stopped.
     pub status: Option<Status>,
-    /// When it began, in nanoseconds since the first transfer of the recording did.
+    /// When the transfer began, in nanoseconds from the recording's first transfer.
     pub began_ns: u64,
-    /// The algorithm that chose its sizes, or who did.
+    /// The algorithm that chose the sizes, or another origin of them.
     pub chosen: String,
-    /// Fragments outstanding at the first stage; 0 without a plan of this side's.
+    /// Fragments under way at the first stage; 0 without a plan of this node.
     pub depth: u32,
-    /// Its sizes, level by level.
+    /// Fragment sizes at each level of the plan.
     pub levels: Vec<LevelSizes>,
     /// Predicted latency in seconds; 0 if nothing was predicted.
     pub predicted_seconds: f64,
-    /// Half-width of the prediction's interval, in seconds.
+    /// Half-width of the prediction interval, in seconds.
     pub margin_seconds: f64,
-    /// Measured latency in seconds; absent if it had not ended.
+    /// Measured latency in seconds; absent if the transfer had not ended.
     pub measured_seconds: Option<f64>,
-    /// The stages, in the order of its path; those that the plan does not know stand at the end.
+    /// The stages in the order of the path; stages that the plan does not know come last.
     pub stages: Vec<String>,
-    /// What was seen.
+    /// Visits of fragments to stages, as they were measured.
     pub measured: Vec<Visit>,
-    /// The same as the model has it, with the costs that the plan was made from; empty without a
-    /// plan here.
+    /// Visits as the model predicted them with the plan's costs; empty without a plan of this node.
     pub predicted: Vec<Visit>,
-    /// Visits for which there was no room in the recording.
+    /// Visits that found no room in the recording.
     pub lost: u32,
-    /// What is not to be seen from here, in sentences.
+    /// What cannot be seen from this node, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -71,26 +70,26 @@ pub struct TransferTrace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct LevelSizes {
-    /// `source`, `lane` or `sink`.
+    /// The level's name: `source`, `lane` or `sink`.
     pub level: String,
-    /// Sizes of its fragments in bytes, as many as are worth telling.
+    /// Fragment sizes in bytes, as many as are worth listing.
     pub sizes: Vec<u64>,
-    /// How many there are.
+    /// Number of fragments at this level.
     pub count: u64,
 }
 
-/// A fragment in a stage.
+/// The visit of a fragment to a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Visit {
-    /// The stage, by its place in [`TransferTrace::stages`].
+    /// The stage, as an index of [`TransferTrace::stages`].
     pub stage: u32,
     /// Where the fragment starts in the transfer, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length of the fragment in bytes.
     pub bytes: u64,
-    /// When it could be served.
+    /// When the stage could serve the fragment.
     pub arrived_ns: u64,
-    /// When it had left; absent if it never did.
+    /// When the fragment had left the stage; absent if it never did.
     pub departed_ns: Option<u64>,
 }

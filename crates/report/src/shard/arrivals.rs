@@ -1,46 +1,46 @@
-//! Messages as they came to channels.
+//! Arrivals of messages at channels, for advice on memory.
 
 use piped_core::ids::{ChannelId, SessionId};
 use piped_model::buffer::advise::Seen;
 
 use super::Gauge;
 
-/// The last messages of a channel, as [`piped_model::buffer::advise`] wants them.
+/// The last messages of a channel, in the form that [`piped_model::buffer::advise`] takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChannelArrivals {
-    /// Which.
+    /// Which channel of this daemon.
     pub channel: ChannelId,
-    /// Who receives on it.
+    /// The session that receives on the channel.
     pub session: SessionId,
-    /// Somebody still does.
+    /// Whether the session still receives on it.
     pub open: bool,
-    /// Messages received that early-arrival memory is for: those that are announced because they
-    /// are long are not.
+    /// Messages received that the unexpected-message buffer is for; messages announced for their
+    /// length are not.
     pub messages: u64,
-    /// There were more than are in `seen`.
+    /// Whether there were more messages than `seen` holds.
     pub is_cut: bool,
-    /// Messages for which there was no memory.
+    /// Messages that found no room in the unexpected-message buffer.
     pub stalled: u64,
-    /// Early-arrival memory that its messages have, in bytes; short ones that share some count with
-    /// their part of it.
+    /// Memory of the channel's messages in the unexpected-message buffer, in bytes. Short messages
+    /// that share a unit count with their part of it.
     pub memory: Gauge,
-    /// Some of its messages are so short that they share memory.
+    /// Whether some messages are so short that they share memory.
     pub shares: bool,
-    /// How fast memory is copied here, as measured on whatever was copied.
+    /// How fast memory is copied on this node, measured on any copies.
     pub copy_bytes_per_second: f64,
-    /// Who sent them.
+    /// Senders of the messages in `seen`.
     pub senders: Vec<ArrivalSender>,
-    /// The last ones that were received, and those that wait.
+    /// The last messages that were received, and the messages that wait.
     pub seen: Vec<Seen>,
 }
 
-/// Who sent some of the messages in [`ChannelArrivals::seen`].
+/// One sender of messages in [`ChannelArrivals::seen`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrivalSender {
-    /// The peer's name; none: clients of this node.
+    /// The peer's name; absent for clients of this node.
     pub peer: Option<String>,
-    /// How many.
+    /// Number of messages from this sender.
     pub messages: u32,
-    /// The memory that the longest takes, in bytes.
+    /// Memory of the sender's longest message, in bytes.
     pub memory_bytes: u64,
 }

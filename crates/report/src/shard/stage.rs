@@ -1,13 +1,13 @@
-//! A stage, as the daemon has measured it.
+//! A stage as the daemon has measured it.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// A pipeline stage as measured.
+/// A pipeline stage with its measured costs.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct StageReport {
-    /// Its name, such as `disk:8:1 read` or `net:beta bulk in`.
+    /// Name of the stage, such as `disk:8:1 read` or `net:beta bulk in`.
     pub name: String,
     /// `L`: latency that overlaps with other fragments, in seconds.
     pub latency_seconds: f64,
@@ -15,54 +15,56 @@ pub struct StageReport {
     pub overhead_seconds: f64,
     /// `G`: inverse bandwidth, in seconds per byte.
     pub per_byte_seconds: f64,
-    /// The most fragments in it at once; absent when unbounded.
+    /// The most fragments in the stage at once; absent when unbounded.
     pub window: Option<u32>,
-    /// Samples of an empty stage (`L + g + xG`).
+    /// Samples of the empty stage (`L + g + xG`).
     pub samples_alone: u64,
-    /// Samples of a busy stage (`g + xG`).
+    /// Samples of the busy stage (`g + xG`).
     pub samples_backlogged: u64,
-    /// 0 (the prior) to 1.
+    /// Confidence in the costs, from 0 (the prior) to 1.
     pub confidence: f64,
-    /// True if a peer reported it rather than this node measured it.
+    /// True if a peer reported the costs; false if this node measured them.
     pub reported: bool,
-    /// True as long as it rests on what was measured earlier: by another run, or before its peer
-    /// went.
+    /// True while the costs rest on earlier measurements: of another run, or before the peer was
+    /// disconnected.
     #[cfg_attr(feature = "serde", serde(default))]
     pub kept: bool,
-    /// A sentence where the numbers need one, e.g. that g and G cannot be told apart yet.
+    /// A sentence for numbers that need one, e.g. that g and G cannot be told apart yet.
     pub note: String,
-    /// What fragments of a few sizes cost: where costs bend, no line has them all.
+    /// Costs of fragments of a few sizes, for costs that no line describes.
     #[cfg_attr(feature = "serde", serde(default))]
     pub times: Vec<StageTime>,
-    /// How far these may be off, as a part of them (about two standard errors).
+    /// Relative error of these times (about two standard errors).
     #[cfg_attr(feature = "serde", serde(default))]
     pub relative_error: f64,
-    /// What else its server serves, or does not, as far as is known.
+    /// What else the stage's server serves, or does not serve, as far as is known.
     #[cfg_attr(feature = "serde", serde(default))]
     pub with: Vec<ServedWith>,
 }
 
-/// Whether a stage and something else have one server.
+/// Whether a stage and something else share one server.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct ServedWith {
-    /// The other: a stage, or `thread`, the shard's.
+    /// The other party: a stage, or `thread` for the shard's thread.
     pub name: String,
-    /// They have.
+    /// Whether the two share one server.
     pub one_server: bool,
-    /// The part of the other's work that lengthens the times between departures, its standard
-    /// error, and the groups of gaps behind it; absent where it is so by construction.
+    /// Three measurements; absent where the answer is known by construction. They are the part of
+    /// the other's work that lengthens the times between departures, its standard error, and the
+    /// number of groups of gaps.
     pub measured: Option<[f64; 3]>,
 }
 
-/// What a fragment of a size costs in a stage.
+/// The cost of a fragment of one size in a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct StageTime {
-    /// Its size.
+    /// Size of the fragment in bytes.
     pub bytes: u64,
-    /// Through the empty stage: `L + g + xG`, in seconds.
+    /// Time through the empty stage: `L + g + xG`, in seconds.
     pub alone_seconds: f64,
-    /// The time between two in a busy one: `g + xG`, more where the window binds, in seconds.
+    /// Time between two fragments in the busy stage: `g + xG`, more where the window binds, in
+    /// seconds.
     pub busy_seconds: f64,
 }

@@ -20,13 +20,13 @@ use piped_core::units::Nanos;
 use piped_report::shard::{Gauge, LimitParties, LimitUse, PartyUse};
 use piped_report::tally::{HeldBy, MessageWay};
 
-use super::inbound::Inbound;
+use super::Shard;
+use super::keys::{LaneKey, LinkKey, ServeKey, TransferKey, kind};
 use super::lane::{Lane, LaneState, PeerLane};
-use super::serve::{Serve, ServeOp};
+use super::sched::Work;
+use super::serve::ServeOp;
 use super::slab::Key;
 use super::throttle::Throttle;
-use super::transfer::Transfer;
-use super::{Shard, Work};
 use crate::command::Limits;
 
 /// How a request stands with the limits.
@@ -98,7 +98,7 @@ impl<T> Account<T> {
 /// What all clients of a shard have together, and who is to get more of it next.
 #[derive(Debug)]
 pub(super) struct Clients {
-    account: Account<Transfer>,
+    account: Account<kind::Transfer>,
     /// Requests that wait for a limit.
     waiting: u32,
     /// Requests that had to wait for one since start, those of peers as well.
@@ -133,21 +133,26 @@ pub(super) fn weight(length: u64, is_copy: bool) -> u64 {
 impl Shard {
     pub(super) fn limit_use(&self) -> LimitUse {
         LimitUse {
-            staging: self.staging.used(),
-            staging_limit_bytes: self.staging_limit.unwrap_or(self.staging.bytes()),
-            staging_draining_bytes: self.staging.draining_bytes(),
+            staging: self.cx.buffers.staging.used(),
+            staging_limit_bytes: self
+                .cx
+                .buffers
+                .staging_limit
+                .unwrap_or(self.cx.buffers.staging.bytes()),
+            staging_draining_bytes: self.cx.buffers.staging.draining_bytes(),
             staging_least_bytes: self.staging_least(),
-            staging_segments: (self.staging.segments() + self.drained.len()) as u32,
+            staging_segments: (self.cx.buffers.staging.segments() + self.cx.buffers.drained.len())
+                as u32,
             in_flight: self.clients.account.in_flight,
-            in_flight_limit_bytes: self.limits.in_flight,
+            in_flight_limit_bytes: self.cx.limits.in_flight,
             requests: self.clients.account.requests,
-            requests_limit: self.limits.requests,
+            requests_limit: self.cx.limits.requests,
             waiting: self.clients.waiting,
             waited: self.clients.waited,
             early_arrival: self.early.bytes,
             early_arrival_limit_bytes: self.early_limit(),
-            stalled: self.tally.messages[MessageWay::Stalled as usize],
-            scratches_moved: self.scratches_moved,
+            stalled: self.cx.watch.tally.messages[MessageWay::Stalled as usize],
+            scratches_moved: self.cx.buffers.scratches_moved,
         }
     }
 
@@ -174,7 +179,7 @@ impl Shard {
     /// New limits; what waits for the old ones may go on.
     pub(super) fn set_limits(&mut self, limits: Limits, now: Nanos) {
         self.change_rates(&limits, now);
-        self.limits = limits;
+        self.cx.limits = limits;
         self.move_windows();
         self.admit_clients();
         let mut from = 0;
@@ -182,11 +187,11 @@ impl Shard {
             from = link.index() + 1;
             self.admit_serves(link);
         }
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     /// A client's request: it runs, or waits for its turn.
-    pub(super) fn enter_client(&mut self, key: Key<Transfer>, session: SessionId, bytes: u64) {
+    pub(super) fn enter_client(&mut self, key: TransferKey, session: SessionId, bytes: u64) {
         let Some(state) = self.sessions.get_mut(&session) else { return };
         state.account.waiting.push_back((key, bytes));
         self.clients.waiting += 1;
@@ -207,13 +212,13 @@ impl Shard {
     }
 
     /// Whether a client's request waits for a limit.
-    pub(super) fn waits_for_limit(&self, key: Key<Transfer>) -> bool {
+    pub(super) fn waits_for_limit(&self, key: TransferKey) -> bool {
         let admission = self.transfers.get(key).map(|transfer| transfer.admission);
         matches!(admission, Some(Admission::Waits(_)))
     }
 
     /// A client's request is over, or its client was told so.
-    pub(super) fn leave_client(&mut self, key: Key<Transfer>) {
+    pub(super) fn leave_client(&mut self, key: TransferKey) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let session = transfer.session;
         let account = self.sessions.get_mut(&session).map(|state| &mut state.account);
@@ -266,8 +271,8 @@ impl Shard {
     }
 
     /// Whether the first of those that wait has room within its session.
-    fn may_go_on(&self, account: &Account<Transfer>) -> bool {
-        let client = &self.limits.client;
+    fn may_go_on(&self, account: &Account<kind::Transfer>) -> bool {
+        let client = &self.cx.limits.client;
         account
             .waiting
             .front()
@@ -279,7 +284,8 @@ impl Shard {
     fn admit_one(&mut self, session: SessionId) -> bool {
         let Some(state) = self.sessions.get_mut(&session) else { return true };
         let Some(&(key, bytes)) = state.account.waiting.front() else { return true };
-        if !self.clients.account.has_room(bytes, self.limits.requests, self.limits.in_flight) {
+        if !self.clients.account.has_room(bytes, self.cx.limits.requests, self.cx.limits.in_flight)
+        {
             self.clients.turn = Some(session);
             return false;
         }
@@ -291,17 +297,17 @@ impl Shard {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.admission = Admission::Runs(bytes);
         }
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
         true
     }
 
     /// A peer's request. Its writes always run: their data come behind them on the lane, and one
     /// that waited would hold up those of the others; what they use is bounded by their credit.
-    pub(super) fn enter_serve(&mut self, key: Key<Serve>) {
+    pub(super) fn enter_serve(&mut self, key: ServeKey) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let link = serve.link;
         if matches!(serve.op, ServeOp::Write { .. }) {
-            return self.make_ready(Work::Serve(key));
+            return self.cx.sched.make_ready(Work::Serve(key));
         }
         let bytes = serve.length;
         serve.admission = Admission::Waits(bytes);
@@ -317,7 +323,7 @@ impl Shard {
     }
 
     /// A peer's request is forgotten.
-    pub(super) fn leave_serve(&mut self, key: Key<Serve>) {
+    pub(super) fn leave_serve(&mut self, key: ServeKey) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let link = serve.link;
         let admission = std::mem::take(&mut serve.admission);
@@ -331,8 +337,8 @@ impl Shard {
         self.admit_serves(link);
     }
 
-    fn admit_serves(&mut self, link: Key<Inbound>) {
-        let peer = self.limits.peer;
+    fn admit_serves(&mut self, link: LinkKey) {
+        let peer = self.cx.limits.peer;
         while let Some(state) = self.inbound.get_mut(link)
             && let Some(&(key, bytes)) = state.account.waiting.front()
             && state.account.has_room(bytes, peer.requests, peer.in_flight)
@@ -342,7 +348,7 @@ impl Shard {
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.admission = Admission::Runs(bytes);
             }
-            self.make_ready(Work::Serve(key));
+            self.cx.sched.make_ready(Work::Serve(key));
         }
     }
 
@@ -351,10 +357,10 @@ impl Shard {
     /// for.
     pub(super) fn may_stage_read(&mut self, PeerLane { lane, link }: PeerLane, bytes: u64) -> bool {
         if self.lanes.get(lane).is_some_and(Lane::is_without_room) {
-            self.make_ready(Work::Lane(lane));
+            self.cx.sched.make_ready(Work::Lane(lane));
             return false;
         }
-        let most = self.limits.peer.staging / LINK_SHARES * (LINK_SHARES / 2);
+        let most = self.cx.limits.peer.staging / LINK_SHARES * (LINK_SHARES / 2);
         self.may_stage(link, bytes)
             && self.inbound.get(link).is_none_or(|state| {
                 state.read_staging.now == 0 || state.read_staging.now + bytes <= most
@@ -363,9 +369,9 @@ impl Shard {
 
     /// Write data that a peer may have under way on one lane.
     pub(super) fn credit_window(&self) -> u64 {
-        let peer = &self.limits.peer;
+        let peer = &self.cx.limits.peer;
         CREDIT_BYTES
-            .min(self.staging.kept_bytes() / CREDIT_STAGING_DIVISOR)
+            .min(self.cx.buffers.staging.kept_bytes() / CREDIT_STAGING_DIVISOR)
             .min(peer.staging / LINK_SHARES)
             .min(peer.in_flight / LINK_SHARES)
             .max(u64::from(FRAGMENT_BYTES_MAX))
@@ -374,7 +380,7 @@ impl Shard {
     /// The credit of all lanes follows staging and the limits.
     pub(super) fn move_windows(&mut self) {
         let window = self.credit_window();
-        let lanes: Vec<Key<Lane>> = self
+        let lanes: Vec<LaneKey> = self
             .inbound
             .iter()
             .flat_map(|(_, link)| {

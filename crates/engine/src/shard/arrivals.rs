@@ -19,8 +19,7 @@ use piped_model::buffer::advise::{Seen, Way};
 use piped_report::shard::{ArrivalSender, ChannelArrivals, Gauge};
 
 use super::channel::{Channel, Envelope};
-use super::inbound::Inbound;
-use super::slab::Key;
+use super::keys::LinkKey;
 use super::{Shard, early};
 
 /// What is known of a message on its way to its receive, if it is one of those that early-arrival
@@ -28,7 +27,7 @@ use super::{Shard, early};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Came {
     /// The peer; none: a client of this shard.
-    from: Option<Key<Inbound>>,
+    from: Option<LinkKey>,
     way: Way,
     /// When its first byte was here, and its last.
     first: Nanos,
@@ -54,7 +53,7 @@ pub(super) struct Arriving {
 
 impl Arriving {
     /// Its last byte is here. What waited for it took it with the first.
-    pub(super) const fn landed(self, from: Key<Inbound>, now: Nanos) -> Came {
+    pub(super) const fn landed(self, from: LinkKey, now: Nanos) -> Came {
         let Self { way, first, .. } = self;
         Came { from: Some(from), way, first, landed: now, taken: first }
     }
@@ -181,7 +180,7 @@ impl Shard {
             Some(Record { came, length: envelope.length, ended: now })
         };
         let waiting = waiting.into_iter().flatten().filter_map(waits).take(MESSAGES_SEEN);
-        let mut senders = BTreeMap::<Option<Key<Inbound>>, (u32, u32)>::new();
+        let mut senders = BTreeMap::<Option<LinkKey>, (u32, u32)>::new();
         let mut seen = Vec::with_capacity(book.ring.len());
         let (newer, older) = book.ring.split_at(book.next);
         for record in older.iter().chain(newer).copied().chain(waiting) {
@@ -198,7 +197,7 @@ impl Shard {
             memory_bytes: early::memory_of(longest),
         });
         let longest = book.ring.iter().map(|record| record.length).max().unwrap_or(1).max(1);
-        let copy_seconds = self.planner.seconds(self.planner.copy_stage(), longest);
+        let copy_seconds = self.cx.planner.seconds(self.cx.planner.copy_stage(), longest);
         ChannelArrivals {
             channel: id,
             session: book.owner,

@@ -6,41 +6,42 @@
 use std::ops::{Index, IndexMut};
 
 use super::copy::CopyBody;
+use super::keys::{CopyKey, OnceKey, VectorKey, kind};
 use super::once::Once;
-use super::slab::{Key, Slab};
+use super::slab::Slab;
 use super::transfer::Body;
 use super::vector::VectorBody;
 
 /// The bodies of all transfers that have one here.
 #[derive(Debug)]
 pub(super) struct Bodies {
-    copies: Slab<CopyBody>,
-    vectors: Slab<VectorBody>,
-    onces: Slab<Once>,
+    copies: Slab<kind::Copy, CopyBody>,
+    vectors: Slab<kind::Vector, VectorBody>,
+    onces: Slab<kind::Once, Once>,
 }
 
 /// A slab of [`Bodies`], by what is in it.
 macro_rules! bodies {
-    ($slab:ident, $body:ty, $keep:ident, $doc:literal) => {
+    ($slab:ident, $key:ty, $body:ty, $keep:ident, $doc:literal) => {
         impl Bodies {
             #[doc = $doc]
-            pub(super) fn $keep(&mut self, body: $body) -> Key<$body> {
+            pub(super) fn $keep(&mut self, body: $body) -> $key {
                 self.$slab
                     .insert(body)
                     .unwrap_or_else(|_| unreachable!("each transfer has a place"))
             }
         }
 
-        impl Index<Key<$body>> for Bodies {
+        impl Index<$key> for Bodies {
             type Output = $body;
 
-            fn index(&self, key: Key<$body>) -> &$body {
+            fn index(&self, key: $key) -> &$body {
                 self.$slab.get(key).expect("a body lives as long as its transfer")
             }
         }
 
-        impl IndexMut<Key<$body>> for Bodies {
-            fn index_mut(&mut self, key: Key<$body>) -> &mut $body {
+        impl IndexMut<$key> for Bodies {
+            fn index_mut(&mut self, key: $key) -> &mut $body {
                 self.$slab.get_mut(key).expect("a body lives as long as its transfer")
             }
         }
@@ -49,17 +50,25 @@ macro_rules! bodies {
 
 bodies!(
     copies,
+    CopyKey,
     CopyBody,
     keep_copy,
     "Keeps the body of a copy whose transfer is about to be made."
 );
 bodies!(
     vectors,
+    VectorKey,
     VectorBody,
     keep_vector,
     "Keeps the body of a vectored request whose transfer is about to be made."
 );
-bodies!(onces, Once, keep_once, "Keeps what a transfer that is about to be made does once.");
+bodies!(
+    onces,
+    OnceKey,
+    Once,
+    keep_once,
+    "Keeps what a transfer that is about to be made does once."
+);
 
 impl Bodies {
     /// Places for the bodies of so many transfers.

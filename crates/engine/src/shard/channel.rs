@@ -13,11 +13,7 @@ use piped_core::units::Nanos;
 
 use super::arrivals::Came;
 use super::early::Piece;
-use super::inbound::Inbound;
-use super::lane::Lane;
-use super::served::Served;
-use super::slab::Key;
-use super::transfer::Transfer;
+use super::keys::{LaneKey, LinkKey, ServedKey, TransferKey};
 
 /// A message that is to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +34,7 @@ pub(super) enum Data {
     /// In early-arrival memory; its sender is done with it.
     Here(Piece),
     /// With a transfer of this shard.
-    Local(Key<Transfer>),
+    Local(TransferKey),
     /// At a peer.
     Peer(Mail),
 }
@@ -47,10 +43,10 @@ pub(super) enum Data {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mail {
     /// What it was sent by.
-    pub(super) served: Key<Served>,
+    pub(super) served: ServedKey,
     /// The peer, and the lane on which it was announced last.
-    pub(super) link: Key<Inbound>,
-    pub(super) lane: Key<Lane>,
+    pub(super) link: LinkKey,
+    pub(super) lane: LaneKey,
     /// The peer's name for it, on that lane.
     pub(super) wire: u64,
     pub(super) sequence: u32,
@@ -67,7 +63,7 @@ pub(super) struct MailPlace {
     pub(super) channel: ChannelId,
     pub(super) order: u64,
     /// The receive that has it; without one it waits.
-    pub(super) receive: Option<Key<Transfer>>,
+    pub(super) receive: Option<TransferKey>,
 }
 
 /// A receive that waits.
@@ -75,7 +71,7 @@ pub(super) struct MailPlace {
 pub(super) struct Posted {
     /// Its place among the channel's receives.
     pub(super) order: u64,
-    pub(super) transfer: Key<Transfer>,
+    pub(super) transfer: TransferKey,
     /// The tag it takes; any without.
     pub(super) tag: Option<u64>,
 }
@@ -126,7 +122,7 @@ impl Channel {
     }
 
     /// It waits no longer. `false`: it did not.
-    pub(super) fn unpost(&mut self, transfer: Key<Transfer>) -> bool {
+    pub(super) fn unpost(&mut self, transfer: TransferKey) -> bool {
         let before = self.posted.len();
         self.posted.retain(|posted| posted.transfer != transfer);
         self.posted.len() < before
@@ -163,6 +159,7 @@ impl Channel {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slab::Key;
     use super::*;
 
     fn key<T>(number: u64) -> Key<T> {

@@ -21,15 +21,15 @@ use piped_core::units::Nanos;
 use piped_report::shard::{Waiting, device_name};
 use piped_report::tally::HeldBy;
 
+use super::Shard;
 use super::bodies::Bodies;
 use super::fair::Party;
-use super::inbound::Inbound;
+use super::keys::{LinkKey, ServeKey, TransferKey};
+use super::sched::Work;
 use super::serve::Serve;
 use super::session::Place;
-use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, RemoteOp, Transfer, Waiter, file_of};
-use super::{Shard, Work};
 use crate::command::Target;
 
 /// Where requests meet.
@@ -39,7 +39,7 @@ pub(super) enum Spot {
     /// A peer that is asked, by whatever lane.
     Peer(PeerId),
     /// A peer that asks.
-    Caller(Key<Inbound>),
+    Caller(LinkKey),
 }
 
 /// Where a request's bytes come from, and where they go.
@@ -318,12 +318,12 @@ impl Stays {
 
 impl Shard {
     fn stay(&mut self, spots: [Option<Spot>; SPOTS], party: Party) -> Stays {
-        let stays = spots.map(|spot| spot.map(|spot| self.company.enter(spot, party)));
+        let stays = spots.map(|spot| spot.map(|spot| self.cx.watch.company.enter(spot, party)));
         Stays { stays, held: 0 }
     }
 
     /// A client's request comes to where it wants something.
-    pub(super) fn enter_company(&mut self, key: Key<Transfer>) {
+    pub(super) fn enter_company(&mut self, key: TransferKey) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let party = Party::Client(transfer.session);
         let spots = match &transfer.body {
@@ -333,7 +333,7 @@ impl Shard {
             body => spots_of(body, &self.bodies),
         };
         let stays = self.stay(spots, party);
-        self.observed.of_mut(Subject::Transfer(key)).stays = stays;
+        self.cx.watch.observed.of_mut(Subject::Transfer(key)).stays = stays;
     }
 
     /// Something keeps a request from going on, or a part of it.
@@ -346,12 +346,12 @@ impl Shard {
                     _ => key,
                 };
                 if self.transfers.get(whole).is_some() {
-                    self.observed.of_mut(Subject::Transfer(whole)).stays.hold(by);
+                    self.cx.watch.observed.of_mut(Subject::Transfer(whole)).stays.hold(by);
                 }
             }
             Work::Serve(key) => {
                 if self.serves.get(key).is_some() {
-                    self.observed.of_mut(Subject::Serve(key)).stays.hold(by);
+                    self.cx.watch.observed.of_mut(Subject::Serve(key)).stays.hold(by);
                 }
             }
             Work::Lane(_) => {}
@@ -359,7 +359,7 @@ impl Shard {
     }
 
     /// A request could not be sent to its peer now: because of the peer, if there is no lane to it.
-    pub(super) fn note_unasked(&mut self, key: Key<Transfer>) {
+    pub(super) fn note_unasked(&mut self, key: TransferKey) {
         let Some(transfer) = self.transfers.get(key).filter(|it| it.status.is_none()) else {
             return;
         };
@@ -371,27 +371,30 @@ impl Shard {
 
     /// Whether a request waited for nobody until now.
     pub(super) fn is_alone_so_far(&self, subject: Subject) -> bool {
-        let stays = &self.observed.of(subject).stays;
-        stays.held == 0 && !self.company.has_met(stays)
+        let stays = &self.cx.watch.observed.of(subject).stays;
+        stays.held == 0 && !self.cx.watch.company.has_met(stays)
     }
 
     /// It is over.
-    pub(super) fn leave_company(&mut self, key: Key<Transfer>, transfer: &Transfer) -> Met {
-        let stays = self.observed.of(Subject::Transfer(key)).stays;
-        let met = self.company.settle(stays, transfer.moved());
+    pub(super) fn leave_company(&mut self, key: TransferKey, transfer: &Transfer) -> Met {
+        let stays = self.cx.watch.observed.of(Subject::Transfer(key)).stays;
+        let met = self.cx.watch.company.settle(stays, transfer.moved());
         Met { at_peer: transfer.told_plan.is_some_and(|told| told.company), ..met }
     }
 
     /// A peer's request comes.
-    pub(super) fn enter_serve_company(&mut self, key: Key<Serve>) {
+    pub(super) fn enter_serve_company(&mut self, key: ServeKey) {
         let Some(serve) = self.serves.get(key) else { return };
         let (spots, party) = (serve.spots(), Party::Peer(serve.link, 0));
         let stays = self.stay(spots, party);
-        self.observed.of_mut(Subject::Serve(key)).stays = stays;
+        self.cx.watch.observed.of_mut(Subject::Serve(key)).stays = stays;
     }
 
-    pub(super) fn leave_serve_company(&mut self, key: Key<Serve>, serve: &Serve) -> Met {
-        self.company.settle(self.observed.of(Subject::Serve(key)).stays, serve.moved())
+    pub(super) fn leave_serve_company(&mut self, key: ServeKey, serve: &Serve) -> Met {
+        self.cx
+            .watch
+            .company
+            .settle(self.cx.watch.observed.of(Subject::Serve(key)).stays, serve.moved())
     }
 
     /// A spot in words.

@@ -20,13 +20,15 @@ use piped_planner::planned::Planned;
 use piped_planner::stage::StageIndex;
 use piped_report::tally::{Operation, Route};
 
+use super::Shard;
 use super::disk::Direction;
+use super::keys::{TransferKey, kind};
 use super::pins::Pin;
+use super::sched::Work;
 use super::session::{HandleKind, Place, body_for};
-use super::slab::Key;
+
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, Memory, Start, Transfer, Waiter};
-use super::{Shard, Work};
+use super::transfer::{Body, Memory, Start, Waiter};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of a copy.
@@ -57,7 +59,7 @@ struct Chunk {
     written: u32,
     /// Bytes from its start that the copy counts as landed.
     landed: u32,
-    reading: Option<Key<Transfer>>,
+    reading: Option<TransferKey>,
     write: Write,
 }
 
@@ -68,9 +70,9 @@ enum Write {
     After,
     /// It begins as soon as there is room for it, and follows the read.
     Wanted,
-    Running(Key<Transfer>),
+    Running(TransferKey),
     /// The source is shorter than it was told: it is given up, and begins anew.
-    Revoked(Key<Transfer>),
+    Revoked(TransferKey),
     Over,
 }
 
@@ -200,10 +202,10 @@ impl CopyBody {
 }
 
 impl Shard {
-    pub(super) fn drive_copy<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn drive_copy<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         for chunk in 0..COPY_CHUNKS {
             if !self.drive_chunk(key, chunk, io) || !self.store_chunk(key, chunk, io) {
-                return self.starve(Work::Transfer(key));
+                return self.cx.sched.starve(Work::Transfer(key));
             }
         }
         let Some(transfer) = self.transfers.get(key) else { return };
@@ -216,7 +218,7 @@ impl Shard {
     }
 
     /// Starts what a chunk can start; `false` if there is no room for it.
-    fn drive_chunk<I: Io>(&mut self, key: Key<Transfer>, index: usize, io: &mut I) -> bool {
+    fn drive_chunk<I: Io>(&mut self, key: TransferKey, index: usize, io: &mut I) -> bool {
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
         let (session, length) = (transfer.session, transfer.length);
         let Body::Copy(copy) = transfer.body else { return true };
@@ -236,7 +238,7 @@ impl Shard {
                 if !self.may_stage_copy(session, footprint_of(want)) {
                     return false;
                 }
-                let Some(run) = self.staging.allocate(want) else { return false };
+                let Some(run) = self.cx.buffers.staging.allocate(want) else { return false };
                 let streams = self.source_has(key, start + u64::from(want));
                 let write = if streams { Write::Wanted } else { Write::After };
                 let chunk = Chunk {
@@ -267,15 +269,16 @@ impl Shard {
     /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers'
     /// requests and unaligned edges; of the other half a session leaves a part to the others'
     /// copies, for its own may hang at a device that stalls.
-    pub(super) fn may_copy(&self, key: Key<Transfer>, want: u64) -> bool {
-        let left = (self.staging.kept_bytes() / 2).saturating_sub(self.copy_bytes);
+    pub(super) fn may_copy(&self, key: TransferKey, want: u64) -> bool {
+        let left =
+            (self.cx.buffers.staging.kept_bytes() / 2).saturating_sub(self.cx.buffers.copy_bytes);
         let session = self.transfers.get(key).and_then(|copy| self.sessions.get(&copy.session));
         let own = session.map_or(0, |session| session.copy_bytes);
         want <= left && (own == 0 || own + want <= COPY_SHARE * left)
     }
 
     fn count_copy_of(&mut self, session: SessionId, bytes: i64) {
-        self.copy_bytes = self.copy_bytes.saturating_add_signed(bytes);
+        self.cx.buffers.copy_bytes = self.cx.buffers.copy_bytes.saturating_add_signed(bytes);
         if let Some(session) = self.sessions.get_mut(&session) {
             session.copy_bytes = session.copy_bytes.saturating_add_signed(bytes);
         }
@@ -284,7 +287,7 @@ impl Shard {
     /// Makes the child transfer of one half of a chunk.
     fn start_half(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         index: usize,
         mut chunk: Chunk,
         direction: Direction,
@@ -328,12 +331,12 @@ impl Shard {
             self.bodies[copy].chunks[index] = Some(chunk);
             self.keep_pinned(child, key);
         }
-        self.make_ready(Work::Transfer(child));
+        self.cx.sched.make_ready(Work::Transfer(child));
         true
     }
 
     /// Where the piece of a child starts, counted from the copy's first byte.
-    pub(super) fn chunk_start(&self, parent: Key<Transfer>, chunk: u8) -> u64 {
+    pub(super) fn chunk_start(&self, parent: TransferKey, chunk: u8) -> u64 {
         let copy = self.transfers.get(parent).map(|transfer| &transfer.body);
         let Some(&Body::Copy(copy)) = copy else { return 0 };
         let copy = &self.bodies[copy];
@@ -342,7 +345,7 @@ impl Shard {
 
     /// Whether the source was so long when it was opened. If it is cut off meanwhile, what was
     /// written of the chunk counts, and the destination may be as long as the chunk.
-    fn source_has(&self, key: Key<Transfer>, end: u64) -> bool {
+    fn source_has(&self, key: TransferKey, end: u64) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Copy(copy) = transfer.body else { return false };
         let copy = &self.bodies[copy];
@@ -375,7 +378,7 @@ impl Shard {
     }
 
     /// More of a chunk is read: its write goes on.
-    pub(super) fn note_chunk_read(&mut self, parent: Key<Transfer>, index: u8, bytes: u64) {
+    pub(super) fn note_chunk_read(&mut self, parent: TransferKey, index: u8, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
         let Body::Copy(copy) = transfer.body else { return };
         let copy = &mut self.bodies[copy];
@@ -384,7 +387,7 @@ impl Shard {
         let start = chunk.start;
         match self.middle_of(parent) {
             [_, StageIndex::NONE] => self.note_stored(parent, index, start, bytes as u32),
-            _ => self.make_ready(Work::Transfer(parent)),
+            _ => self.cx.sched.make_ready(Work::Transfer(parent)),
         }
     }
 
@@ -392,9 +395,9 @@ impl Shard {
     /// takes.
     pub(super) fn note_chunk_written(
         &mut self,
-        parent: Key<Transfer>,
+        parent: TransferKey,
         index: u8,
-        write: Key<Transfer>,
+        write: TransferKey,
         bytes: u64,
     ) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
@@ -413,8 +416,8 @@ impl Shard {
     /// A child is over and does not touch the chunk's staging any more.
     pub(super) fn handle_child<I: Io>(
         &mut self,
-        child: Key<Transfer>,
-        (parent, pin): (Key<Transfer>, Option<Pin<Transfer>>),
+        child: TransferKey,
+        (parent, pin): (TransferKey, Option<Pin<kind::Transfer>>),
         index: u8,
         (status, bytes): (Status, u64),
         io: &mut I,
@@ -466,7 +469,7 @@ impl Shard {
         }
         self.tell_progress(parent);
         self.unpin(pin);
-        self.make_ready(Work::Transfer(parent));
+        self.cx.sched.make_ready(Work::Transfer(parent));
         if let Some(sibling) = sibling {
             let why = if ended == Ended::Short { Status::Cancelled } else { status };
             self.give_up(sibling, why, io);
@@ -474,12 +477,7 @@ impl Shard {
     }
 
     /// Gives up on the children of a copy or of a vectored request.
-    pub(super) fn give_up_children<I: Io>(
-        &mut self,
-        key: Key<Transfer>,
-        status: Status,
-        io: &mut I,
-    ) {
+    pub(super) fn give_up_children<I: Io>(&mut self, key: TransferKey, status: Status, io: &mut I) {
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         if !matches!(body, Some(Body::Copy(_) | Body::Vector(_))) {
             return;
@@ -508,7 +506,7 @@ impl Shard {
 
     /// Whether copies of a session may have so many bytes of staging more: one chunk always.
     pub(super) fn may_stage_copy(&self, session: SessionId, bytes: u64) -> bool {
-        let most = self.limits.client.staging;
+        let most = self.cx.limits.client.staging;
         self.sessions
             .get(&session)
             .is_none_or(|state| state.staging.now == 0 || state.staging.now + bytes <= most)

@@ -9,9 +9,8 @@ use piped_planner::cost::PathCost;
 use piped_planner::plan::Part;
 
 use super::Shard;
-use super::lane::Lane;
+use super::keys::LaneKey;
 use super::session::{HandleKind, Place};
-use super::slab::Key;
 use crate::command::Target;
 
 /// The requests that it is told for, the shortest and the longest.
@@ -44,10 +43,10 @@ impl Shard {
         };
         let cost = match place {
             Place::Local(Target::File(file)) => {
-                self.planner.cost(&self.disk_parts(file.device, write), TOLD_BYTES)
+                self.cx.planner.cost(&self.disk_parts(file.device, write), TOLD_BYTES)
             }
             Place::Local(Target::Region(_)) => {
-                self.planner.cost(&[Part::There(self.planner.copy_stage())], TOLD_BYTES)
+                self.cx.planner.cost(&[Part::There(self.cx.planner.copy_stage())], TOLD_BYTES)
             }
             // Messages have no place to be read or written.
             Place::Local(Target::Channel(_)) => return Err(Status::BadHandle),
@@ -64,7 +63,7 @@ impl Shard {
         write: bool,
     ) -> Option<PathCost> {
         let link = self.outbound.get(&peer)?;
-        let parts = |lane: Key<Lane>| -> Vec<Part> {
+        let parts = |lane: LaneKey| -> Vec<Part> {
             if write {
                 let disk = self.disk_there(session, handle, lane);
                 self.way_out(lane).into_iter().chain(disk).map(Part::There).collect()
@@ -75,7 +74,7 @@ impl Shard {
         let lanes = [LaneClass::Latency, LaneClass::Bulk].into_iter();
         let costs = lanes
             .filter_map(|class| link.lane(class))
-            .filter_map(|lane| self.planner.cost(&parts(lane), TOLD_BYTES));
+            .filter_map(|lane| self.cx.planner.cost(&parts(lane), TOLD_BYTES));
         costs.max_by(|one, other| one.confidence.total_cmp(&other.confidence))
     }
 }

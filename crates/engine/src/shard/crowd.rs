@@ -20,8 +20,8 @@ use piped_report::tally::LaneLoss;
 
 use super::Shard;
 use super::inbound::Inbound;
+use super::keys::{LaneKey, LinkKey};
 use super::lane::{Lane, LaneState};
-use super::slab::Key;
 use crate::command::{Caller, Crowded, Event, Origin, Standing};
 
 /// Of so many places, those that plain lanes may not have.
@@ -124,7 +124,7 @@ impl Shard {
     }
 
     /// Whether a peer may hold one more.
-    pub(super) fn may_hold(&self, link: Key<Inbound>, what: Holding) -> bool {
+    pub(super) fn may_hold(&self, link: LinkKey, what: Holding) -> bool {
         let Some(state) = self.inbound.get(link) else { return false };
         let (all, used) = match what {
             Holding::Handles => (SERVED_MAX, self.served.len()),
@@ -161,15 +161,10 @@ impl Shard {
 
     /// The same after nodes that have left lost what they had open, if that is what it takes: those
     /// of the same party first, then plain ones.
-    pub(super) fn may_open<I: Io>(
-        &mut self,
-        link: Key<Inbound>,
-        what: Holding,
-        io: &mut I,
-    ) -> bool {
+    pub(super) fn may_open<I: Io>(&mut self, link: LinkKey, what: Holding, io: &mut I) -> bool {
         while !self.may_hold(link, what) {
             let Some(party) = self.inbound.get(link).map(Party::of) else { return false };
-            let leaves = |(key, it): (Key<Inbound>, &Inbound)| {
+            let leaves = |(key, it): (LinkKey, &Inbound)| {
                 let same = Party::of(it) == party;
                 let may = same || it.standing != Standing::Proven;
                 let holds = it.handles_open() > 0;
@@ -184,18 +179,18 @@ impl Shard {
 
     /// The same of staging. It never waits for nothing: where only lanes have some, there is
     /// enough.
-    pub(super) fn may_stage(&self, link: Key<Inbound>, bytes: u64) -> bool {
+    pub(super) fn may_stage(&self, link: LinkKey, bytes: u64) -> bool {
         if !self.inbound.get(link).is_some_and(|link| link.beside_keys) {
             return true;
         }
-        let kept = self.staging.kept_bytes() / u64::from(PROVEN_SHARE);
-        let none = self.staging.used().now <= self.staging.scratch_bytes();
-        none || self.staging.free_bytes() >= kept + bytes
+        let kept = self.cx.buffers.staging.kept_bytes() / u64::from(PROVEN_SHARE);
+        let none = self.cx.buffers.staging.used().now <= self.cx.buffers.staging.scratch_bytes();
+        none || self.cx.buffers.staging.free_bytes() >= kept + bytes
     }
 
     /// A connection gets no place.
     pub(super) fn refuse_lane(&mut self, standing: Standing, why: Crowded) {
-        self.event(Event::LaneRefused { standing, why });
+        self.cx.event(Event::LaneRefused { standing, why });
     }
 
     /// Plain lanes there may be: those that we dial have places, too.
@@ -227,7 +222,7 @@ impl Shard {
             let link = lane.inbound().and_then(|link| self.inbound.get(link));
             link.is_some_and(|link| !link.opening.is_empty())
         };
-        let idle = |(_, lane): &(Key<Lane>, &Lane)| {
+        let idle = |(_, lane): &(LaneKey, &Lane)| {
             let is_right = lane.origin().is_some_and(|it| from.is_none_or(|from| from == it));
             is_right
                 && lane.state != LaneState::Closing

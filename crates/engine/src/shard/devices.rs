@@ -14,11 +14,10 @@ use piped_core::limits::{
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
-use super::Work;
-use super::disk::Job;
 use super::fair::Flow;
 use super::gate::Gate;
-use super::slab::Key;
+use super::keys::JobKey;
+use super::sched::{Sched, Work};
 use crate::command::FileTarget;
 
 /// Where an operation goes.
@@ -38,6 +37,15 @@ impl From<&FileTarget> for On {
     fn from(target: &FileTarget) -> Self {
         Self { device: target.device, foreign: target.foreign }
     }
+}
+
+/// What must end before something more can begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Something, of anybody's.
+    Anything,
+    /// An operation of this device.
+    Device(On),
 }
 
 /// All devices that have operations under way, or had some lately.
@@ -69,6 +77,9 @@ impl Load {
         self.gate.len() as u32 * OPS_PER_JOB
     }
 }
+
+/// Work that waits at a device before it is looked through for what has ended.
+const PARKED_MAX: usize = 4096;
 
 /// Devices remembered without a need, so that one request after the other allocates nothing.
 const IDLE_MAX: usize = 16;
@@ -109,7 +120,7 @@ impl Devices {
         on: On,
         flow: Flow,
         bytes: u32,
-        job: Key<Job>,
+        job: JobKey,
         now: Nanos,
     ) -> bool {
         // Whose answers are somebody else's affair have few operations, and say nothing of what
@@ -125,20 +136,17 @@ impl Devices {
     }
 
     /// The next job that may begin at a device.
-    pub(super) fn poll_job(&mut self, on: On, now: Nanos) -> Option<Key<Job>> {
+    pub(super) fn poll_job(&mut self, on: On, now: Nanos) -> Option<JobKey> {
         self.load(on).gate.poll(now)
     }
 
     /// Of all devices.
-    pub(super) fn poll_any_job(&mut self, now: Nanos) -> Option<Key<Job>> {
+    pub(super) fn poll_any_job(&mut self, now: Nanos) -> Option<JobKey> {
         self.loads.iter_mut().find_map(|load| load.gate.poll(now))
     }
 
     /// Jobs that are not to begin any more.
-    pub(super) fn remove_jobs(
-        &mut self,
-        mut unwanted: impl FnMut(&Key<Job>) -> bool,
-    ) -> Vec<Key<Job>> {
+    pub(super) fn remove_jobs(&mut self, mut unwanted: impl FnMut(&JobKey) -> bool) -> Vec<JobKey> {
         self.loads.iter_mut().flat_map(|load| load.gate.remove(&mut unwanted)).collect()
     }
 
@@ -195,17 +203,17 @@ impl Devices {
         waiting.into_iter()
     }
 
-    /// Has work wait until the device has room, or until it is woken by something else.
-    pub(super) fn wait(&mut self, on: On, work: Work) {
-        self.load(on).waiting.push_back(work);
-    }
-
-    /// Forgets who waits and is not there any more, when they become many.
-    pub(super) fn forget(&mut self, on: On, most: usize, lives: impl Fn(&Work) -> bool) {
-        let waiting = &mut self.load(on).waiting;
-        if waiting.len() >= most {
-            waiting.retain(lives);
+    /// Has work wait until the device has ended something, or until it is woken by other news.
+    pub(super) fn park(&mut self, on: On, work: Work, sched: &mut Sched) {
+        if !sched.park(work) {
+            return;
         }
+        let waiting = &mut self.load(on).waiting;
+        // What has ended meanwhile is forgotten when it becomes much.
+        if waiting.len() >= PARKED_MAX {
+            waiting.retain(|&work| sched.knows(work));
+        }
+        waiting.push_back(work);
     }
 
     fn find(&self, on: On) -> Option<&Load> {
@@ -230,6 +238,7 @@ impl Devices {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slab::Key;
     use super::*;
 
     const OPS_MAX: u32 = 4096;
@@ -281,18 +290,24 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_by_its_device_alone() {
-        let works = [1, 2].map(|bits| Work::Transfer(Key::from_bits(bits)));
+        let works = [1, 2].map(|place| Work::Transfer(Key::from_bits(1 << 32 | place)));
+        let mut sched = Sched::new(4);
         let mut devices = Devices::new(OPS_MAX);
         let both = [on(1, true), on(2, true)];
         for (on, work) in both.into_iter().zip(works) {
             devices.begin(on, Nanos::ZERO);
             devices.begin(on, Nanos::ZERO);
-            devices.wait(on, work);
+            sched.begin(work, Class::Bulk);
+            devices.park(on, work, &mut sched);
         }
         assert_eq!(devices.end(both[0], Nanos::ZERO).collect::<Vec<_>>(), [works[0]]);
         assert_eq!(devices.end(both[0], Nanos::ZERO).count(), 0);
-        devices.forget(both[1], 1, |_| false);
-        assert_eq!(devices.end(both[1], Nanos::ZERO).count(), 0);
+        sched.unpark(works[0]);
+        for _ in 0..2 {
+            devices.park(both[1], works[0], &mut sched);
+        }
+        let woken = [works[1], works[0]];
+        assert_eq!(devices.end(both[1], Nanos::ZERO).collect::<Vec<_>>(), woken, "once each");
     }
 
     #[test]

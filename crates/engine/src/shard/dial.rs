@@ -22,17 +22,18 @@ use piped_report::dial::{DialCost, DialPlace, DialReport};
 use piped_report::histogram::Latencies;
 use piped_wire::LastPart;
 
+use super::Shard;
 use super::disk::{Direction, JobOwner, JobResult};
+use super::keys::{DialKey, LaneKey, ServeKey, TransferKey, kind};
 use super::lane::Lane;
 use super::outbound::Outbound;
 use super::pins::AnyPin;
 use super::role::Role;
+use super::sched::Work;
 use super::sending::FrameOwner;
-use super::serve::Serve;
-use super::slab::{Key, Slab};
+use super::slab::Slab;
 use super::timers::Timers;
-use super::transfer::{Body, Transfer};
-use super::{Shard, Work};
+use super::transfer::Body;
 
 /// What goes on when the last dial lets go of it.
 #[derive(Debug)]
@@ -48,20 +49,15 @@ pub(super) enum Effect {
         result: JobResult,
     },
     /// A queued frame may leave.
-    Frame { lane: Key<Lane>, number: u64, of: Work },
+    Frame { lane: LaneKey, number: u64, of: Work },
     /// A piece of a read is in place, which moved the watermark there, or ended the read.
-    Data {
-        transfer: Key<Transfer>,
-        lane: Key<Lane>,
-        watermark: Option<u64>,
-        last: Option<LastPart>,
-    },
+    Data { transfer: TransferKey, lane: LaneKey, watermark: Option<u64>, last: Option<LastPart> },
     /// A piece of a write is in staging, or in its region.
-    Written { lane: Key<Lane>, serve: Key<Serve>, payload: u32, region: bool },
+    Written { lane: LaneKey, serve: ServeKey, payload: u32, region: bool },
     /// A piece was copied from memory to memory.
-    Copied { transfer: Key<Transfer>, start: u64, end: u64 },
+    Copied { transfer: TransferKey, start: u64, end: u64 },
     /// A piece of a chunk lies between the halves of a copy.
-    Stored { copy: Key<Transfer>, chunk: u8, start: u64, end: u32 },
+    Stored { copy: TransferKey, chunk: u8, start: u64, end: u32 },
 }
 
 /// The dials on an effect's way, in order.
@@ -88,7 +84,7 @@ impl Hop {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Dials {
-    dials: Slab<Dial>,
+    dials: Slab<kind::Dial, Dial>,
     /// When the first delivery of each is due.
     due: Timers,
     /// Effects that they hold.
@@ -157,7 +153,7 @@ impl Dials {
         self.due.next()
     }
 
-    fn find(&self, is_it: impl Fn(&DialPlace) -> bool) -> Option<Key<Dial>> {
+    fn find(&self, is_it: impl Fn(&DialPlace) -> bool) -> Option<DialKey> {
         self.dials.iter().find(|(_, dial)| is_it(&dial.place)).map(|(key, _)| key)
     }
 
@@ -168,7 +164,7 @@ impl Dials {
     }
 
     /// Takes the first effect of a dial if its time has come.
-    fn take_due(&mut self, key: Key<Dial>, now: Nanos) -> Option<(StageIndex, Held)> {
+    fn take_due(&mut self, key: DialKey, now: Nanos) -> Option<(StageIndex, Held)> {
         let dial = self.dials.get_mut(key)?;
         if dial.queue.front().is_none_or(|held| held.deliver > now) {
             return None;
@@ -179,7 +175,7 @@ impl Dials {
         Some((dial.stage, held))
     }
 
-    fn set_due(&mut self, key: Key<Dial>) {
+    fn set_due(&mut self, key: DialKey) {
         match self.dials.get(key).and_then(|dial| dial.queue.front()) {
             Some(held) => self.due.set(key.index(), held.deliver),
             None => self.due.clear(key.index()),
@@ -240,10 +236,10 @@ impl Shard {
     /// Sets a dial, anew if there is one: what that one holds goes on.
     pub(super) fn set_dial<I: Io>(&mut self, place: DialPlace, cost: DialCost, io: &mut I) {
         self.clear_dials(Some(&place), io);
-        let stage = self.planner.dial_stage(&place, false);
+        let stage = self.cx.planner.dial_stage(&place, false);
         let host = match cost.host() {
             Nanos::ZERO => StageIndex::NONE,
-            _ => self.planner.dial_stage(&place, true),
+            _ => self.cx.planner.dial_stage(&place, true),
         };
         let dial = Dial {
             place,
@@ -255,9 +251,9 @@ impl Shard {
             queue: VecDeque::with_capacity(QUEUE_FIRST),
             late: Latencies::default(),
         };
-        if let Err(dial) = self.dials.dials.insert(dial) {
+        if let Err(dial) = self.cx.dials.dials.insert(dial) {
             // Who asks looks first whether there is room.
-            self.planner.forget_dial(&dial.place);
+            self.cx.planner.forget_dial(&dial.place);
         }
     }
 
@@ -265,30 +261,30 @@ impl Shard {
     pub(super) fn clear_dials<I: Io>(&mut self, place: Option<&DialPlace>, io: &mut I) {
         let mut from = 0;
         let wanted = |dial: &Dial| place.is_none_or(|place| dial.place == *place);
-        while let Some(key) = self.dials.dials.next_from(from, wanted) {
+        while let Some(key) = self.cx.dials.dials.next_from(from, wanted) {
             from = key.index() + 1;
-            self.dials.due.clear(key.index());
-            let Some(dial) = self.dials.dials.remove(key) else { continue };
-            self.planner.forget_dial(&dial.place);
-            self.dials.held -= dial.queue.len();
+            self.cx.dials.due.clear(key.index());
+            let Some(dial) = self.cx.dials.dials.remove(key) else { continue };
+            self.cx.planner.forget_dial(&dial.place);
+            self.cx.dials.held -= dial.queue.len();
             for held in dial.queue {
                 self.pass_on(held.hop, held.effect, held.bytes, io);
             }
         }
         self.wake_copies();
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     /// Whether any is set.
     #[must_use]
     pub fn has_dials(&self) -> bool {
-        self.dials.any()
+        self.cx.dials.any()
     }
 
     /// The dials and what they do.
     #[must_use]
     pub fn dials(&self) -> Vec<DialReport> {
-        let dials = self.dials.dials.iter().map(|(_, dial)| dial);
+        let dials = self.cx.dials.dials.iter().map(|(_, dial)| dial);
         dials.map(|dial| dial.report(!self.knows(&dial.place))).collect()
     }
 
@@ -296,7 +292,7 @@ impl Shard {
     fn knows(&self, place: &DialPlace) -> bool {
         match place {
             DialPlace::Copy | DialPlace::Check => true,
-            DialPlace::Disk { device, write } => self.planner.has_disk(*device, *write),
+            DialPlace::Disk { device, write } => self.cx.planner.has_disk(*device, *write),
             DialPlace::Send { peer } | DialPlace::Net { peer } | DialPlace::Receive { peer } => {
                 let outbound = self.outbound.values().map(Outbound::name);
                 let inbound = self.inbound.iter().map(|(_, link)| &*link.name);
@@ -308,7 +304,7 @@ impl Shard {
     /// When the next dial lets go of something.
     #[must_use]
     pub fn next_release(&self) -> Option<Nanos> {
-        self.dials.next()
+        self.cx.dials.next()
     }
 
     /// An effect is at a dial, if there is one, or goes on. Its first arrival is now.
@@ -345,16 +341,16 @@ impl Shard {
         }
     }
 
-    fn dial_at(&self, hop: Hop, effect: &Effect) -> Option<Key<Dial>> {
+    fn dial_at(&self, hop: Hop, effect: &Effect) -> Option<DialKey> {
         match (hop, effect) {
             (Hop::Disk, Effect::Job { device: of, direction, .. }) => {
                 let wanted = *direction == Direction::Write;
-                self.dials.find(|place| {
+                self.cx.dials.find(|place| {
                     matches!(place, DialPlace::Disk { device, write } if device == of && *write == wanted)
                 })
             }
-            (Hop::Copy, _) => self.dials.find(|place| *place == DialPlace::Copy),
-            (Hop::Check, _) => self.dials.find(|place| *place == DialPlace::Check),
+            (Hop::Copy, _) => self.cx.dials.find(|place| *place == DialPlace::Copy),
+            (Hop::Check, _) => self.cx.dials.find(|place| *place == DialPlace::Check),
             (
                 _,
                 Effect::Frame { lane, .. }
@@ -362,14 +358,14 @@ impl Shard {
                 | Effect::Written { lane, .. },
             ) => {
                 let peer = self.peer_of(*lane)?;
-                self.dials.find(|place| is_at(place, hop, peer))
+                self.cx.dials.find(|place| is_at(place, hop, peer))
             }
             _ => None,
         }
     }
 
     /// The name of the node at the other end.
-    pub(super) fn peer_of(&self, lane: Key<Lane>) -> Option<&str> {
+    pub(super) fn peer_of(&self, lane: LaneKey) -> Option<&str> {
         match &self.lanes.get(lane)?.role {
             Role::Asking(asking) => self.outbound.get(&asking.peer).map(|link| link.name()),
             Role::Serving(serving) => self.inbound.get(serving.link).map(|link| link.name.as_str()),
@@ -378,21 +374,21 @@ impl Shard {
     }
 
     /// The stages of the dial that a frame passes there behind the wire of a lane.
-    pub(super) fn dials_in(&self, lane: Key<Lane>, hop: Hop) -> [StageIndex; 2] {
+    pub(super) fn dials_in(&self, lane: LaneKey, hop: Hop) -> [StageIndex; 2] {
         let peer = self.peer_of(lane).unwrap_or_default();
-        self.dials.stages(|place| is_at(place, hop, peer))
+        self.cx.dials.stages(|place| is_at(place, hop, peer))
     }
 
     /// The stages of the dials that a frame passes before it leaves by a lane.
-    pub(super) fn dials_out(&self, lane: Key<Lane>) -> [[StageIndex; 2]; 2] {
+    pub(super) fn dials_out(&self, lane: LaneKey) -> [[StageIndex; 2]; 2] {
         let peer = self.peer_of(lane).unwrap_or_default();
-        let check = self.dials.stages(|place| *place == DialPlace::Check);
-        [check, self.dials.stages(|place| is_at(place, Hop::Send, peer))]
+        let check = self.cx.dials.stages(|place| *place == DialPlace::Check);
+        [check, self.cx.dials.stages(|place| is_at(place, Hop::Send, peer))]
     }
 
     fn hold<I: Io>(
         &mut self,
-        key: Key<Dial>,
+        key: DialKey,
         hop: Hop,
         effect: Effect,
         bytes: u32,
@@ -401,34 +397,34 @@ impl Shard {
     ) {
         // What came together came then, if nothing is done in between.
         let mut came = self.batch_time(io);
-        let Some(dial) = self.dials.dials.get_mut(key) else { return };
+        let Some(dial) = self.cx.dials.dials.get_mut(key) else { return };
         let host = if bytes > 0 { dial.cost.host() } else { Nanos::ZERO };
         if host > Nanos::ZERO {
             let began = io.now();
             io.spend(host);
             came = io.now();
-            self.planner.note_work(came.since(began));
-            self.planner.sample_backlogged(dial.host, bytes, came.since(began));
+            self.cx.planner.note_work(came.since(began));
+            self.cx.planner.sample_backlogged(dial.host, bytes, came.since(began));
         }
         let at = ideal.map_or_else(|| io.now(), |ideal| ideal + host);
         let (deliver, waited) = dial.admit(bytes, at);
-        let ticket = (bytes > 0).then(|| self.planner.arrive(dial.stage, came));
+        let ticket = (bytes > 0).then(|| self.cx.planner.arrive(dial.stage, came));
         dial.queue.push_back(Held { hop, effect, bytes, came, deliver, ticket, waited });
-        self.dials.held += 1;
-        self.dials.set_due(key);
+        self.cx.dials.held += 1;
+        self.cx.dials.set_due(key);
     }
 
     /// Lets go of what is due.
     pub(super) fn release_due<I: Io>(&mut self, now: Nanos, io: &mut I) {
-        if self.dials.next().is_none_or(|at| at > now) {
+        if self.cx.dials.next().is_none_or(|at| at > now) {
             return;
         }
-        while let Some(slot) = self.dials.due.take_due(now) {
-            let key = self.dials.dials.next_from(slot, |_| true);
+        while let Some(slot) = self.cx.dials.due.take_due(now) {
+            let key = self.cx.dials.dials.next_from(slot, |_| true);
             let Some(key) = key.filter(|key| key.index() == slot) else { continue };
-            while let Some((stage, held)) = self.dials.take_due(key, now) {
+            while let Some((stage, held)) = self.cx.dials.take_due(key, now) {
                 if let Some(ticket) = held.ticket {
-                    self.planner.depart_dial(stage, ticket, held.bytes, held.waited, now);
+                    self.cx.planner.depart_dial(stage, ticket, held.bytes, held.waited, now);
                     self.note_dial(&held.effect, stage, held.bytes, (held.came, now));
                 }
                 if let Effect::Frame { lane, number, .. } = held.effect
@@ -443,14 +439,14 @@ impl Shard {
                     None => self.apply(held.effect, io),
                 }
             }
-            self.dials.set_due(key);
+            self.cx.dials.set_due(key);
         }
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     /// What is held of a request that is over goes on now.
     pub(super) fn hurry<I: Io>(&mut self, work: Work, io: &mut I) {
-        if !self.dials.any() {
+        if !self.cx.dials.any() {
             return;
         }
         let is_of = |effect: &Effect| match *effect {
@@ -458,17 +454,17 @@ impl Shard {
             Effect::Frame { of, .. } => of == work,
             _ => false,
         };
-        while let Some((_, effect)) = self.dials.take_of(is_of) {
+        while let Some((_, effect)) = self.cx.dials.take_of(is_of) {
             self.apply(effect, io);
         }
     }
 
     /// Frames that were queued since the last look come to the dials.
-    pub(super) fn dial_frames<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
+    pub(super) fn dial_frames<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let dialled = self.peer_of(key).is_some_and(|peer| {
             let is_dialled =
                 |place: &DialPlace| *place == DialPlace::Check || is_at(place, Hop::Send, peer);
-            self.dials.find(is_dialled).is_some()
+            self.cx.dials.find(is_dialled).is_some()
         });
         while let Some(lane) = self.lanes.get_mut(key).filter(|_| dialled)
             && let Some((number, bytes, owner)) = lane.sender.hold_next()
@@ -483,8 +479,8 @@ impl Shard {
     /// any.
     pub(super) fn dial_data<I: Io>(
         &mut self,
-        transfer: Key<Transfer>,
-        lane: Key<Lane>,
+        transfer: TransferKey,
+        lane: LaneKey,
         bytes: u32,
         (watermark, last): (Option<u64>, Option<LastPart>),
         io: &mut I,
@@ -505,7 +501,7 @@ impl Shard {
             Effect::Frame { lane: key, number, .. } => {
                 if let Some(lane) = self.lanes.get_mut(key) {
                     lane.sender.release(number);
-                    self.make_ready(Work::Lane(key));
+                    self.cx.sched.make_ready(Work::Lane(key));
                 }
             }
             Effect::Data { transfer: key, lane, watermark, last } => {

@@ -16,17 +16,18 @@ use piped_core::status::Status;
 use piped_model::estimate::Ticket;
 use piped_planner::stage::StageIndex;
 
+use super::Shard;
 use super::company::Spot;
 use super::devices::On;
+use super::devices::Wanted;
 use super::dial::{Effect, Hop};
+use super::driver::Driver;
 use super::fair::Flow;
+use super::keys::{JobKey, ServeKey, TransferKey};
 use super::ops::OpOwner;
 use super::pins::AnyPin;
-use super::serve::Serve;
-use super::slab::Key;
+use super::sched::Work;
 use super::staging::Run;
-use super::transfer::Transfer;
-use super::{Shard, Wanted, Work};
 use crate::command::FileTarget;
 
 /// Which way a job moves bytes.
@@ -134,11 +135,11 @@ fn bounce(from: u64, block: u64, start: u64, end: u64) -> Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobOwner {
     /// A fragment of a local transfer, `start` bytes into it.
-    Transfer { transfer: Key<Transfer>, start: u64 },
+    Transfer { transfer: TransferKey, start: u64 },
     /// A fragment of a peer's read, `start` bytes into it.
-    ServeRead { serve: Key<Serve>, start: u64 },
+    ServeRead { serve: ServeKey, start: u64 },
     /// A fragment of a peer's write, `start` bytes into it. `paid`: its credit went back already.
-    ServeWrite { serve: Key<Serve>, start: u64, paid: bool },
+    ServeWrite { serve: ServeKey, start: u64, paid: bool },
 }
 
 impl JobOwner {
@@ -227,11 +228,14 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), Wanted> {
         let on = On::from(&target);
-        if !self.devices.has_room(on, self.ops.len()) {
+        if !self.cx.driver.devices.has_room(on, self.cx.driver.ops.len()) {
             return Err(Wanted::Device(on));
         }
-        let ops = OPS_PER_JOB + self.devices.reserved();
-        if self.jobs.room() == 0 || self.ops.room() < ops || self.dials.is_full() {
+        let ops = OPS_PER_JOB + self.cx.driver.devices.reserved();
+        if self.cx.driver.jobs.room() == 0
+            || self.cx.driver.ops.room() < ops
+            || self.cx.dials.is_full()
+        {
             return Err(Wanted::Anything);
         }
         let now = io.now();
@@ -240,7 +244,7 @@ impl Shard {
         for (place, piece) in progress.iter_mut().zip(pieces.iter()) {
             *place = Some(self.prepare_piece(target, piece));
         }
-        let stage = self.planner.disk_stage(target.device, direction == Direction::Write);
+        let stage = self.cx.planner.disk_stage(target.device, direction == Direction::Write);
         let flow = self.flow_of(owner.work());
         let job = Job {
             owner,
@@ -259,22 +263,24 @@ impl Shard {
             pieces: progress,
             status: Status::Ok,
         };
-        self.devices.hold(on, job.staging_bytes());
-        let Ok(key) = self.jobs.insert(job) else { unreachable!("room was checked above") };
-        if self.devices.arrive(on, flow, span.length, key, now) {
+        self.cx.driver.devices.hold(on, job.staging_bytes());
+        let Ok(key) = self.cx.driver.jobs.insert(job) else {
+            unreachable!("room was checked above")
+        };
+        if self.cx.driver.devices.arrive(on, flow, span.length, key, now) {
             self.launch(key, io);
         } else {
-            self.counters.turns_waited += 1;
+            self.cx.watch.counters.turns_waited += 1;
         }
         Ok(())
     }
 
     /// Gives a job to its device.
-    fn launch<I: Io>(&mut self, key: Key<Job>, io: &mut I) {
+    fn launch<I: Io>(&mut self, key: JobKey, io: &mut I) {
         let now = io.now();
-        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(job) = self.cx.driver.jobs.get_mut(key) else { return };
         let (owner, stage, length) = (job.owner, job.stage, job.span.length);
-        job.ticket = Some(self.planner.arrive(stage, now));
+        job.ticket = Some(self.cx.planner.arrive(stage, now));
         self.enter_stage(owner.into(), stage, (owner.start(), length), now);
         for index in 0..PIECES_MAX {
             self.push_piece(key, index, io);
@@ -283,20 +289,20 @@ impl Shard {
 
     /// Jobs whose turn has come, as far as there is room for their operations.
     pub(super) fn launch_waiting<I: Io>(&mut self, io: &mut I) {
-        while self.devices.reserved() > 0 && self.ops.room() >= OPS_PER_JOB {
-            let Some(key) = self.devices.poll_any_job(io.now()) else { return };
+        while self.cx.driver.devices.reserved() > 0 && self.cx.driver.ops.room() >= OPS_PER_JOB {
+            let Some(key) = self.cx.driver.devices.poll_any_job(io.now()) else { return };
             self.launch(key, io);
         }
     }
 
     /// What is given up does not go to its device any more.
     pub(super) fn drop_waiting<I: Io>(&mut self, work: Work, io: &mut I) {
-        let Self { devices, jobs, .. } = self;
+        let Driver { devices, jobs, .. } = &mut self.cx.driver;
         let dropped =
             devices.remove_jobs(|&key| jobs.get(key).is_some_and(|job| job.owner.work() == work));
         for key in dropped {
-            let Some(job) = self.jobs.remove(key) else { continue };
-            self.devices.let_go(job.on, job.staging_bytes());
+            let Some(job) = self.cx.driver.jobs.remove(key) else { continue };
+            self.cx.driver.devices.let_go(job.on, job.staging_bytes());
             for run in job.pieces.iter().flatten().filter_map(|progress| progress.bounce) {
                 self.free_staging(run);
             }
@@ -311,8 +317,8 @@ impl Shard {
         let mut way = piece.way;
         let mut bounce = None;
         if let Way::Bounced { block, .. } = way {
-            self.counters.bounced_unaligned += 1;
-            bounce = self.staging.allocate(block);
+            self.cx.watch.counters.bounced_unaligned += 1;
+            bounce = self.cx.buffers.staging.allocate(block);
             if bounce.is_none() {
                 way = Way::Buffered;
             }
@@ -326,8 +332,8 @@ impl Shard {
     }
 
     /// Pushes what is left of a piece.
-    fn push_piece<I: Io>(&mut self, key: Key<Job>, index: usize, io: &mut I) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
+    fn push_piece<I: Io>(&mut self, key: JobKey, index: usize, io: &mut I) {
+        let Some(job) = self.cx.driver.jobs.get_mut(key) else { return };
         let Some(progress) = job.pieces[index].as_mut() else { return };
         let piece = progress.piece;
         let at = job.offset + u64::from(piece.start);
@@ -354,12 +360,12 @@ impl Shard {
     /// Takes the end of a piece's operation: done, short, or failed.
     pub(super) fn handle_piece<I: Io>(
         &mut self,
-        key: Key<Job>,
+        key: JobKey,
         index: usize,
         result: i32,
         io: &mut I,
     ) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(job) = self.cx.driver.jobs.get_mut(key) else { return };
         let direction = job.direction;
         let Some(progress) = job.pieces[index].as_mut() else { return };
         if result < 0 {
@@ -383,8 +389,8 @@ impl Shard {
         self.finish_job_if_over(key, io);
     }
 
-    fn end_piece(&mut self, key: Key<Job>, index: usize, status: Status) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
+    fn end_piece(&mut self, key: JobKey, index: usize, status: Status) {
+        let Some(job) = self.cx.driver.jobs.get_mut(key) else { return };
         if job.status == Status::Ok {
             job.status = status;
         }
@@ -393,13 +399,13 @@ impl Shard {
         }
     }
 
-    fn finish_job_if_over<I: Io>(&mut self, key: Key<Job>, io: &mut I) {
-        let Some(job) = self.jobs.get(key) else { return };
+    fn finish_job_if_over<I: Io>(&mut self, key: JobKey, io: &mut I) {
+        let Some(job) = self.cx.driver.jobs.get(key) else { return };
         if job.pieces.iter().flatten().any(|progress| !progress.ended) {
             return;
         }
-        let Some(job) = self.jobs.remove(key) else { return };
-        self.devices.let_go(job.on, job.staging_bytes());
+        let Some(job) = self.cx.driver.jobs.remove(key) else { return };
+        self.cx.driver.devices.let_go(job.on, job.staging_bytes());
         for progress in job.pieces.iter().flatten() {
             if let Some(run) = progress.bounce {
                 if let Way::Bounced { skip, .. } = progress.piece.way {
@@ -422,21 +428,21 @@ impl Shard {
         let now = self.batch_time(io);
         let mut pieces = job.pieces.iter().flatten();
         let direct = pieces.all(|progress| progress.piece.way != Way::Buffered);
-        self.devices.leave(job.on, job.flow.class, job.span.length, direct, now);
-        if self.ops.room() >= OPS_PER_JOB
-            && let Some(next) = self.devices.poll_job(job.on, now)
+        self.cx.driver.devices.leave(job.on, job.flow.class, job.span.length, direct, now);
+        if self.cx.driver.ops.room() >= OPS_PER_JOB
+            && let Some(next) = self.cx.driver.devices.poll_job(job.on, now)
         {
             self.launch(next, io);
         }
-        let stays = &self.observed.of(job.owner.into()).stays;
-        self.company.moved(stays, Spot::Device(job.on.device()), bytes.into());
+        let stays = &self.cx.watch.observed.of(job.owner.into()).stays;
+        self.cx.watch.company.moved(stays, Spot::Device(job.on.device()), bytes.into());
         let counts = job.status == Status::Ok && bytes == job.span.length;
         if let Some(ticket) = job.ticket {
-            self.planner.depart(job.stage, ticket, job.span.length, counts, now);
+            self.cx.planner.depart(job.stage, ticket, job.span.length, counts, now);
         }
         self.leave_stage(job.owner.into(), job.stage, Some(job.owner.start()), now);
         let result = JobResult { asked: job.span.length, bytes, status: job.status };
-        if self.dials.any() && bytes > 0 {
+        if self.cx.dials.any() && bytes > 0 {
             let Job { on, direction, owner, pin, .. } = job;
             let effect = Effect::Job { device: on.device(), direction, owner, pin, result };
             return self.pass(Hop::Disk, effect, bytes, io);
@@ -463,7 +469,7 @@ impl Shard {
             }
             _ => {}
         }
-        self.make_ready(owner.work());
+        self.cx.sched.make_ready(owner.work());
     }
 }
 

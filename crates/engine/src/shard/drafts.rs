@@ -7,9 +7,8 @@ use piped_planner::plan::{Draft, Part};
 use piped_report::dial::DialPlace;
 
 use super::Shard;
-use super::lane::Lane;
+use super::keys::LaneKey;
 use super::remote::lane_class;
-use super::slab::Key;
 
 impl Shard {
     /// A copy of what is known of a transfer's path, to be planned elsewhere.
@@ -32,21 +31,21 @@ impl Shard {
                 (self.parts_out(*device, self.lane_from(peer, class)?), true)
             }
         };
-        Ok(self.planner.draft(parts, ask.bytes, is_planned))
+        Ok(self.cx.planner.draft(parts, ask.bytes, is_planned))
     }
 
-    fn lane_to(&self, peer: PeerId, class: LaneClass) -> Result<Key<Lane>, DraftFault> {
+    fn lane_to(&self, peer: PeerId, class: LaneClass) -> Result<LaneKey, DraftFault> {
         let link = self.outbound.get(&peer).ok_or(DraftFault::UnknownPeer)?;
         link.lane(class).ok_or(DraftFault::NoLane)
     }
 
-    fn lane_from(&self, peer: &str, class: LaneClass) -> Result<Key<Lane>, DraftFault> {
+    fn lane_from(&self, peer: &str, class: LaneClass) -> Result<LaneKey, DraftFault> {
         let mut links = self.inbound.iter().map(|(_, link)| link).filter(|link| link.name == peer);
         let link = links.next().ok_or(DraftFault::UnknownPeer)?;
         link.lanes[class as usize].lane.ok_or(DraftFault::NoLane)
     }
 
-    fn parts_out(&self, device: Option<DeviceId>, lane: Key<Lane>) -> Vec<Part> {
+    fn parts_out(&self, device: Option<DeviceId>, lane: LaneKey) -> Vec<Part> {
         let mut parts = device.map_or_else(Vec::new, |device| self.disk_parts(device, false));
         parts.extend(self.way_out(lane).map(Part::There));
         parts
@@ -54,7 +53,7 @@ impl Shard {
 
     pub(super) fn disk_parts(&self, device: DeviceId, write: bool) -> Vec<Part> {
         let at = DialPlace::Disk { device, write };
-        let [host, dial] = self.dials.stages(|place| *place == at);
-        vec![self.planner.disk_part(device, write), Part::There(host), Part::There(dial)]
+        let [host, dial] = self.cx.dials.stages(|place| *place == at);
+        vec![self.cx.planner.disk_part(device, write), Part::There(host), Part::There(dial)]
     }
 }

@@ -15,12 +15,12 @@ use piped_core::names::node_of;
 use piped_core::status::Status;
 use piped_report::tally::LaneLoss;
 
+use super::Shard;
+use super::keys::{LaneKey, ServedKey};
 use super::lane::Lane;
-use super::served::Served;
+use super::sched::Work;
 use super::session::HandleKind;
-use super::slab::Key;
 use super::transfer::{Transfer, Waiter};
-use super::{Shard, Work};
 use crate::command::Target;
 
 impl Shard {
@@ -80,7 +80,7 @@ impl Shard {
         while let Some(serve) = self.serves.next_from(from, |serve| serve.served == key) {
             from = serve.index() + 1;
             self.end_serve(serve, Status::Gone);
-            self.make_ready(Work::Serve(serve));
+            self.cx.sched.make_ready(Work::Serve(serve));
             // What its peer does not read must not keep the file.
             if self.serves.get(serve).is_some_and(|serve| serve.unread.is_none()) {
                 self.watch_unread(serve, io);
@@ -90,7 +90,7 @@ impl Shard {
     }
 
     /// As [`Self::release_ended`].
-    pub(super) fn release_ended_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
+    pub(super) fn release_ended_served<I: Io>(&mut self, key: ServedKey, io: &mut I) {
         let Some(served) = self.served.get_mut(key) else { return };
         if served.uses == 0
             && let Some(target) = served.ended.take()
@@ -110,11 +110,11 @@ impl Shard {
                 }
             }
         }
-        let is_it = |(_, lane): &(Key<Lane>, &Lane)| {
+        let is_it = |(_, lane): &(LaneKey, &Lane)| {
             let link = lane.inbound().and_then(|link| self.inbound.get(link));
             link.is_some_and(|link| node_of(&link.name) == name)
         };
-        let lanes: Vec<Key<Lane>> = self.lanes.iter().filter(is_it).map(|(key, _)| key).collect();
+        let lanes: Vec<LaneKey> = self.lanes.iter().filter(is_it).map(|(key, _)| key).collect();
         for lane in lanes {
             self.close_lane(lane, LaneLoss::Ended, ENDED.to_owned(), io);
         }

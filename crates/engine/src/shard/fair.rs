@@ -18,8 +18,7 @@ use piped_core::ids::SessionId;
 use piped_core::limits::PEER_WEIGHT_MAX;
 use piped_core::request::Class;
 
-use super::inbound::Inbound;
-use super::slab::Key;
+use super::keys::LinkKey;
 
 /// Who pays for a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub(super) enum Party {
     /// A client of this node.
     Client(SessionId),
     /// A client of a peer, by the peer's number for it.
-    Peer(Key<Inbound>, u32),
+    Peer(LinkKey, u32),
 }
 
 impl Party {
@@ -341,6 +340,7 @@ impl<T: Copy> Fair<T> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::slab::Key;
     use super::*;
 
     fn flow(client: u32, class: Class, weight: u8) -> Flow {

@@ -8,9 +8,8 @@
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
-use super::disk::Job;
 use super::fair::{Fair, Flow, Party};
-use super::slab::Key;
+use super::keys::JobKey;
 
 /// Who asked within that time wants it still: who waits for one answer at a time is away for a
 /// moment.
@@ -36,7 +35,7 @@ const AGEING: u64 = 256;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    waiting: Fair<Key<Job>>,
+    waiting: Fair<JobKey>,
     /// Bytes inside, of the latency class and of bulk.
     inside: [u64; 2],
     /// Who asked of late.
@@ -151,7 +150,7 @@ impl Gate {
     }
 
     /// A piece of work comes. Whether it goes in at once; else it waits.
-    pub(super) fn arrive(&mut self, flow: Flow, bytes: u32, job: Key<Job>, now: Nanos) -> bool {
+    pub(super) fn arrive(&mut self, flow: Flow, bytes: u32, job: JobKey, now: Nanos) -> bool {
         self.see(flow, now);
         let class = flow.class;
         // Nobody of its class waits, and it is not the other's turn.
@@ -170,7 +169,7 @@ impl Gate {
     }
 
     /// The next of those that wait, if there is room for it.
-    pub(super) fn poll(&mut self, now: Nanos) -> Option<Key<Job>> {
+    pub(super) fn poll(&mut self, now: Nanos) -> Option<JobKey> {
         let class = self.waiting.next_class(false)?;
         if !self.has_room(class, now) {
             return None;
@@ -193,7 +192,7 @@ impl Gate {
     }
 
     /// Takes out of those that wait who is not wanted any more.
-    pub(super) fn remove(&mut self, unwanted: impl FnMut(&Key<Job>) -> bool) -> Vec<Key<Job>> {
+    pub(super) fn remove(&mut self, unwanted: impl FnMut(&JobKey) -> bool) -> Vec<JobKey> {
         self.waiting.remove(unwanted)
     }
 
@@ -238,6 +237,7 @@ impl Gate {
 mod tests {
     use piped_core::ids::SessionId;
 
+    use super::super::slab::Key;
     use super::*;
 
     const PIECE: u32 = 1 << 20;

@@ -17,9 +17,9 @@ use piped_report::tally::{Company, Operation, PlanPath};
 
 use super::Shard;
 use super::company::{Met, Spot};
+use super::keys::{ServeKey, TransferKey};
 use super::passed::Passed;
 use super::serve::Serve;
-use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, RemoteOp, Told, Transfer};
 
@@ -217,7 +217,7 @@ impl Shard {
     /// affair.
     pub(super) fn remember(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         transfer: &Transfer,
         status: Status,
         now: Nanos,
@@ -226,22 +226,22 @@ impl Shard {
             return;
         }
         let met = self.leave_company(key, transfer);
-        let passed = self.observed.of(Subject::Transfer(key)).passed;
+        let passed = self.cx.watch.observed.of(Subject::Transfer(key)).passed;
         match status {
-            Status::Ok => self.counters.completed += 1,
-            _ => self.counters.failed += 1,
+            Status::Ok => self.cx.watch.counters.completed += 1,
+            _ => self.cx.watch.counters.failed += 1,
         }
         let (bytes, measured) = (transfer.landed.watermark(), now.since(transfer.started));
         let moved = transfer.moved();
-        self.counters.bytes += moved;
+        self.cx.watch.counters.bytes += moved;
         let kind = (transfer.kind, transfer.body.place(&self.bodies), transfer.class);
-        self.tally.add_transfer(kind, status, moved, measured.0);
+        self.cx.watch.tally.add_transfer(kind, status, moved, measured.0);
         if status == Status::Ok
             && bytes == transfer.length
             && let Some((path, predicted)) = prediction(transfer)
         {
             let company = if met.alone() { Company::Alone } else { Company::Queued };
-            self.tally.add_prediction((path, company), predicted.0, measured.0);
+            self.cx.watch.tally.add_prediction((path, company), predicted.0, measured.0);
         }
         let is_whole = status == Status::Ok && bytes == transfer.length;
         let not_compared = match () {
@@ -255,7 +255,7 @@ impl Shard {
             }
             () => met.not_compared(),
         };
-        self.history.push(Record {
+        self.cx.watch.history.push(Record {
             id: transfer.id,
             operation: transfer.kind,
             served: false,
@@ -281,16 +281,16 @@ impl Shard {
     }
 
     /// Records the end of a peer's request, as this side planned and saw it.
-    pub(super) fn remember_serve(&mut self, key: Key<Serve>, serve: &Serve, now: Nanos) {
-        self.transfers_started += 1;
+    pub(super) fn remember_serve(&mut self, key: ServeKey, serve: &Serve, now: Nanos) {
+        self.cx.transfers_started += 1;
         let met = self.leave_serve_company(key, serve);
-        let passed = self.observed.of(Subject::Serve(key)).passed;
+        let passed = self.cx.watch.observed.of(Subject::Serve(key)).passed;
         let status = serve.status.unwrap_or(Status::Ok);
         let measured = now.since(serve.started);
         let kind = (serve.operation(), serve.flow.class);
-        self.tally.add_serve(kind, status, serve.moved(), measured.0);
-        self.history.push(Record {
-            id: self.transfers_started,
+        self.cx.watch.tally.add_serve(kind, status, serve.moved(), measured.0);
+        self.cx.watch.history.push(Record {
+            id: self.cx.transfers_started,
             operation: serve.operation(),
             served: true,
             session: None,

@@ -16,23 +16,24 @@ use piped_text::is_name;
 use piped_wire::frame::OPEN_BYTES_MAX;
 use piped_wire::{Asker, Frame, LaneKeys, Message};
 
+use super::Shard;
 use super::admission::Account;
 use super::arrivals::Arriving;
 use super::credit::Grant;
 use super::crowd::Holding;
 use super::faults::PeerFault;
 use super::inbox::Sent;
+use super::keys::{LaneKey, LinkKey, kind};
 use super::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
 use super::once::Asked;
 use super::role::{PeerRequest, Role, Serving};
+use super::sched::Work;
 use super::serve::{Serve, ServeOp};
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};
 use super::session::access_of;
-use super::slab::Key;
 use super::trace::Subject;
-use super::{Shard, Work};
 use crate::command;
 use crate::command::{Caller, Crowded, Event, Expelled, OpenRequest, Standing};
 
@@ -55,7 +56,7 @@ pub(super) struct Inbound {
     /// The peer's opens that are at the control thread.
     pub(super) opening: Vec<Opening>,
     /// Its reads and syncs in execution, and those that wait for a limit.
-    pub(super) account: Account<Serve>,
+    pub(super) account: Account<kind::Serve>,
     /// Staging of its reads.
     pub(super) read_staging: Gauge,
     /// Staging of its writes, over both lanes.
@@ -76,12 +77,12 @@ pub(super) struct Opening {
     /// The peer's ticket for the open.
     pub(super) theirs: u64,
     /// The lane that waits for the answer.
-    pub(super) lane: Key<Lane>,
+    pub(super) lane: LaneKey,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct InboundLane {
-    pub(super) lane: Option<Key<Lane>>,
+    pub(super) lane: Option<LaneKey>,
     pub(super) epoch: u32,
     last_loss: Option<LaneLoss>,
 }
@@ -129,7 +130,7 @@ impl Shard {
     /// The connection in `slot` has had its time to say who it is; or, of those we dialled, the
     /// peer has had its time to make room for the opens it refused.
     pub(super) fn expire_lane_time<I: Io>(&mut self, slot: u32, io: &mut I) {
-        let in_slot = |key: &Key<Lane>| key.index() == slot;
+        let in_slot = |key: &LaneKey| key.index() == slot;
         let Some(key) = self.lanes.next_from(slot, |_| true).filter(in_slot) else { return };
         match self.lanes.get(key).and_then(Lane::asking).map(|asking| asking.peer) {
             Some(peer) => self.open_refused(peer, io),
@@ -143,7 +144,7 @@ impl Shard {
     /// The first frame of a connection to us must be a Hello that fits what we know of the node.
     pub(super) fn handle_greeting<I: Io>(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         arrived: Arrived,
         io: &mut I,
     ) -> Result<(), PeerFault> {
@@ -183,7 +184,7 @@ impl Shard {
         let name = state.name.clone();
         let place = &mut state.lanes[class as usize];
         (place.lane, place.epoch) = (Some(key), frame.epoch);
-        let stages = self.planner.net_stages(&name, class, false);
+        let stages = self.cx.planner.net_stages(&name, class, false);
         self.lane_times.clear(key.index());
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         lane.role = Role::serving(link, caller);
@@ -199,18 +200,17 @@ impl Shard {
     /// not said where they come from: what they may say was judged by what is not true any more.
     /// `plain`: also those that did not prove who they are.
     pub(super) fn expel_peers<I: Io>(&mut self, names: &[String], plain: Expelled, io: &mut I) {
-        let is_named = |link: Key<Inbound>| {
+        let is_named = |link: LinkKey| {
             let link = self.inbound.get(link);
             link.is_some_and(|link| names.iter().any(|name| name == node_of(&link.name)))
         };
-        let expelled = |(_, lane): &(Key<Lane>, &Lane)| match &lane.role {
+        let expelled = |(_, lane): &(LaneKey, &Lane)| match &lane.role {
             Role::Asking(_) => false,
             _ if lane.is_expelled_by(plain) => true,
             Role::Serving(serving) => is_named(serving.link),
             Role::Stranger(_) => !names.is_empty(),
         };
-        let lanes: Vec<Key<Lane>> =
-            self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
+        let lanes: Vec<LaneKey> = self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
         for lane in lanes {
             let reason = String::from("the configuration trusts this node no longer as it did");
             self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
@@ -223,7 +223,7 @@ impl Shard {
         standing: Standing,
         incarnation: u64,
         io: &mut I,
-    ) -> Option<Key<Inbound>> {
+    ) -> Option<LinkKey> {
         if self.inbound.room() == 0 {
             self.forget_inbound(standing, io);
         }
@@ -232,7 +232,7 @@ impl Shard {
             standing,
             beside_keys: false,
             incarnation,
-            ours: self.config.incarnation.wrapping_add(self.links_forgotten),
+            ours: self.cx.config.incarnation.wrapping_add(self.links_forgotten),
             left: io.now(),
             lanes: Default::default(),
             handles: Vec::new(),
@@ -265,19 +265,19 @@ impl Shard {
     }
 
     /// Whether a node has no lane any more, and nothing of it is under way.
-    pub(super) fn has_left(&self, key: Key<Inbound>, link: &Inbound) -> bool {
+    pub(super) fn has_left(&self, key: LinkKey, link: &Inbound) -> bool {
         link.opening.is_empty()
             && !self.lanes.iter().any(|(_, lane)| lane.inbound() == Some(key))
             && !self.serves.iter().any(|(_, serve)| serve.link == key)
     }
 
     /// Forgets a node that has left, and all that it had open: if it comes again, it is told so.
-    pub(super) fn forget_link<I: Io>(&mut self, link: Key<Inbound>, io: &mut I) {
+    pub(super) fn forget_link<I: Io>(&mut self, link: LinkKey, io: &mut I) {
         let Some(mut link) = self.inbound.remove(link) else { return };
         self.links_forgotten += 1;
         // Somebody else may have the same name, and so the same stages.
         if self.inbound.iter().all(|(_, other)| other.name != link.name) {
-            self.planner.forget_served(&link.name);
+            self.cx.planner.forget_served(&link.name);
         }
         for number in link.handles.iter_mut().filter_map(HandlePlace::take) {
             self.close_served(number.served, io);
@@ -287,7 +287,7 @@ impl Shard {
     /// Ends whatever an older incarnation of the lane (or of the node) has under way.
     fn fence<I: Io>(
         &mut self,
-        link: Key<Inbound>,
+        link: LinkKey,
         class: LaneClass,
         epoch: u32,
         incarnation: u64,
@@ -298,7 +298,7 @@ impl Shard {
         if !restarted && epoch <= state.lanes[class as usize].epoch {
             return Err(PeerFault::OldEpoch);
         }
-        let old: Vec<Key<Lane>> = match restarted {
+        let old: Vec<LaneKey> = match restarted {
             true => state.lanes.iter().filter_map(|lane| lane.lane).collect(),
             false => state.lanes[class as usize].lane.into_iter().collect(),
         };
@@ -321,7 +321,7 @@ impl Shard {
 
     /// Says HelloAck once nothing of the lane's earlier incarnations is under way: an old write
     /// must not land after a newer one.
-    fn acknowledge(&mut self, link: Key<Inbound>, class: LaneClass) {
+    fn acknowledge(&mut self, link: LinkKey, class: LaneClass) {
         let Some(state) = self.inbound.get(link) else { return };
         let Some(key) = state.lanes[class as usize].lane else { return };
         let older = self.lanes.iter().any(|(other, lane)| {
@@ -350,12 +350,12 @@ impl Shard {
         let requests_max = limits::SERVES_PER_LANE;
         lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max });
         let epoch = lane.epoch;
-        self.make_ready(Work::Lane(key));
-        self.event(Event::LaneUp { peer: name, class, epoch });
+        self.cx.sched.make_ready(Work::Lane(key));
+        self.cx.event(Event::LaneUp { peer: name, class, epoch });
     }
 
     /// A serve or a lane of an older incarnation is over: a fenced lane may be up now.
-    pub(super) fn acknowledge_fenced(&mut self, link: Key<Inbound>) {
+    pub(super) fn acknowledge_fenced(&mut self, link: LinkKey) {
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             let fenced = self
                 .inbound
@@ -371,7 +371,7 @@ impl Shard {
 
     pub(super) fn inbound_lane_lost(
         &mut self,
-        link: Key<Inbound>,
+        link: LinkKey,
         lost: LostLane,
         now: Nanos,
     ) -> String {
@@ -476,7 +476,7 @@ impl Shard {
                 let serve = lane.serving().and_then(|serving| serving.serve_of(transfer));
                 if let Some(serve) = serve {
                     self.end_serve(serve, Status::Cancelled);
-                    self.make_ready(Work::Serve(serve));
+                    self.cx.sched.make_ready(Work::Serve(serve));
                 }
                 // It may be a message that was being written, or not yet.
                 self.cancel_mail(key, transfer, io);
@@ -494,7 +494,7 @@ impl Shard {
                 if !is_name(&bytes) {
                     let (status, handle, length) = (Status::Invalid, 0, 0);
                     lane.push(Message::Opened { ticket, status, handle, length });
-                    self.make_ready(Work::Lane(key));
+                    self.cx.sched.make_ready(Work::Lane(key));
                     return Ok(());
                 }
                 let split = bytes.split_at_checked(usize::from(name_length));
@@ -528,7 +528,7 @@ impl Shard {
             }
             Message::Ping { nonce } => {
                 lane.push(Message::Pong { nonce });
-                self.make_ready(Work::Lane(key));
+                self.cx.sched.make_ready(Work::Lane(key));
                 Ok(())
             }
             _ => Err(PeerFault::AnswerAmongRequests),
@@ -581,8 +581,9 @@ impl Shard {
             Serve::new(key, link, class_of_lane, ask, op, (target, served_key), now, deadline);
         match self.serves.insert(serve) {
             Ok(serve) => {
+                self.cx.sched.begin(Work::Serve(serve), ask.asker.class);
                 self.blocks.of_new(serve).clear();
-                self.observed.begin(Subject::Serve(serve));
+                self.cx.watch.observed.begin(Subject::Serve(serve));
                 if let Some(served) = self.served.get_mut(served_key) {
                     served.uses += 1;
                 }
@@ -629,7 +630,7 @@ impl Shard {
     }
 
     /// A request of pieces for whose table there was no room.
-    fn refuse_pieces(&mut self, key: Key<Lane>, transfer: u64) -> Result<(), PeerFault> {
+    fn refuse_pieces(&mut self, key: LaneKey, transfer: u64) -> Result<(), PeerFault> {
         let serving = self.lanes.get(key).and_then(Lane::serving);
         if serving.is_some_and(|serving| !serving.has_room()) {
             return Err(PeerFault::TooManyRequests);
@@ -637,14 +638,14 @@ impl Shard {
         self.refuse(key, transfer, Status::WouldBlock)
     }
 
-    fn refuse(&mut self, key: Key<Lane>, transfer: u64, status: Status) -> Result<(), PeerFault> {
+    fn refuse(&mut self, key: LaneKey, transfer: u64, status: Status) -> Result<(), PeerFault> {
         self.answer_end(key, transfer, status, 0)
     }
 
     /// Ends a request that nothing is to be done for any more.
     pub(super) fn answer_end(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         transfer: u64,
         status: Status,
         bytes: u64,
@@ -656,7 +657,7 @@ impl Shard {
         if let Some(serving) = lane.serving_mut() {
             serving.note_end(status);
         }
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
         pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
     }
 
@@ -704,16 +705,16 @@ impl Shard {
 
     /// Write bytes are off the lane: the peer may send as many again. `rest`: of a write that
     /// failed, whose peer waits for all of its credit before it predicts again.
-    pub(super) fn return_credit(&mut self, key: Key<Lane>, bytes: u32, rest: bool) {
+    pub(super) fn return_credit(&mut self, key: LaneKey, bytes: u32, rest: bool) {
         let serving = self.lanes.get_mut(key).and_then(Lane::serving_mut);
         let Some(serving) = serving else { return };
         serving.window.owe(bytes.into(), rest);
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// Gives back what is owed, when the peer's rate allows it: one that writes too fast has no
     /// credit for a while. `false`: not yet.
-    pub(super) fn give_owed(&mut self, key: Key<Lane>, now: Nanos) -> bool {
+    pub(super) fn give_owed(&mut self, key: LaneKey, now: Nanos) -> bool {
         let serving = self.lanes.get(key).and_then(Lane::serving);
         if !serving.is_some_and(|serving| serving.window.owes()) {
             return true;
@@ -726,7 +727,7 @@ impl Shard {
     }
 
     /// Gives back what is owed, whatever the rate.
-    pub(super) fn give_all_owed(&mut self, key: Key<Lane>, now: Nanos) {
+    pub(super) fn give_all_owed(&mut self, key: LaneKey, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let Some(serving) = lane.serving_mut() else { return };
         let (bytes, grant) = serving.window.settle();
@@ -736,18 +737,18 @@ impl Shard {
             && let Some(serving) = lane.serving_mut()
         {
             serving.window.note_given(grant);
-            self.make_ready(Work::Lane(key));
+            self.cx.sched.make_ready(Work::Lane(key));
         }
         self.charge(Work::Lane(key), bytes, now);
     }
 
-    fn time_write_data(&mut self, key: Key<Lane>, payload: u32, backlogged: bool, now: Nanos) {
+    fn time_write_data(&mut self, key: LaneKey, payload: u32, backlogged: bool, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let stage = lane.stage_in;
-        self.planner.arrived(stage, payload, backlogged, now);
+        self.cx.planner.arrived(stage, payload, backlogged, now);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if let Some((bytes, time)) = lane.burst.arrive(payload, backlogged, now) {
-            self.planner.sample_backlogged(stage, bytes, time);
+            self.cx.planner.sample_backlogged(stage, bytes, time);
             self.report_stages(key, now);
         }
     }

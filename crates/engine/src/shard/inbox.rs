@@ -18,18 +18,17 @@ use piped_core::units::Nanos;
 use piped_model::buffer::advise::Way;
 use piped_wire::Message;
 
+use super::Shard;
 use super::arrivals::{Arriving, Came};
 use super::channel::{Data, Envelope, Mail, MailPlace};
 use super::crowd::Holding;
 use super::faults::PeerFault;
-use super::inbound::Inbound;
+use super::keys::{LaneKey, LinkKey, ServedKey, TransferKey};
 use super::lane::{Destination, Lane, LaneState, PeerLane, Target as Landing};
 use super::numbers::is_within;
 use super::receive::{From, ReceiveBody, Slot};
-use super::served::Served;
-use super::slab::Key;
-use super::transfer::{Body, Transfer};
-use super::{Shard, Work};
+use super::sched::Work;
+use super::transfer::Body;
 use crate::command::{RegionTarget, Target};
 
 /// A message that comes from a peer.
@@ -47,14 +46,14 @@ pub(super) struct Sent {
 /// A channel of ours, as a peer has it open.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServedChannel {
-    served: Key<Served>,
+    served: ServedKey,
     channel: ChannelId,
 }
 
 /// What a peer calls a message that it has announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct MailName {
-    lane: Key<Lane>,
+    lane: LaneKey,
     wire: u64,
 }
 
@@ -79,8 +78,8 @@ impl Mail {
 /// Messages that peers have announced: what each was sent by, and its number there.
 #[derive(Debug, Default)]
 pub(super) struct Announced {
-    times: BTreeMap<MailTime, Key<Served>>,
-    names: BTreeMap<MailName, (Key<Served>, u32)>,
+    times: BTreeMap<MailTime, ServedKey>,
+    names: BTreeMap<MailName, (ServedKey, u32)>,
 }
 
 impl Announced {
@@ -106,7 +105,7 @@ impl Announced {
 
 impl Shard {
     /// The channel that a peer sends to, if it may.
-    fn channel_of(&mut self, link: Key<Inbound>, handle: u32) -> Result<ServedChannel, Status> {
+    fn channel_of(&mut self, link: LinkKey, handle: u32) -> Result<ServedChannel, Status> {
         let number = self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
         let served = number.ok_or(Status::BadHandle)?.served;
         match self.served.get(served).ok_or(Status::BadHandle)?.target {
@@ -122,7 +121,7 @@ impl Shard {
     /// memory.
     pub(super) fn destination_of_send(
         &mut self,
-        link: Key<Inbound>,
+        link: LinkKey,
         sent: Sent,
         now: Nanos,
     ) -> Destination {
@@ -135,7 +134,7 @@ impl Shard {
     }
 
     /// `None`: nobody receives it, or it came before.
-    fn place_message(&mut self, link: Key<Inbound>, sent: Sent) -> Option<(Destination, Way)> {
+    fn place_message(&mut self, link: LinkKey, sent: Sent) -> Option<(Destination, Way)> {
         let ServedChannel { served, channel: id } = self.channel_of(link, sent.handle).ok()?;
         let known = self.served.get(served).is_none_or(|it| it.taken_in.has(sent.sequence))
             || self.mail_place(served, sent.sequence).is_some();
@@ -268,19 +267,14 @@ impl Shard {
         self.answer_queued(lane, wire)
     }
 
-    fn answer_queued(&mut self, lane: Key<Lane>, transfer: u64) -> Result<(), PeerFault> {
+    fn answer_queued(&mut self, lane: LaneKey, transfer: u64) -> Result<(), PeerFault> {
         let pushed =
             self.lanes.get_mut(lane).is_none_or(|it| it.push(Message::Queued { transfer }));
-        self.make_ready(Work::Lane(lane));
+        self.cx.sched.make_ready(Work::Lane(lane));
         pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
     }
 
-    fn answer_send(
-        &mut self,
-        lane: Key<Lane>,
-        sent: Sent,
-        status: Status,
-    ) -> Result<(), PeerFault> {
+    fn answer_send(&mut self, lane: LaneKey, sent: Sent, status: Status) -> Result<(), PeerFault> {
         let bytes = if status == Status::Ok { sent.length.into() } else { 0 };
         self.answer_end(lane, sent.transfer, status, bytes)
     }
@@ -305,16 +299,16 @@ impl Shard {
         }
     }
 
-    fn mail_place(&self, served: Key<Served>, sequence: u32) -> Option<MailPlace> {
+    fn mail_place(&self, served: ServedKey, sequence: u32) -> Option<MailPlace> {
         let mut mails = self.served.get(served)?.mails.iter();
         mails.find(|place| place.sequence == sequence).copied()
     }
 
     pub(super) fn book_receive(
         &mut self,
-        served: Key<Served>,
+        served: ServedKey,
         order: u64,
-        receive: Option<Key<Transfer>>,
+        receive: Option<TransferKey>,
     ) {
         let mails = self.served.get_mut(served).map(|served| &mut served.mails);
         if let Some(place) = mails.and_then(|it| it.iter_mut().find(|place| place.order == order)) {
@@ -346,7 +340,7 @@ impl Shard {
 
     /// Tells a sender that its message is asked for, and where to write it. Without its lane now:
     /// when it says again that it has it.
-    pub(super) fn ask_for(&mut self, key: Key<Transfer>) {
+    pub(super) fn ask_for(&mut self, key: TransferKey) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Receive(mut body) = transfer.body else { return };
         let From::Message(mut envelope, Some(slot)) = body.from else { return };
@@ -362,21 +356,21 @@ impl Shard {
         self.push_ready(mail.lane, Message::Ready { transfer, status, handle });
     }
 
-    fn push_ready(&mut self, lane: Key<Lane>, message: Message) {
+    fn push_ready(&mut self, lane: LaneKey, message: Message) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
         let pushed = state.push(message);
         if let Some(serving) = state.serving_mut() {
             // Nobody would say it again.
             serving.overrun |= !pushed;
         }
-        self.make_ready(Work::Lane(lane));
+        self.cx.sched.make_ready(Work::Lane(lane));
     }
 
     /// A region that a peer can write a message to: the receive's buffer.
     pub(super) fn open_slot(
         &mut self,
-        link: Key<Inbound>,
-        key: Key<Transfer>,
+        link: LinkKey,
+        key: TransferKey,
         length: u32,
     ) -> Option<Slot> {
         let Some(Body::Receive(body)) = self.transfers.get(key).map(|it| &it.body) else {
@@ -409,7 +403,7 @@ impl Shard {
             if let Some(serve) = self.serves.get_mut(serve).filter(|serve| !serve.answered) {
                 serve.status = Some(Status::Cancelled);
             }
-            self.make_ready(Work::Serve(serve));
+            self.cx.sched.make_ready(Work::Serve(serve));
         }
         self.close_served(slot.served, io);
     }
@@ -417,8 +411,8 @@ impl Shard {
     /// A peer's write to a receive's buffer is over.
     pub(super) fn handle_message_written<I: Io>(
         &mut self,
-        key: Key<Transfer>,
-        served: Key<Served>,
+        key: TransferKey,
+        served: ServedKey,
         bytes: u64,
         io: &mut I,
     ) {
@@ -443,7 +437,7 @@ impl Shard {
     }
 
     /// It is not to be received a second time, should it come again.
-    fn take_in(&mut self, served: Key<Served>, sequence: u32) {
+    fn take_in(&mut self, served: ServedKey, sequence: u32) {
         if let Some(served) = self.served.get_mut(served) {
             served.taken_in.add(sequence, ());
         }
@@ -466,7 +460,7 @@ impl Shard {
     }
 
     /// A peer gives up a message that it announced.
-    pub(super) fn cancel_mail<I: Io>(&mut self, lane: Key<Lane>, wire: u64, io: &mut I) {
+    pub(super) fn cancel_mail<I: Io>(&mut self, lane: LaneKey, wire: u64, io: &mut I) {
         let name = MailName { lane, wire };
         let Some(&(served, sequence)) = self.announced.names.get(&name) else { return };
         if let Some(place) = self.mail_place(served, sequence) {
@@ -475,7 +469,7 @@ impl Shard {
     }
 
     /// What a peer will not send again: it is over there.
-    fn forget_before<I: Io>(&mut self, served: Key<Served>, oldest: u32, io: &mut I) {
+    fn forget_before<I: Io>(&mut self, served: ServedKey, oldest: u32, io: &mut I) {
         if let Some(served) = self.served.get_mut(served) {
             served.taken_in.forget_before(oldest);
         }
@@ -502,7 +496,7 @@ impl Shard {
     }
 
     /// The message that a receive waits for will not come.
-    fn lose_message<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
+    fn lose_message<I: Io>(&mut self, key: TransferKey, status: Status, io: &mut I) {
         let Some(Body::Receive(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
         let (id, From::Message(envelope, slot)) = (body.channel, body.from) else { return };
         if let Data::Peer(mail) = envelope.data {
@@ -543,7 +537,7 @@ impl Shard {
     }
 
     /// A peer has closed what it sent by, or is another one now: what it announced will not come.
-    pub(super) fn forget_mail<I: Io>(&mut self, served: Key<Served>, status: Status, io: &mut I) {
+    pub(super) fn forget_mail<I: Io>(&mut self, served: ServedKey, status: Status, io: &mut I) {
         while let Some(place) = self.served.get_mut(served).and_then(|it| it.mails.pop()) {
             self.lose_mail(place, status, io);
         }
@@ -551,7 +545,7 @@ impl Shard {
 
     /// Whether a message may come like this: on the lane that keeps their order, and no more of a
     /// handle than are remembered.
-    pub(super) fn may_send(&self, lane: Key<Lane>, sent: Sent) -> bool {
+    pub(super) fn may_send(&self, lane: LaneKey, sent: Sent) -> bool {
         let fits = |lane: &Lane| lane.class == LaneClass::Latency && lane.state == LaneState::Up;
         self.lanes.get(lane).is_some_and(fits) && is_within(sent.sequence, sent.oldest)
     }

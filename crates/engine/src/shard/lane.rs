@@ -9,29 +9,28 @@ use piped_core::ids::{ChannelId, SessionId, SocketId};
 use piped_core::io::{Io, Op, Resource, Span, Token};
 use piped_core::limits;
 use piped_core::link::LaneClass;
+use piped_core::request::Class;
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
 use piped_report::shard::LaneReport;
 use piped_report::tally::LaneLoss;
 use piped_wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
 
+use super::Shard;
 use super::early::Piece;
 use super::fair::Fair;
 use super::faults::PeerFault;
-use super::inbound::Inbound;
-use super::ops::{InFlight, OpOwner};
+use super::keys::{LaneKey, LinkKey, OpKey, ServeKey, TransferKey, kind};
+use super::ops::OpOwner;
 use super::pace::Pacer;
 use super::pins::Pin;
 use super::reports::Reports;
 use super::role::{Asking, PeerRequest, Role, Serving};
+use super::sched::Work;
 use super::scratch::Scratch;
 use super::sending::{FrameOwner, Sending, Waiting};
-use super::serve::Serve;
 use super::serve_pieces::TableRun;
-use super::slab::Key;
-use super::transfer::Transfer;
 use super::zero_copy::ZeroCopy;
-use super::{Shard, Work};
 use crate::command::{Caller, Event, Expelled, Origin, Standing};
 
 /// How far a lane is.
@@ -51,13 +50,13 @@ pub(super) enum LaneState {
 pub(super) enum Target {
     Nothing,
     /// A read's buffer.
-    Transfer(Pin<Transfer>),
+    Transfer(Pin<kind::Transfer>),
     /// A region that a peer writes to.
-    ServeRegion(Pin<Serve>),
+    ServeRegion(Pin<kind::Serve>),
     /// Staging for a write to a file.
-    ServeStaging(Pin<Serve>),
+    ServeStaging(Pin<kind::Serve>),
     /// The buffer of a receive, for a message.
-    Receive(Pin<Transfer>),
+    Receive(Pin<kind::Transfer>),
     /// Early-arrival memory, for a message of a channel.
     Early(ChannelId, Piece),
     /// Staging for the table of a request.
@@ -95,7 +94,7 @@ pub(super) struct Lane {
     /// Where the payload of the frame at hand goes, from its header to its last byte.
     pub(super) payload_target: Target,
     /// The receive under way.
-    pub(super) receive_op: Option<Key<InFlight>>,
+    pub(super) receive_op: Option<OpKey>,
     pub(super) frames_received: u64,
     pub(super) burst: Burst,
     /// The stage this side's receives are a sample of.
@@ -104,9 +103,6 @@ pub(super) struct Lane {
     pub(super) stage_out: StageIndex,
     /// What is told of stages, and what is heard.
     pub(super) reports: Reports,
-    pub(super) queued: bool,
-    /// It waits for staging with a frame at hand; its sends go on.
-    pub(super) starved: bool,
     /// The frame whose rest is waited for.
     partial: Option<Partial>,
     /// It is looked at when [`limits::FRAME_TIME`] is over.
@@ -130,14 +126,14 @@ pub(super) struct Arrived {
 /// A lane on which a peer asks, and the node at its other end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerLane {
-    pub(super) lane: Key<Lane>,
-    pub(super) link: Key<Inbound>,
+    pub(super) lane: LaneKey,
+    pub(super) link: LinkKey,
 }
 
 /// A lane that is no more.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LostLane {
-    pub(super) key: Key<Lane>,
+    pub(super) key: LaneKey,
     pub(super) class: LaneClass,
     pub(super) loss: LaneLoss,
 }
@@ -289,12 +285,12 @@ impl Lane {
     }
 
     /// The link of a lane that we serve.
-    pub(super) fn inbound(&self) -> Option<Key<Inbound>> {
+    pub(super) fn inbound(&self) -> Option<LinkKey> {
         self.serving().map(|serving| serving.link)
     }
 
     /// Whether a receive under way may write the transfer's buffer.
-    pub(super) fn lands_in(&self, transfer: Key<Transfer>) -> bool {
+    pub(super) fn lands_in(&self, transfer: TransferKey) -> bool {
         let target = match &self.payload_target {
             Target::Transfer(pin) | Target::Receive(pin) => Some(pin),
             _ => None,
@@ -343,7 +339,7 @@ impl Shard {
         epoch: u32,
         keys: Option<LaneKeys>,
         io: &mut I,
-    ) -> Option<Key<Lane>> {
+    ) -> Option<LaneKey> {
         let (seals, unseals) = seals_of(keys);
         let Some(scratch) = self.first_scratch(seals.moves_payloads()) else {
             io.release(Resource::Socket(socket));
@@ -375,8 +371,6 @@ impl Shard {
             stage_in: StageIndex::NONE,
             stage_out: StageIndex::NONE,
             reports: Reports::new(),
-            queued: false,
-            starved: false,
             partial: None,
             watched: false,
             loss: LaneLoss::Closed,
@@ -384,7 +378,8 @@ impl Shard {
         };
         match self.lanes.insert(lane) {
             Ok(key) => {
-                self.make_ready(Work::Lane(key));
+                self.cx.sched.begin(Work::Lane(key), Class::Latency);
+                self.cx.sched.make_ready(Work::Lane(key));
                 Some(key)
             }
             Err(lane) => {
@@ -395,9 +390,8 @@ impl Shard {
         }
     }
 
-    pub(super) fn drive_lane<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
+    pub(super) fn drive_lane<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.queued = false;
         if lane.state == LaneState::Closing {
             return self.bury_lane(key, io);
         }
@@ -420,7 +414,7 @@ impl Shard {
     }
 
     /// Bytes came in.
-    pub(super) fn handle_received<I: Io>(&mut self, key: Key<Lane>, result: i32, io: &mut I) {
+    pub(super) fn handle_received<I: Io>(&mut self, key: LaneKey, result: i32, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.receiving = false;
         lane.receive_op = None;
@@ -450,11 +444,11 @@ impl Shard {
         if let Some(peer) = self.lanes.get(key).and_then(Lane::asking).map(|asking| asking.peer) {
             self.open_waiting(peer, io);
         }
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// The rest of a payload whose owner is gone goes nowhere.
-    fn forget_dead_target<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
+    fn forget_dead_target<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         let dead = match &lane.payload_target {
             Target::Transfer(pin) | Target::Receive(pin) => {
@@ -477,7 +471,7 @@ impl Shard {
 
     /// A write into a region ended while the peer still owes bytes of it: the region's memory must
     /// not wait for the peer.
-    pub(super) fn cancel_landing<I: Io>(&mut self, key: Key<Lane>, serve: Key<Serve>, io: &mut I) {
+    pub(super) fn cancel_landing<I: Io>(&mut self, key: LaneKey, serve: ServeKey, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         if matches!(&lane.payload_target, Target::ServeRegion(pin) if pin.key() == serve)
             && let Some(op) = lane.receive_op
@@ -487,7 +481,7 @@ impl Shard {
     }
 
     /// Unpins what the payload at hand was meant for.
-    fn drop_target<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
+    fn drop_target<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         match self.take_target(key) {
             Target::Nothing => {}
             Target::Transfer(pin) => self.unpin(pin),
@@ -503,10 +497,10 @@ impl Shard {
     }
 
     /// Handles the frames that are here. Whether all are, and a receive may be posted.
-    fn receive_frames<I: Io>(&mut self, key: Key<Lane>, io: &mut I) -> bool {
+    fn receive_frames<I: Io>(&mut self, key: LaneKey, io: &mut I) -> bool {
         for _ in 0..FRAMES_PER_TURN {
-            if self.dials.is_full() {
-                self.starve(Work::Lane(key));
+            if self.cx.dials.is_full() {
+                self.cx.sched.starve(Work::Lane(key));
                 return false;
             }
             let Some(lane) = self.lanes.get_mut(key) else { return false };
@@ -517,14 +511,14 @@ impl Shard {
                 Ok(Step::NeedMore) => return true,
                 Ok(Step::Destination(frame)) => {
                     if !self.choose_destination(key, frame, io) {
-                        self.starve(Work::Lane(key));
+                        self.cx.sched.starve(Work::Lane(key));
                         return false;
                     }
                 }
                 Ok(Step::Frame { frame, landed, intact, copied }) => {
                     lane.frames_received += 1;
                     if copied > 0 && matches!(lane.payload_target, Target::Transfer(_)) {
-                        self.counters.bounced_mispredicted += 1;
+                        self.cx.watch.counters.bounced_mispredicted += 1;
                     }
                     let arrived = Arrived { frame, landed, intact, copied };
                     self.handle_frame(key, arrived, io);
@@ -535,11 +529,11 @@ impl Shard {
                 }
             }
         }
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
         false
     }
 
-    fn post_receive<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
+    fn post_receive<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let prediction = self.predict(key);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.note_partial(io.now());
@@ -563,7 +557,7 @@ impl Shard {
         } else if let Some(lane) = self.lanes.get_mut(key) {
             lane.receiving = false;
             lane.receiver.handle_received(0);
-            self.starve(Work::Lane(key));
+            self.cx.sched.starve(Work::Lane(key));
         }
     }
 
@@ -574,7 +568,7 @@ impl Shard {
     /// at. So it must be that client's, and payload: nothing of another session may be under way
     /// meanwhile (see [`Shard::may_ask`]), nor any other frame. A header that a client can rewrite
     /// would let it close the lane.
-    fn predict(&self, key: Key<Lane>) -> Option<(Key<Transfer>, Span)> {
+    fn predict(&self, key: LaneKey) -> Option<(TransferKey, Span)> {
         let transfer = self.lanes.get(key)?.asking()?.next_answered()?;
         Some((transfer, self.next_arrival(transfer)?))
     }
@@ -583,13 +577,13 @@ impl Shard {
     /// receive is posted into another session's memory, it is taken back first.
     pub(super) fn may_ask<I: Io>(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         session: Option<SessionId>,
         io: &mut I,
     ) -> bool {
         let Some(lane) = self.lanes.get(key) else { return false };
         let Some(asking) = lane.asking() else { return false };
-        let other = |transfer: &Key<Transfer>| {
+        let other = |transfer: &TransferKey| {
             self.transfers.get(*transfer).is_some_and(|t| Some(t.session) != session)
         };
         // What came through a client's memory and is not parsed yet counts as under way.
@@ -607,7 +601,7 @@ impl Shard {
     }
 
     /// Says where a payload goes. `false`: no staging for it now; ask again later.
-    fn choose_destination<I: Io>(&mut self, key: Key<Lane>, frame: Frame, io: &mut I) -> bool {
+    fn choose_destination<I: Io>(&mut self, key: LaneKey, frame: Frame, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
         let chosen = match lane.role {
             Role::Stranger(_) => Destination::Inline,
@@ -626,7 +620,7 @@ impl Shard {
             }
             Destination::Inline => lane.receiver.land_inline(),
             Destination::Discard => {
-                self.counters.discarded_bytes += u64::from(frame.payload);
+                self.cx.watch.counters.discarded_bytes += u64::from(frame.payload);
                 lane.receiver.land(None);
             }
             Destination::Wait => return false,
@@ -635,12 +629,12 @@ impl Shard {
         true
     }
 
-    fn handle_frame<I: Io>(&mut self, key: Key<Lane>, arrived: Arrived, io: &mut I) {
+    fn handle_frame<I: Io>(&mut self, key: LaneKey, arrived: Arrived, io: &mut I) {
         let now = self.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.heard = now;
         if !arrived.intact {
-            self.counters.corrupt_frames += 1;
+            self.cx.watch.counters.corrupt_frames += 1;
         }
         let handled = match lane.role {
             Role::Stranger(_) => self.handle_greeting(key, arrived, io),
@@ -657,12 +651,12 @@ impl Shard {
     }
 
     /// What the payload at hand was meant for, for the handler of its frame.
-    pub(super) fn take_target(&mut self, key: Key<Lane>) -> Target {
+    pub(super) fn take_target(&mut self, key: LaneKey) -> Target {
         let target = self.lanes.get_mut(key).map(|lane| &mut lane.payload_target);
         target.map_or(Target::Nothing, |it| std::mem::replace(it, Target::Nothing))
     }
 
-    fn close_faulty<I: Io>(&mut self, key: Key<Lane>, fault: PeerFault, io: &mut I) {
+    fn close_faulty<I: Io>(&mut self, key: LaneKey, fault: PeerFault, io: &mut I) {
         self.close_lane(key, fault.loss(), fault.to_string(), io);
     }
 
@@ -690,7 +684,7 @@ impl Shard {
     pub(super) fn report_lane(
         &self,
         class: LaneClass,
-        lane: Option<Key<Lane>>,
+        lane: Option<LaneKey>,
         epoch: u32,
         last_loss: Option<LaneLoss>,
     ) -> LaneReport {
@@ -718,7 +712,7 @@ impl Shard {
     /// Ends a lane: its socket goes at once, the rest when the kernel is done with its memory.
     pub(super) fn close_lane<I: Io>(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         loss: LaneLoss,
         reason: String,
         io: &mut I,
@@ -730,16 +724,16 @@ impl Shard {
         lane.state = LaneState::Closing;
         lane.loss = loss;
         lane.reason = reason;
-        self.counters.peer_faults += u64::from(loss.is_fault());
+        self.cx.watch.counters.peer_faults += u64::from(loss.is_fault());
         self.lane_times.clear(key.index());
         self.frame_times.clear(key.index());
         io.release(Resource::Socket(lane.socket));
         self.cancel_stalled_of(key, io);
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// Forgets a closed lane once the kernel is done with it.
-    fn bury_lane<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
+    fn bury_lane<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         if lane.sending || lane.receiving || lane.sender.is_lending() {
             return;
@@ -758,6 +752,7 @@ impl Shard {
         }
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };
+        self.cx.sched.end(Work::Lane(key));
         self.forget_reports(&lane.reports);
         self.bury_scratch(&lane);
         let lost = LostLane { key, class: lane.class, loss: lane.loss };
@@ -766,11 +761,11 @@ impl Shard {
             Role::Serving(serving) => self.inbound_lane_lost(serving.link, lost, io.now()),
             Role::Stranger(_) => String::from("(unknown)"),
         };
-        self.counters.lanes_lost += 1;
-        self.tally.lanes_lost[lane.loss as usize] += 1;
-        self.tally.frames[0] += lane.sender.frames_sent();
-        self.tally.frames[1] += lane.frames_received;
-        self.event(Event::LaneDown { peer, class: lane.class, reason: lane.reason });
+        self.cx.watch.counters.lanes_lost += 1;
+        self.cx.watch.tally.lanes_lost[lane.loss as usize] += 1;
+        self.cx.watch.tally.frames[0] += lane.sender.frames_sent();
+        self.cx.watch.tally.frames[1] += lane.frames_received;
+        self.cx.event(Event::LaneDown { peer, class: lane.class, reason: lane.reason });
     }
 }
 

@@ -19,14 +19,16 @@ use piped_report::shard::MessageReport;
 use piped_report::tally::{MessageWay, RetryReason};
 use piped_wire::{Message, Owner};
 
+use super::Shard;
 use super::faults::PeerFault;
+use super::keys::{LaneKey, TransferKey};
 use super::lane::{Lane, LaneState};
 use super::numbers::Numbers;
 use super::outbound::Outbound;
+use super::sched::Work;
 use super::sending::FrameOwner;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
-use super::{Shard, Work};
+use super::transfer::{Body, RemoteBody, RemoteOp};
 
 /// What makes a transfer with a peer a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl Outgoing {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Those that wait to be asked for, in their order.
-    waiting: VecDeque<Key<Transfer>>,
+    waiting: VecDeque<TransferKey>,
     numbers: Numbers,
 }
 
@@ -71,14 +73,14 @@ impl Handshake {
 }
 
 impl Shard {
-    fn outbox(&mut self, key: Key<Transfer>) -> Option<&mut Outbox> {
+    fn outbox(&mut self, key: TransferKey) -> Option<&mut Outbox> {
         let Body::Remote(body) = self.transfers.get(key)?.body else { return None };
         body.message?;
         Some(&mut self.remote_of(key, body)?.outbox)
     }
 
     /// A message's number among those of its handle, once it was asked for.
-    fn message_number(&self, key: Key<Transfer>) -> Option<u32> {
+    fn message_number(&self, key: TransferKey) -> Option<u32> {
         match &self.transfers.get(key)?.body {
             Body::Remote(body) => body.message?.number.map(|(number, _)| number),
             _ => None,
@@ -86,14 +88,14 @@ impl Shard {
     }
 
     /// A message is admitted: it is behind those before it.
-    pub(super) fn enter_outbox(&mut self, key: Key<Transfer>) {
+    pub(super) fn enter_outbox(&mut self, key: TransferKey) {
         if let Some(outbox) = self.outbox(key) {
             outbox.waiting.push_back(key);
         }
     }
 
     /// Whether it is a message's turn to be asked for.
-    pub(super) fn is_next_to_send(&mut self, key: Key<Transfer>) -> bool {
+    pub(super) fn is_next_to_send(&mut self, key: TransferKey) -> bool {
         let numbered = self.message_number(key).is_some();
         // Those that have a number already are among those that may be under way.
         self.outbox(key).is_some_and(|outbox| {
@@ -104,8 +106,8 @@ impl Shard {
     /// Asks a peer to take a message.
     pub(super) fn send_message<I: Io>(
         &mut self,
-        key: Key<Transfer>,
-        lane_key: Key<Lane>,
+        key: TransferKey,
+        lane_key: LaneKey,
         mut body: RemoteBody,
         (handle, incarnation): (u32, u64),
         io: &mut I,
@@ -133,7 +135,7 @@ impl Shard {
         let payload = eager.then(|| body.memory.span(0, length));
         let owner = if eager { FrameOwner::Transfer(key).tag() } else { Owner::NONE };
         if !room || lane.sender.push(lane.epoch, frame, payload, owner).is_err() {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         if eager {
             body.frames += 1;
@@ -147,7 +149,7 @@ impl Shard {
         body.message = Some(message);
         transfer.body = Body::Remote(body);
         let way = if eager { MessageWay::Eager } else { MessageWay::Announced };
-        self.tally.messages[way as usize] += u64::from(first);
+        self.cx.watch.tally.messages[way as usize] += u64::from(first);
         if let Some(outbox) = self.outbox(key) {
             if first {
                 outbox.numbers.begin();
@@ -155,10 +157,10 @@ impl Shard {
             outbox.waiting.pop_front();
             let next = outbox.waiting.front().copied();
             if let Some(next) = next {
-                self.make_ready(Work::Transfer(next));
+                self.cx.sched.make_ready(Work::Transfer(next));
             }
         }
-        self.make_ready(Work::Lane(lane_key));
+        self.cx.sched.make_ready(Work::Lane(lane_key));
     }
 
     /// Whether a message may have been taken in by a daemon that is no more.
@@ -168,7 +170,7 @@ impl Shard {
     }
 
     /// A message is over, or given up: those behind it go on.
-    pub(super) fn leave_outbox(&mut self, key: Key<Transfer>) {
+    pub(super) fn leave_outbox(&mut self, key: TransferKey) {
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
             return;
         };
@@ -188,12 +190,12 @@ impl Shard {
             outbox.numbers.end(number);
         }
         if let Some(&next) = outbox.waiting.front() {
-            self.make_ready(Work::Transfer(next));
+            self.cx.sched.make_ready(Work::Transfer(next));
         }
     }
 
     /// A message is to be asked for again: at its old place, which its number says.
-    pub(super) fn send_again(&mut self, key: Key<Transfer>) {
+    pub(super) fn send_again(&mut self, key: TransferKey) {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
             return;
         };
@@ -211,12 +213,12 @@ impl Shard {
             outbox.waiting = waiting;
         }
         if let Some(first) = first {
-            self.make_ready(Work::Transfer(first));
+            self.cx.sched.make_ready(Work::Transfer(first));
         }
     }
 
     /// The peer says how it has ended, or that its write has.
-    pub(super) fn end_send<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
+    pub(super) fn end_send<I: Io>(&mut self, key: TransferKey, status: Status, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let (written, peer, sent_at) = (body.op != RemoteOp::Send, body.peer, body.sent_at);
@@ -237,8 +239,8 @@ impl Shard {
                 if let Some(transfer) = self.transfers.get_mut(key) {
                     transfer.retries += 1;
                 }
-                self.counters.retries += 1;
-                self.tally.retries[RetryReason::LaneLost as usize] += 1;
+                self.cx.watch.counters.retries += 1;
+                self.cx.watch.tally.retries[RetryReason::LaneLost as usize] += 1;
                 self.send_again(key);
             }
             status => self.decide(key, status, io),
@@ -248,7 +250,7 @@ impl Shard {
     /// The peer knows of a message; nobody has asked for it yet.
     pub(super) fn handle_queued<I: Io>(
         &mut self,
-        lane_key: Key<Lane>,
+        lane_key: LaneKey,
         wire: u64,
         io: &mut I,
     ) -> Result<(), PeerFault> {
@@ -280,14 +282,14 @@ impl Shard {
                 self.give_up(key, Status::WouldBlock, io);
             }
         }
-        self.wake_starved();
+        self.cx.sched.wake_starved();
         Ok(())
     }
 
     /// The peer says where a message is to be written, or why it never will be.
     pub(super) fn handle_ready<I: Io>(
         &mut self,
-        lane_key: Key<Lane>,
+        lane_key: LaneKey,
         (wire, status, slot): (u64, Status, u32),
         io: &mut I,
     ) -> Result<(), PeerFault> {
@@ -321,13 +323,13 @@ impl Shard {
         (message.slot, message.queued) = (Some(slot), false);
         (body.op, body.lane) = (RemoteOp::Write { durable: false }, None);
         (body.next, body.fragment_end) = (0, 0);
-        self.make_ready(Work::Transfer(key));
-        self.wake_starved();
+        self.cx.sched.make_ready(Work::Transfer(key));
+        self.cx.sched.wake_starved();
         Ok(())
     }
 
     /// A message that the peer knows of is given up.
-    pub(super) fn cancel_queued(&mut self, key: Key<Transfer>) {
+    pub(super) fn cancel_queued(&mut self, key: TransferKey) {
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
             return;
         };
@@ -338,10 +340,10 @@ impl Shard {
     }
 
     /// Tells a peer that a message will not come.
-    fn push_cancel(&mut self, lane_key: Key<Lane>, key: Key<Transfer>) {
+    fn push_cancel(&mut self, lane_key: LaneKey, key: TransferKey) {
         if let Some(lane) = self.lanes.get_mut(lane_key) {
             lane.push(Message::Cancel { transfer: key.to_bits() });
-            self.make_ready(Work::Lane(lane_key));
+            self.cx.sched.make_ready(Work::Lane(lane_key));
         }
     }
 
@@ -374,8 +376,8 @@ impl Shard {
         let handshake = link.and_then(|link| link.handshake.mean).unwrap_or(HANDSHAKE_FIRST);
         let lane = link.and_then(|link| self.lanes.get(link.lane(LaneClass::Latency)?));
         let fits = |bytes: u32| {
-            let wire = lane.map_or(0.0, |lane| self.planner.seconds(lane.stage_out, bytes));
-            let copy = self.planner.seconds(self.planner.copy_stage(), bytes);
+            let wire = lane.map_or(0.0, |lane| self.cx.planner.seconds(lane.stage_out, bytes));
+            let copy = self.cx.planner.seconds(self.cx.planner.copy_stage(), bytes);
             wire <= EAGER_TIME_MAX.seconds() && copy <= handshake.seconds() + wire
         };
         // Doubling is fine enough: about the threshold both ways take about as long.

@@ -5,17 +5,18 @@ use piped_core::io::{Io, Span};
 use piped_core::limits::{COPY_BYTES_PER_TURN, COPY_PIECE_BYTES};
 use piped_core::status::Status;
 
+use super::Shard;
 use super::dial::{Effect, Hop};
 use super::disk::Direction;
-use super::slab::Key;
+use super::keys::TransferKey;
+use super::sched::Work;
 use super::trace::Subject;
 use super::transfer::{Body, MemoryBody, Transfer};
-use super::{Shard, Work};
 
 impl Shard {
     pub(super) fn drive_memory<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         mut body: MemoryBody,
         io: &mut I,
     ) {
@@ -24,10 +25,10 @@ impl Shard {
             return self.end_memory(key, io);
         }
         let now = io.now();
-        if body.next == transfer.length || self.dials.is_full() {
+        if body.next == transfer.length || self.cx.dials.is_full() {
             // Its last pieces are in a dial, or it waits until they are not.
             if body.next < transfer.length {
-                self.starve(Work::Transfer(key));
+                self.cx.sched.starve(Work::Transfer(key));
             }
             return;
         }
@@ -42,14 +43,15 @@ impl Shard {
         self.charge(Work::Transfer(key), length.into(), now);
         body.waits = true;
         self.store_body(key, Body::Memory(body));
-        self.copies.push(self.flow_of(Work::Transfer(key)), length, key);
+        let flow = self.flow_of(Work::Transfer(key));
+        self.cx.sched.push_copy(flow, length, key);
     }
 
     /// Copies the next pieces, as many as a turn has room for.
     pub(super) fn copy_pieces<I: Io>(&mut self, io: &mut I) {
         let mut copied = 0;
         while copied < COPY_BYTES_PER_TURN
-            && let Some((bytes, key)) = self.copies.pop()
+            && let Some((bytes, key)) = self.cx.sched.poll_copy()
         {
             let Some(transfer) = self.transfers.get_mut(key) else { continue };
             let is_over = transfer.status.is_some();
@@ -68,7 +70,7 @@ impl Shard {
         }
     }
 
-    fn copy_piece<I: Io>(&mut self, key: Key<Transfer>, mut body: MemoryBody, io: &mut I) {
+    fn copy_piece<I: Io>(&mut self, key: TransferKey, mut body: MemoryBody, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.next_piece(body);
         let ours = body.memory.span(body.next, length);
@@ -91,9 +93,9 @@ impl Shard {
                 Direction::Write => io.copy(ours, theirs),
             }
             let now = io.now();
-            self.planner.sample_copy(length, now.since(arrived));
+            self.cx.planner.sample_copy(length, now.since(arrived));
             let (of, times) = (Subject::Transfer(key), (Some(arrived), now));
-            self.pass_stage(of, self.planner.copy_stage(), (body.next, length), times);
+            self.pass_stage(of, self.cx.planner.copy_stage(), (body.next, length), times);
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let start = body.next;
@@ -101,9 +103,9 @@ impl Shard {
         let (end, over) = (body.next, body.next == transfer.length);
         transfer.body = Body::Memory(body);
         if !over {
-            self.make_ready(Work::Transfer(key));
+            self.cx.sched.make_ready(Work::Transfer(key));
         }
-        if self.dials.any() {
+        if self.cx.dials.any() {
             let effect = Effect::Copied { transfer: key, start, end };
             return self.pass(Hop::Copy, effect, length, io);
         }
@@ -113,7 +115,7 @@ impl Shard {
     /// A piece was copied, and has left the dial if there is one.
     pub(super) fn handle_copied<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         start: u64,
         end: u64,
         io: &mut I,
@@ -135,7 +137,7 @@ impl Shard {
     }
 
     /// All bytes are copied.
-    fn end_memory<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    fn end_memory<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(Body::Memory(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
         match body.notify {
             Some(id) => self.raise_in_order(key, (body.region.region, id), io),

@@ -19,16 +19,19 @@ mod admission;
 mod arrivals;
 mod blocks;
 mod bodies;
+mod buffers;
 mod channel;
 mod company;
 mod copy;
 mod costs;
 mod credit;
 mod crowd;
+mod cx;
 mod devices;
 mod dial;
 mod disk;
 mod drafts;
+mod driver;
 mod early;
 mod ending;
 mod fair;
@@ -37,6 +40,7 @@ mod gate;
 mod history;
 mod inbound;
 mod inbox;
+mod keys;
 mod lane;
 mod mail;
 mod memory;
@@ -54,11 +58,11 @@ mod passed;
 mod paths;
 mod peering;
 mod pins;
-mod ready;
 mod receive;
 mod remote;
 mod reports;
 mod role;
+mod sched;
 mod scratch;
 mod sending;
 mod serve;
@@ -76,51 +80,40 @@ mod transfer;
 mod vector;
 mod zero_copy;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use piped_core::ids::{ChannelId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
-use piped_core::io::{Io, Op, Resource};
+use piped_core::io::{Io, Resource};
 use piped_core::limits;
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::noise::Noise;
-use piped_core::request::Class;
 use piped_core::units::Nanos;
-use piped_planner::plan::Planner;
-use piped_report::shard::Counters;
-use piped_report::tally::Tally;
 
 use self::admission::Clients;
 use self::arrivals::Arrivals;
 use self::blocks::Blocks;
 use self::bodies::Bodies;
 use self::channel::Channel;
-use self::company::Company;
-use self::devices::{Devices, On};
-use self::dial::Dials;
-use self::disk::Job;
+use self::cx::Cx;
+use self::devices::{On, Wanted};
 use self::early::Early;
-use self::fair::Fair;
-use self::history::History;
 use self::inbound::Inbound;
 use self::inbox::Announced;
+use self::keys::{ServeKey, kind};
 use self::landed::Extents;
 use self::lane::Lane;
 use self::notify::Notifications;
-use self::observed::Observations;
-use self::ops::InFlight;
 use self::outbound::Outbound;
-use self::ready::Ready;
+use self::sched::Work;
 use self::sending::Notice;
 use self::serve::Serve;
 use self::served::Served;
 use self::session::{Handle, Session};
-use self::slab::{Beside, Key, Slab};
-use self::staging::{Run, Staging};
-use self::throttle::PutOff;
+use self::slab::{Beside, Slab};
+use self::staging::Run;
 use self::timers::Timers;
-use self::trace::Tracer;
 use self::transfer::Transfer;
-use crate::command::{Command, Event, Limits, Output};
+use crate::command::{Command, Event, Output};
 
 pub use self::trace::Recording;
 
@@ -153,23 +146,6 @@ pub struct ShardConfig {
     pub serial_first: bool,
 }
 
-/// Something that wants a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
-    Transfer(Key<Transfer>),
-    Serve(Key<Serve>),
-    Lane(Key<Lane>),
-}
-
-/// What must end before something more can begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    /// Something, of anybody's.
-    Anything,
-    /// An operation of this device.
-    Device(On),
-}
-
 /// What the shard knows of a file beside its handle.
 #[derive(Debug, Clone, Copy)]
 struct FileState {
@@ -184,25 +160,19 @@ struct FileState {
 /// then call [`Shard::drive`], and take what it puts out with [`Shard::poll_output`].
 #[derive(Debug)]
 pub struct Shard {
-    config: ShardConfig,
-    ops: Slab<InFlight>,
-    devices: Devices,
-    /// Operations the driver had no room for. At most as many as `ops` has places.
-    stalled: VecDeque<(Key<InFlight>, Op)>,
-    jobs: Slab<Job>,
-    transfers: Slab<Transfer>,
+    cx: Cx,
+    transfers: Slab<kind::Transfer, Transfer>,
     bodies: Bodies,
     /// What has landed of transfers beyond their watermarks.
-    extents: Beside<Transfer, Extents>,
+    extents: Beside<kind::Transfer, Extents>,
     deadlines: Timers,
-    serves: Slab<Serve>,
+    serves: Slab<kind::Serve, Serve>,
     /// Staging of serves, and what has landed of them beyond their watermarks.
-    blocks: Beside<Serve, Blocks>,
-    observed: Observations,
+    blocks: Beside<kind::Serve, Blocks>,
     serve_deadlines: Timers,
-    lanes: Slab<Lane>,
+    lanes: Slab<kind::Lane, Lane>,
     /// Sends whose memory the kernel still has.
-    notices: Slab<Notice>,
+    notices: Slab<kind::Notice, Notice>,
     zero_copy: ZeroCopyMode,
     /// Of connections that have not said who they are; of those we dialled, when to ask again for
     /// what was refused.
@@ -211,10 +181,10 @@ pub struct Shard {
     frame_times: Timers,
     // Ordered maps: what is walked is walked in the same order in every run of a seed.
     outbound: BTreeMap<PeerId, Outbound>,
-    inbound: Slab<Inbound>,
-    served: Slab<Served>,
+    inbound: Slab<kind::Link, Inbound>,
+    served: Slab<kind::Served, Served>,
     /// Peers' writes that were given up and that the kernel has not done with.
-    old_writes: Vec<Key<Serve>>,
+    old_writes: Vec<ServeKey>,
     sessions: BTreeMap<SessionId, Session>,
     handles: BTreeMap<(SessionId, HandleId), Handle>,
     files: BTreeMap<FileId, FileState>,
@@ -232,39 +202,7 @@ pub struct Shard {
     eager: EagerMode,
     /// Peers that were forgotten to make room for others.
     links_forgotten: u64,
-    staging: Staging,
-    /// Staging it may have, in bytes; at first, what it is given.
-    staging_limit: Option<u64>,
-    /// Segments of staging whose last use is over.
-    drained: Vec<SegmentId>,
-    limits: Limits,
     clients: Clients,
-    /// Scratches that had to move since start.
-    scratches_moved: u64,
-    put_off: PutOff,
-    /// Staging that copies use.
-    copy_bytes: u64,
-    /// Staging that tables of peers' requests use: of gets and of puts.
-    tables: [u64; 2],
-    ready: Ready,
-    /// Local transfers whose next piece is to be copied.
-    copies: Fair<Key<Transfer>>,
-    outputs: VecDeque<Output>,
-    planner: Planner,
-    dials: Dials,
-    history: History,
-    company: Company,
-    tracer: Tracer,
-    counters: Counters,
-    tally: Box<Tally>,
-    /// When the driver is asked again that had no room, should nothing end before.
-    ask_driver: Option<Nanos>,
-    /// When the completions of this turn were handed over.
-    batch: Option<Nanos>,
-    /// This turn ends here: operations that were pushed go to the kernel before the rest is done.
-    hand_over_first: bool,
-    transfers_started: u64,
-    tickets: u64,
     noise: Noise,
 }
 
@@ -273,19 +211,13 @@ impl Shard {
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
         let transfers = config.transfers_max;
-        let work = (transfers + limits::SERVES_MAX + limits::LANES_MAX) as usize;
         Self {
-            ops: Slab::with_capacity(config.ops_max),
-            devices: Devices::new(config.ops_max),
-            stalled: VecDeque::with_capacity(config.ops_max as usize),
-            jobs: Slab::with_capacity(config.ops_max),
             transfers: Slab::with_capacity(transfers),
             bodies: Bodies::new(transfers),
             extents: Beside::with_capacity(transfers),
             deadlines: Timers::with_capacity(transfers),
             serves: Slab::with_capacity(limits::SERVES_MAX),
             blocks: Beside::with_capacity(limits::SERVES_MAX),
-            observed: Observations::new(transfers, limits::SERVES_MAX),
             serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
             notices: Slab::with_capacity(limits::NOTICES_MAX),
@@ -308,32 +240,9 @@ impl Shard {
             arrivals: Arrivals::default(),
             eager: config.eager,
             links_forgotten: 0,
-            staging: Staging::default(),
-            staging_limit: None,
-            drained: Vec::new(),
-            limits: Limits::NONE,
             clients: Clients::default(),
-            scratches_moved: 0,
-            put_off: PutOff::default(),
-            copy_bytes: 0,
-            tables: [0; 2],
-            ready: Ready::with_capacity(work, limits::LANES_MAX as usize),
-            copies: Fair::default(),
-            outputs: VecDeque::with_capacity(transfers as usize),
-            planner: Planner::new(config.planner, config.calibration, config.serial_first),
-            dials: Dials::new(),
-            history: History::new(),
-            company: Company::new(),
-            tracer: Tracer::default(),
-            counters: Counters::default(),
-            tally: Box::default(),
-            ask_driver: None,
-            batch: None,
-            hand_over_first: false,
-            transfers_started: 0,
-            tickets: 0,
             noise: Noise(config.seed | 1),
-            config,
+            cx: Cx::new(config),
         }
     }
 
@@ -371,15 +280,17 @@ impl Shard {
                 self.lane_accepted((socket, keys), caller, io);
             }
             Command::ExpelPeers { names, plain } => self.expel_peers(&names, plain, io),
-            Command::Planned(answer) => self.planner.handle_answer(&answer),
-            Command::TakeKept(stages) => self.planner.take_kept(stages),
-            Command::ForcePlan(plan) => self.planner.force(plan),
-            Command::SetPlanner(mode) => self.planner.set_mode(mode),
-            Command::SetCalibration(mode) => self.planner.set_calibration(mode),
+            Command::Planned(answer) => self.cx.planner.handle_answer(&answer),
+            Command::TakeKept(stages) => self.cx.planner.take_kept(stages),
+            Command::ForcePlan(plan) => self.cx.planner.force(plan),
+            Command::SetPlanner(mode) => self.cx.planner.set_mode(mode),
+            Command::SetCalibration(mode) => self.cx.planner.set_calibration(mode),
             Command::SetZeroCopy(mode) => self.zero_copy = mode,
-            Command::Trace { recording, transfers } => self.tracer.arm(recording, transfers),
+            Command::Trace { recording, transfers } => {
+                self.cx.watch.tracer.arm(recording, transfers)
+            }
             Command::SetEager(mode) => self.eager = mode,
-            Command::SetDeadline(deadline) => self.config.deadline_default = deadline,
+            Command::SetDeadline(deadline) => self.cx.config.deadline_default = deadline,
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),
             Command::ClearDials { place } => {
                 self.clear_dials(place.as_ref(), io);
@@ -393,13 +304,14 @@ impl Shard {
     /// `false`: it ended early, so that what was pushed is submitted before the rest is done.
     /// Submit before the next call, which is due at once.
     pub fn drive<I: Io>(&mut self, io: &mut I) -> bool {
-        self.batch = None;
+        self.cx.batch = None;
         self.release_drained(io);
         self.push_stalled(io);
         self.launch_waiting(io);
         let now = io.now();
         let through = self.work_off(now, io);
-        self.ask_driver = (!self.stalled.is_empty()).then(|| now + limits::DRIVER_FULL_TIME);
+        self.cx.driver.ask_at =
+            (!self.cx.driver.stalled.is_empty()).then(|| now + limits::DRIVER_FULL_TIME);
         through
     }
 
@@ -418,33 +330,21 @@ impl Shard {
         }
         self.expire_mail(now, io);
         self.release_due(now, io);
-        self.wake_throttled(now);
+        self.cx.sched.wake_due(now);
         for turn in 0..limits::WORK_PER_TURN {
-            let Some(work) = self.ready.pop(turn) else { break };
+            let Some(work) = self.cx.sched.poll(turn) else { break };
             self.work(work, io);
-            if std::mem::take(&mut self.hand_over_first) {
+            if self.cx.sched.take_hand_over() {
                 return false;
             }
         }
         self.copy_pieces(io);
         // Each once: what they make ready meanwhile is for the next turn.
-        for _ in 0..self.ready.lanes() {
-            let Some(work) = self.ready.pop_lane() else { break };
+        for _ in 0..self.cx.sched.lanes() {
+            let Some(work) = self.cx.sched.poll_lane() else { break };
             self.work(work, io);
         }
         true
-    }
-
-    fn queue_ready(&mut self, work: Work) {
-        let keeps_order = match work {
-            Work::Transfer(key) => {
-                self.transfers.get(key).is_some_and(|transfer| transfer.is_message())
-            }
-            Work::Serve(_) | Work::Lane(_) => false,
-        };
-        // Messages are in order whatever their class.
-        let class = if keeps_order { Class::Latency } else { self.flow_of(work).class };
-        self.ready.push(work, class);
     }
 
     fn work<I: Io>(&mut self, work: Work, io: &mut I) {
@@ -457,8 +357,8 @@ impl Shard {
 
     /// The next thing for a client or the control thread.
     pub fn poll_output(&mut self) -> Option<Output> {
-        let output = self.outputs.pop_front();
-        output.or_else(|| self.planner.poll_question().map(Output::Plan))
+        let output = self.cx.outputs.pop_front();
+        output.or_else(|| self.cx.planner.poll_question().map(Output::Plan))
     }
 
     /// When [`Shard::drive`] must be called at the latest, if nothing happens before.
@@ -472,9 +372,9 @@ impl Shard {
             .into_iter()
             .filter_map(Timers::next)
             .chain(self.announced.next_deadline())
-            .chain(self.ask_driver)
-            .chain(self.put_off.until())
-            .chain(self.dials.next())
+            .chain(self.cx.driver.ask_at)
+            .chain(self.cx.sched.next_due())
+            .chain(self.cx.dials.next())
             .min()
     }
 
@@ -485,157 +385,76 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        !(self.ready.is_empty() && self.copies.is_empty() && self.drained.is_empty())
+        !(self.cx.sched.is_empty() && self.cx.buffers.drained.is_empty())
     }
 
     /// What would have to be added if staging were to have so many bytes.
     #[must_use]
     pub fn staging_missing(&self, bytes: u64) -> u64 {
-        self.staging.missing(bytes.max(self.staging_least()))
+        self.cx.buffers.staging.missing(bytes.max(self.staging_least()))
     }
 
-    /// Gives work a turn, once however often it is asked for.
-    fn make_ready(&mut self, work: Work) {
-        let queued = match work {
-            Work::Transfer(key) => self.transfers.get_mut(key).map(|t| &mut t.queued),
-            Work::Serve(key) => self.serves.get_mut(key).map(|s| &mut s.queued),
-            Work::Lane(key) => self.lanes.get_mut(key).map(|l| &mut l.queued),
-        };
-        if let Some(queued) = queued
-            && !std::mem::replace(queued, true)
-        {
-            match work {
-                Work::Lane(_) => self.ready.push_lane(work),
-                _ => self.queue_ready(work),
-            }
-        }
-    }
-
-    /// Work that cannot go on until something else ends.
-    fn starve(&mut self, work: Work) {
-        let queued = match work {
-            Work::Transfer(key) => self.transfers.get_mut(key).map(|t| &mut t.queued),
-            Work::Serve(key) => self.serves.get_mut(key).map(|s| &mut s.queued),
-            // A lane that cannot receive for want of staging must still send: that frees staging.
-            Work::Lane(key) => self.lanes.get_mut(key).map(|l| &mut l.starved),
-        };
-        if let Some(queued) = queued
-            && !std::mem::replace(queued, true)
-        {
-            self.ready.push_starved(work);
-        }
-    }
-
-    /// Work that cannot go on until its device has ended something. Other news still reach it.
-    fn park(&mut self, work: Work, on: On) {
-        let parked = match work {
-            Work::Transfer(key) => self.transfers.get_mut(key).map(|t| &mut t.parked),
-            Work::Serve(key) => self.serves.get_mut(key).map(|s| &mut s.parked),
-            Work::Lane(_) => None,
-        };
-        if let Some(parked) = parked
-            && !std::mem::replace(parked, true)
-        {
-            let Self { devices, transfers, serves, config, .. } = self;
-            devices.forget(on, (config.transfers_max + limits::SERVES_MAX) as usize, |work| {
-                match *work {
-                    Work::Transfer(key) => transfers.get(key).is_some(),
-                    Work::Serve(key) => serves.get(key).is_some(),
-                    Work::Lane(_) => false,
-                }
-            });
-            devices.wait(on, work);
-        }
-    }
-
-    /// A device has ended something.
+    /// A device has ended something: what waited for that may try again.
     fn wake_parked(&mut self, on: On, now: Nanos) {
-        for work in self.devices.end(on, now) {
-            match work {
-                Work::Transfer(key) => self.transfers.get_mut(key).map(|t| t.parked = false),
-                Work::Serve(key) => self.serves.get_mut(key).map(|s| s.parked = false),
-                Work::Lane(_) => None,
-            };
-            self.make_ready(work);
+        for work in self.cx.driver.devices.end(on, now) {
+            self.cx.sched.unpark(work);
         }
     }
 
-    /// Work that wants what there is not: it waits for whom it must.
+    /// Has work wait for what it needs to end.
     fn want(&mut self, work: Work, wanted: Wanted) {
         match wanted {
-            Wanted::Anything => self.starve(work),
-            Wanted::Device(on) => self.park(work, on),
-        }
-    }
-
-    fn wake_starved(&mut self) {
-        while let Some(work) = self.ready.pop_starved() {
-            if let Work::Lane(key) = work {
-                if let Some(lane) = self.lanes.get_mut(key) {
-                    lane.starved = false;
-                }
-                self.make_ready(work);
-            } else {
-                self.queue_ready(work);
-            }
+            Wanted::Anything => self.cx.sched.starve(work),
+            Wanted::Device(on) => self.cx.driver.devices.park(on, work, &mut self.cx.sched),
         }
     }
 
     fn free_staging(&mut self, run: Run) {
         self.give_back(run);
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     /// The same for a run that was not used: what waits finds no more than before.
     fn give_back(&mut self, run: Run) {
-        self.drained.extend(self.staging.free(run));
+        self.cx.buffers.drained.extend(self.cx.buffers.staging.free(run));
     }
 
     fn add_staging(&mut self, segment: SegmentId, length: u64) {
-        self.staging.add(segment, length);
-        if let Some(limit) = self.staging_limit {
+        self.cx.buffers.staging.add(segment, length);
+        if let Some(limit) = self.cx.buffers.staging_limit {
             // It was asked for some time ago.
-            self.staging.resize(limit, |segment| self.drained.push(segment));
+            self.cx.buffers.staging.resize(limit, |segment| self.cx.buffers.drained.push(segment));
         }
         self.move_windows();
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     /// More or less staging. Not less than works: who asks for less did not look at the report.
     fn set_staging(&mut self, bytes: u64) {
         let limit = bytes.max(self.staging_least());
-        self.staging_limit = Some(limit);
-        self.staging.resize(limit, |segment| self.drained.push(segment));
+        self.cx.buffers.staging_limit = Some(limit);
+        self.cx.buffers.staging.resize(limit, |segment| self.cx.buffers.drained.push(segment));
         self.move_scratches();
         self.move_windows();
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     fn release_drained<I: Io>(&mut self, io: &mut I) {
-        while let Some(segment) = self.drained.pop() {
+        while let Some(segment) = self.cx.buffers.drained.pop() {
             io.release(Resource::Segment(segment));
-            self.event(Event::StagingDrained { segment });
+            self.cx.event(Event::StagingDrained { segment });
         }
     }
 
     /// The least staging that works: what lanes hold, and room for the longest runs beside it.
     fn staging_least(&self) -> u64 {
-        limits::STAGING_LEAST + self.staging.scratch_bytes()
+        limits::STAGING_LEAST + self.cx.buffers.staging.scratch_bytes()
     }
 
     /// One time for all completions handed over together. The time between handling one and the
     /// next is the reactor's own; taken for a device's it would look a hundred times faster than it
     /// is.
     fn batch_time<I: Io>(&mut self, io: &mut I) -> Nanos {
-        *self.batch.get_or_insert_with(|| io.now())
-    }
-
-    fn event(&mut self, event: Event) {
-        self.outputs.push_back(Output::Event(event));
-    }
-
-    fn next_ticket(&mut self) -> u64 {
-        self.tickets += 1;
-        self.tickets
+        *self.cx.batch.get_or_insert_with(|| io.now())
     }
 }

@@ -14,9 +14,8 @@ use piped_report::tally::Tally;
 
 use super::Shard;
 use super::copy::CopyBody;
-use super::lane::Lane;
+use super::keys::{LaneKey, TransferKey};
 use super::serve::{Serve, ServeOp};
-use super::slab::Key;
 use super::transfer::{Body, RemoteOp, Transfer, Waiter};
 
 impl Transfer {
@@ -50,7 +49,7 @@ impl CopyBody {
 
 impl Shard {
     /// A request has moved so many bytes in all; a part tells the request that it is of.
-    pub(super) fn note_moved(&mut self, key: Key<Transfer>, bytes: u64) {
+    pub(super) fn note_moved(&mut self, key: TransferKey, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let bytes = bytes.min(transfer.length);
         let more = bytes.saturating_sub(transfer.moved);
@@ -74,7 +73,7 @@ impl Shard {
 
     /// A peer gave credit back: so many bytes of writes are where they belong, those that were
     /// asked for first to begin with.
-    pub(super) fn note_taken(&mut self, lane: Key<Lane>, mut bytes: u64) {
+    pub(super) fn note_taken(&mut self, lane: LaneKey, mut bytes: u64) {
         let mut at = 0;
         while bytes > 0
             && let Some(&key) =

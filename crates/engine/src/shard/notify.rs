@@ -11,16 +11,17 @@ use piped_core::io::Io;
 use piped_core::limits::NOTIFICATIONS_PER_REGION;
 use piped_core::status::Status;
 
-use super::slab::Key;
-use super::transfer::{Body, Transfer};
-use super::{Shard, Work};
+use super::Shard;
+use super::keys::TransferKey;
+use super::sched::Work;
+use super::transfer::Body;
 
 /// Those of a region.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
     /// Those that nobody has taken; none that is 0.
     counts: BTreeMap<u32, u64>,
-    waits: VecDeque<(WaitBody, Key<Transfer>)>,
+    waits: VecDeque<(WaitBody, TransferKey)>,
 }
 
 /// A wait.
@@ -56,7 +57,7 @@ impl Notifications {
     }
 
     /// The first in line for a number, if it can have what it waits for; and what is left then.
-    fn next(&mut self, id: u32) -> Option<(Key<Transfer>, u64)> {
+    fn next(&mut self, id: u32) -> Option<(TransferKey, u64)> {
         let at = self.waits.iter().position(|(wait, _)| wait.id == id)?;
         let (wait, key) = *self.waits.get(at)?;
         let left = self.take(id, wait.count)?;
@@ -64,7 +65,7 @@ impl Notifications {
         Some((key, left))
     }
 
-    fn forget(&mut self, key: Key<Transfer>) {
+    fn forget(&mut self, key: TransferKey) {
         self.waits.retain(|&(_, other)| other != key);
     }
 }
@@ -106,11 +107,11 @@ impl Shard {
                 transfer.value = left;
                 transfer.status.get_or_insert(Status::Ok);
             }
-            self.make_ready(Work::Transfer(key));
+            self.cx.sched.make_ready(Work::Transfer(key));
         }
     }
 
-    pub(super) fn drive_wait<I: Io>(&mut self, key: Key<Transfer>, wait: WaitBody, io: &mut I) {
+    pub(super) fn drive_wait<I: Io>(&mut self, key: TransferKey, wait: WaitBody, io: &mut I) {
         let Some(notifications) = self.notifications.get_mut(&wait.region) else {
             return self.decide(key, Status::Gone, io);
         };
@@ -126,7 +127,7 @@ impl Shard {
     }
 
     /// A wait is over: it is in line no more, and those behind it may have what it did not get.
-    pub(super) fn leave_notifications(&mut self, key: Key<Transfer>) {
+    pub(super) fn leave_notifications(&mut self, key: TransferKey) {
         let Some(Body::Wait(wait)) = self.transfers.get(key).map(|transfer| &transfer.body) else {
             return;
         };
@@ -140,7 +141,7 @@ impl Shard {
     /// All puts before a notification on this node are over.
     pub(super) fn raise_in_order<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         (region, id): (RegionId, u32),
         io: &mut I,
     ) {
@@ -154,6 +155,7 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slab::Key;
     use super::*;
 
     fn wait(id: u32, count: u64) -> WaitBody {

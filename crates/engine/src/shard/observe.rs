@@ -24,17 +24,17 @@ impl Shard {
         peers.sort_by(|a, b| a.name.cmp(&b.name));
         peers.extend(self.inbound.iter().map(|(_, link)| self.report_inbound(link)));
         ShardReport {
-            planner: self.planner.mode(),
-            calibration: self.planner.calibration(),
+            planner: self.cx.planner.mode(),
+            calibration: self.cx.planner.calibration(),
             sessions: self.sessions.len() as u32,
             transfers: self.transfers.len(),
             serves: self.serves.len(),
-            ops: self.ops.len(),
+            ops: self.cx.driver.ops.len(),
             lent: self.notices.len(),
-            dials: self.dials.count(),
-            staging_bytes: self.staging.bytes(),
-            staging_used_bytes: self.staging.used().now,
-            staging_lanes_bytes: self.staging.scratch_bytes(),
+            dials: self.cx.dials.count(),
+            staging_bytes: self.cx.buffers.staging.bytes(),
+            staging_used_bytes: self.cx.buffers.staging.used().now,
+            staging_lanes_bytes: self.cx.buffers.staging.scratch_bytes(),
             limits: self.limit_use(),
             handles: self.handles.len() as u32,
             served_handles: self.served.len(),
@@ -45,14 +45,14 @@ impl Shard {
     }
 
     fn count(&self) -> Counters {
-        let bytes = self.counters.bytes + self.moved_by_running();
-        let [mut frames_sent, mut frames_received] = self.tally.frames;
+        let bytes = self.cx.watch.counters.bytes + self.moved_by_running();
+        let [mut frames_sent, mut frames_received] = self.cx.watch.tally.frames;
         for (_, lane) in self.lanes.iter() {
             frames_sent += lane.sender.frames_sent();
             frames_received += lane.frames_received;
         }
-        let released = self.tally.released;
-        let [sends_plain, sends_zero_copy, sends_copied] = self.tally.sends;
+        let released = self.cx.watch.tally.released;
+        let [sends_plain, sends_zero_copy, sends_copied] = self.cx.watch.tally.sends;
         Counters {
             bytes,
             released,
@@ -61,19 +61,19 @@ impl Shard {
             sends_plain,
             sends_zero_copy,
             sends_copied,
-            ..self.counters
+            ..self.cx.watch.counters
         }
     }
 
     fn reasons(&self) -> Reasons {
-        let status = |status: Status| (status.name(), self.tally.at_once[status as usize]);
+        let status = |status: Status| (status.name(), self.cx.watch.tally.at_once[status as usize]);
         Reasons {
             at_once: some(Status::ALL.map(status)),
             retries: some(
-                RetryReason::ALL.map(|why| (why.name(), self.tally.retries[why as usize])),
+                RetryReason::ALL.map(|why| (why.name(), self.cx.watch.tally.retries[why as usize])),
             ),
             lanes_lost: some(
-                LaneLoss::ALL.map(|why| (why.name(), self.tally.lanes_lost[why as usize])),
+                LaneLoss::ALL.map(|why| (why.name(), self.cx.watch.tally.lanes_lost[why as usize])),
             ),
         }
     }
@@ -84,8 +84,8 @@ impl Shard {
     pub fn observe(&self) -> Box<Observation> {
         let mut observation = Box::new(Observation {
             report: self.report(),
-            tally: Clone::clone(&self.tally),
-            stages: self.planner.named_stages(STAGES_OBSERVED_MAX),
+            tally: Clone::clone(&self.cx.watch.tally),
+            stages: self.cx.planner.named_stages(STAGES_OBSERVED_MAX),
         });
         self.count_running(&mut observation.tally);
         observation
@@ -94,19 +94,19 @@ impl Shard {
     /// The stages with their measured costs.
     #[must_use]
     pub fn stages(&self) -> Vec<StageReport> {
-        self.planner.report()
+        self.cx.planner.report()
     }
 
     /// What is to be kept of the stages; nothing unless calibration is live.
     #[must_use]
     pub fn kept(&self) -> Vec<KnownStage> {
-        self.planner.known_stages()
+        self.cx.planner.known_stages()
     }
 
     /// A recent transfer by number, or the last one that moved bytes.
     #[must_use]
     pub fn explain(&self, id: Option<u64>) -> Option<Explanation> {
-        self.history.explain(id, &self.planner, |spot| self.spot_name(spot))
+        self.cx.watch.history.explain(id, &self.cx.planner, |spot| self.spot_name(spot))
     }
 
     /// What each session has used.
@@ -165,7 +165,7 @@ impl Shard {
     /// The last `most` transfers that ended, the latest first.
     #[must_use]
     pub fn ended(&self, now: Nanos, most: usize) -> Vec<TransferReport> {
-        self.history.ended(now, most)
+        self.cx.watch.history.ended(now, most)
     }
 }
 

@@ -2,11 +2,10 @@
 //! which others it met.
 
 use super::company::Stays;
+use super::keys::kind;
 use super::passed::Passed;
-use super::serve::Serve;
 use super::slab::Beside;
 use super::trace::Subject;
-use super::transfer::Transfer;
 
 /// What is seen of one request.
 #[derive(Debug, Default)]
@@ -19,8 +18,8 @@ pub(super) struct Observed {
 /// What is seen of all requests.
 #[derive(Debug)]
 pub(super) struct Observations {
-    transfers: Beside<Transfer, Observed>,
-    serves: Beside<Serve, Observed>,
+    transfers: Beside<kind::Transfer, Observed>,
+    serves: Beside<kind::Serve, Observed>,
 }
 
 impl Observations {

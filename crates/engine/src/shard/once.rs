@@ -20,17 +20,18 @@ use piped_core::status::Status;
 use piped_report::tally::Operation;
 use piped_wire::{After, Change, Message};
 
+use super::Shard;
 use super::bodies::Bodies;
 use super::fair::{Flow, Party};
 use super::faults::PeerFault;
+use super::keys::{LaneKey, TransferKey};
 use super::lane::{Lane, LaneState, PeerLane};
 use super::outbound::Ending;
 use super::remote::lane_class;
 use super::role::PeerRequest;
+use super::sched::Work;
 use super::session::access_of;
-use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
-use super::{Shard, Work};
+use super::transfer::{Body, RemoteBody, RemoteOp};
 use crate::command::{RegionTarget, Target};
 
 /// Something that is asked of a peer, and done once.
@@ -110,7 +111,7 @@ impl RemoteBody {
 
 impl Shard {
     /// Sends what is to be done once, when its time has come.
-    pub(super) fn ask_once<I: Io>(&mut self, key: Key<Transfer>, body: RemoteBody, io: &mut I) {
+    pub(super) fn ask_once<I: Io>(&mut self, key: TransferKey, body: RemoteBody, io: &mut I) {
         let Some(once @ Once { what, state, .. }) = body.once.map(|once| self.bodies[once]) else {
             return;
         };
@@ -141,30 +142,25 @@ impl Shard {
         let Some(lane) = up else { return };
         let session = transfer.session;
         if !self.may_ask(lane, Some(session), io) {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         if !self.lanes.get(lane).is_some_and(Lane::has_room_for_request) {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         self.send_once(key, lane, after, io);
     }
 
     /// Asks whether a notification was done that went out on a lane that was lost, before its put
     /// is sent again.
-    pub(super) fn ask_whether_done<I: Io>(
-        &mut self,
-        key: Key<Transfer>,
-        lane: Key<Lane>,
-        io: &mut I,
-    ) {
+    pub(super) fn ask_whether_done<I: Io>(&mut self, key: TransferKey, lane: LaneKey, io: &mut I) {
         self.send_once(key, lane, After::Known, io);
     }
 
     /// The bytes of a put are all on their way: the notification follows them, if it may.
     pub(super) fn send_behind_put<I: Io>(
         &mut self,
-        key: Key<Transfer>,
-        lane_key: Key<Lane>,
+        key: TransferKey,
+        lane_key: LaneKey,
         io: &mut I,
     ) {
         let Some(transfer) = self.transfers.get(key) else { return };
@@ -184,7 +180,7 @@ impl Shard {
 
     /// The lane on which the bytes of all puts before a notification are under way, if it is one
     /// and they go in the same queue.
-    fn follows(&self, key: Key<Transfer>) -> Option<Key<Lane>> {
+    fn follows(&self, key: TransferKey) -> Option<LaneKey> {
         let class = self.transfers.get(key)?.class;
         let mut lane = None;
         for put in self.puts_before(key) {
@@ -199,13 +195,7 @@ impl Shard {
         lane
     }
 
-    fn send_once<I: Io>(
-        &mut self,
-        key: Key<Transfer>,
-        lane_key: Key<Lane>,
-        after: After,
-        io: &mut I,
-    ) {
+    fn send_once<I: Io>(&mut self, key: TransferKey, lane_key: LaneKey, after: After, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(mut body) = transfer.body else { return };
         let Some(place) = body.once else { return };
@@ -222,7 +212,7 @@ impl Shard {
         // The peer restarted: the handle is being opened again.
         let Some((handle, _)) = remote.number.filter(|&(_, of)| of == incarnation) else { return };
         if once.number.is_none() && remote.updates.is_full() {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         let sequence = once.number.map_or(remote.updates.next(), |(number, _)| number);
         let behind = sequence.wrapping_sub(remote.updates.oldest()) as u8;
@@ -236,7 +226,7 @@ impl Shard {
         let class = lane.class;
         // Behind the bytes it may have to follow, and in their queue.
         if !lane.push_data(flow, message, None, None) {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         if let Some(asking) = lane.asking_mut().filter(|it| !it.outstanding.contains(&key)) {
             asking.ask(key);
@@ -251,14 +241,14 @@ impl Shard {
         }
         self.bodies[place] = once;
         self.store_body(key, Body::Remote(body));
-        self.make_ready(Work::Lane(lane_key));
+        self.cx.sched.make_ready(Work::Lane(lane_key));
     }
 
     /// The peer says what came of something that it does once.
     pub(super) fn handle_updated<I: Io>(
         &mut self,
-        key: Key<Transfer>,
-        lane: Key<Lane>,
+        key: TransferKey,
+        lane: LaneKey,
         (status, value): (Status, u64),
         io: &mut I,
     ) -> Result<(), PeerFault> {
@@ -295,7 +285,7 @@ impl Shard {
             _ if asked => self.begin_again(key, status, io),
             RemoteOp::Once if late => {
                 self.leave_lane(key, false);
-                self.make_ready(Work::Transfer(key));
+                self.cx.sched.make_ready(Work::Transfer(key));
             }
             RemoteOp::Once => {
                 if let Some(transfer) = self.transfers.get_mut(key) {
@@ -314,7 +304,7 @@ impl Shard {
 
     /// A notification was done, so all puts before it have landed: whose answer is lost with its
     /// lane ends well.
-    fn note_landed_before(&mut self, key: Key<Transfer>) {
+    fn note_landed_before(&mut self, key: TransferKey) {
         for at in 0.. {
             let Some(put) = self.nth_in_order(key, at).filter(|&put| put != key) else { return };
             let Some(transfer) = self.transfers.get_mut(put) else { continue };
@@ -323,14 +313,14 @@ impl Shard {
                 && body.op == (RemoteOp::Write { durable: false })
             {
                 body.is_landed = true;
-                self.make_ready(Work::Transfer(put));
+                self.cx.sched.make_ready(Work::Transfer(put));
             }
         }
     }
 
     /// Whether a write that is to be sent again may have been notified of: it is not, before that
     /// is known.
-    pub(super) fn may_be_notified_of(&self, key: Key<Transfer>) -> bool {
+    pub(super) fn may_be_notified_of(&self, key: TransferKey) -> bool {
         self.asked_after(key).any(|other| match self.transfers.get(other).map(|it| &it.body) {
             Some(Body::Remote(body)) => {
                 body.once.is_some_and(|once| self.bodies[once].may_have_notified())
@@ -340,7 +330,7 @@ impl Shard {
     }
 
     /// A notification was not done: its put is sent again, under another number.
-    fn begin_again<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
+    fn begin_again<I: Io>(&mut self, key: TransferKey, status: Status, io: &mut I) {
         if !matches!(status, Status::WouldBlock) {
             return self.decide(key, status, io);
         }
@@ -353,12 +343,12 @@ impl Shard {
             let once = &mut self.bodies[once];
             *once = Once::new(once.what);
         }
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
         self.wake_order(key);
     }
 
     /// A write that notifies is at the peer. `true`: the notification is still to come.
-    pub(super) fn notify_after_write<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) -> bool {
+    pub(super) fn notify_after_write<I: Io>(&mut self, key: TransferKey, io: &mut I) -> bool {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
             return false;
         };
@@ -371,14 +361,14 @@ impl Shard {
             Some(_) => {
                 body.op = RemoteOp::Once;
                 self.leave_lane(key, false);
-                self.make_ready(Work::Transfer(key));
+                self.cx.sched.make_ready(Work::Transfer(key));
                 true
             }
         }
     }
 
     /// It will not be asked again.
-    pub(super) fn end_number(&mut self, key: Key<Transfer>) {
+    pub(super) fn end_number(&mut self, key: TransferKey) {
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
         let body = *body;
         if let Some((number, _)) = body.once.and_then(|once| self.bodies[once].number)
@@ -411,10 +401,10 @@ impl Shard {
             _ => Class::Latency,
         };
         let nanos = io.now().since(begun).0;
-        self.tally.add_serve((operation, class), status, 0, nanos);
+        self.cx.watch.tally.add_serve((operation, class), status, 0, nanos);
         let message = Message::Updated { transfer: asked.transfer, status, value };
         let pushed = self.lanes.get_mut(lane).is_none_or(|lane| lane.push(message));
-        self.make_ready(Work::Lane(lane));
+        self.cx.sched.make_ready(Work::Lane(lane));
         pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
     }
 
@@ -458,7 +448,7 @@ impl Shard {
 
     /// Whether a write that a peer's client asked for on a lane has not landed, or has failed and
     /// the peer did not know.
-    fn has_unlanded(&self, lane: Key<Lane>, client: u32, failed: u32) -> bool {
+    fn has_unlanded(&self, lane: LaneKey, client: u32, failed: u32) -> bool {
         let Some(serving) = self.lanes.get(lane).and_then(Lane::serving) else { return true };
         let unlanded = |request: &PeerRequest| {
             self.serves.get(request.serve).is_some_and(|serve| {
@@ -475,7 +465,7 @@ impl Shard {
     /// Changes a word of a region of this node.
     pub(super) fn drive_update<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         (region, offset, update): (RegionTarget, u64, Update),
         io: &mut I,
     ) {

@@ -3,26 +3,26 @@
 use piped_core::io::{Done, Io, NOTICE_IN_PLACE, Op, Token};
 use piped_core::status::Status;
 
+use super::Shard;
 use super::devices::On;
-use super::disk::{Job, JobOwner};
-use super::lane::Lane;
+use super::devices::Wanted;
+use super::disk::JobOwner;
+use super::keys::{JobKey, LaneKey, NoticeKey, OpKey, TransferKey};
 use super::pins::AnyPin;
-use super::sending::Notice;
+use super::sched::Work;
 use super::slab::Key;
-use super::transfer::Transfer;
-use super::{Shard, Wanted, Work};
 
 /// Who waits for an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpOwner {
     /// A piece of a job.
-    Piece { job: Key<Job>, piece: u8 },
+    Piece { job: JobKey, piece: u8 },
     /// A transfer or serve that allocates or syncs a file.
     Step(Work),
     /// A lane's send.
-    LaneSend(Key<Lane>),
+    LaneSend(LaneKey),
     /// A lane's receive.
-    LaneReceive(Key<Lane>),
+    LaneReceive(LaneKey),
 }
 
 /// An operation under way.
@@ -44,8 +44,8 @@ impl Shard {
         on: On,
         op: Op,
         io: &mut I,
-    ) -> Result<Key<InFlight>, Wanted> {
-        if !self.devices.has_room(on, self.ops.len()) {
+    ) -> Result<OpKey, Wanted> {
+        if !self.cx.driver.devices.has_room(on, self.cx.driver.ops.len()) {
             return Err(Wanted::Device(on));
         }
         self.start_granted_op(owner, on, op, io).ok_or(Wanted::Anything)
@@ -58,21 +58,16 @@ impl Shard {
         on: On,
         op: Op,
         io: &mut I,
-    ) -> Option<Key<InFlight>> {
+    ) -> Option<OpKey> {
         let key = self.start(owner, Some(on), op, io)?;
         let now = io.now();
-        self.devices.begin(on, now);
+        self.cx.driver.devices.begin(on, now);
         Some(key)
     }
 
     /// Hands an operation to the driver, now or as soon as the driver has room. `None` if the shard
     /// itself has no room; try after the next completion.
-    pub(super) fn start_op<I: Io>(
-        &mut self,
-        owner: OpOwner,
-        op: Op,
-        io: &mut I,
-    ) -> Option<Key<InFlight>> {
+    pub(super) fn start_op<I: Io>(&mut self, owner: OpOwner, op: Op, io: &mut I) -> Option<OpKey> {
         self.start(owner, None, op, io)
     }
 
@@ -82,28 +77,28 @@ impl Shard {
         on: Option<On>,
         op: Op,
         io: &mut I,
-    ) -> Option<Key<InFlight>> {
-        if self.ops.room() == 0 {
+    ) -> Option<OpKey> {
+        if self.cx.driver.ops.room() == 0 {
             return None;
         }
         let pin = match owner {
             OpOwner::Step(work) => self.pin_work(work),
             _ => None,
         };
-        let key = self.ops.insert(InFlight { owner, on, pin }).ok()?;
-        if !self.stalled.is_empty() || !io.push(Token(key.to_bits()), op) {
-            self.stalled.push_back((key, op));
+        let key = self.cx.driver.ops.insert(InFlight { owner, on, pin }).ok()?;
+        if !self.cx.driver.stalled.is_empty() || !io.push(Token(key.to_bits()), op) {
+            self.cx.driver.stalled.push_back((key, op));
         }
         Some(key)
     }
 
     /// Gives the driver what it had no room for.
     pub(super) fn push_stalled<I: Io>(&mut self, io: &mut I) {
-        while let Some(&(key, op)) = self.stalled.front() {
+        while let Some(&(key, op)) = self.cx.driver.stalled.front() {
             if !io.push(Token(key.to_bits()), op) {
                 break;
             }
-            self.stalled.pop_front();
+            self.cx.driver.stalled.pop_front();
         }
     }
 
@@ -111,9 +106,10 @@ impl Shard {
     pub fn handle_done<I: Io>(&mut self, done: Done, io: &mut I) {
         if let Some(notice) = notice_of(done.token) {
             self.handle_notice(notice, done.result, io);
-            return self.wake_starved();
+            return self.cx.sched.wake_starved();
         }
-        let Some(InFlight { owner, on, pin }) = self.ops.remove(Key::from_bits(done.token.0))
+        let Some(InFlight { owner, on, pin }) =
+            self.cx.driver.ops.remove(Key::from_bits(done.token.0))
         else {
             debug_assert!(false, "the driver ended an operation twice: {done:?}");
             return;
@@ -135,13 +131,13 @@ impl Shard {
             let now = io.now();
             self.wake_parked(on, now);
         }
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     /// Asks the driver to give up on whatever a transfer has under way.
-    pub(super) fn cancel_ops_of<I: Io>(&mut self, transfer: Key<Transfer>, io: &mut I) {
+    pub(super) fn cancel_ops_of<I: Io>(&mut self, transfer: TransferKey, io: &mut I) {
         let of_transfer = |shard: &Self, owner: OpOwner| match owner {
-            OpOwner::Piece { job, .. } => shard.jobs.get(job).is_some_and(
+            OpOwner::Piece { job, .. } => shard.cx.driver.jobs.get(job).is_some_and(
                 |job| matches!(job.owner, JobOwner::Transfer { transfer: t, .. } if t == transfer),
             ),
             OpOwner::LaneReceive(lane) => {
@@ -155,24 +151,33 @@ impl Shard {
 
     /// Ends a closing lane's operations that the driver has not seen; the others end with its
     /// socket.
-    pub(super) fn cancel_stalled_of<I: Io>(&mut self, lane: Key<Lane>, io: &mut I) {
+    pub(super) fn cancel_stalled_of<I: Io>(&mut self, lane: LaneKey, io: &mut I) {
         let of_lane = |owner: OpOwner| {
             owner == OpOwner::LaneSend(lane) || owner == OpOwner::LaneReceive(lane)
         };
-        let stalled: Vec<Key<InFlight>> = self
+        let stalled: Vec<OpKey> = self
+            .cx
+            .driver
             .stalled
             .iter()
             .map(|&(key, _)| key)
-            .filter(|&key| self.ops.get(key).is_some_and(|op| of_lane(op.owner)))
+            .filter(|&key| self.cx.driver.ops.get(key).is_some_and(|op| of_lane(op.owner)))
             .collect();
         self.end_stalled(&stalled, io);
     }
 
     fn cancel_ops<I: Io>(&mut self, wanted: impl Fn(&Self, OpOwner) -> bool, io: &mut I) {
-        let keys: Vec<Key<InFlight>> =
-            self.ops.iter().filter(|&(_, op)| wanted(self, op.owner)).map(|(key, _)| key).collect();
-        let (stalled, pushed): (Vec<Key<InFlight>>, Vec<Key<InFlight>>) =
-            keys.into_iter().partition(|key| self.stalled.iter().any(|(other, _)| other == key));
+        let keys: Vec<OpKey> = self
+            .cx
+            .driver
+            .ops
+            .iter()
+            .filter(|&(_, op)| wanted(self, op.owner))
+            .map(|(key, _)| key)
+            .collect();
+        let (stalled, pushed): (Vec<OpKey>, Vec<OpKey>) = keys
+            .into_iter()
+            .partition(|key| self.cx.driver.stalled.iter().any(|(other, _)| other == key));
         for key in pushed {
             io.cancel(Token(key.to_bits()));
         }
@@ -180,12 +185,13 @@ impl Shard {
     }
 
     /// The driver cannot cancel what it was never given.
-    fn end_stalled<I: Io>(&mut self, keys: &[Key<InFlight>], io: &mut I) {
+    fn end_stalled<I: Io>(&mut self, keys: &[OpKey], io: &mut I) {
         for &key in keys {
-            let Some(place) = self.stalled.iter().position(|&(other, _)| other == key) else {
+            let Some(place) = self.cx.driver.stalled.iter().position(|&(other, _)| other == key)
+            else {
                 continue;
             };
-            let stalled = self.stalled.remove(place);
+            let stalled = self.cx.driver.stalled.remove(place);
             self.handle_done(Done { token: Token(key.to_bits()), result: ECANCELED }, io);
             if let Some((_, Op::SendZeroCopy { notice, .. })) = stalled {
                 self.handle_done(Done { token: notice, result: NOTICE_IN_PLACE }, io);
@@ -198,11 +204,11 @@ impl Shard {
 const NOTICE: u64 = 1 << 31;
 
 /// The name of a send's second end.
-pub(super) fn notice_token(notice: Key<Notice>) -> Token {
+pub(super) fn notice_token(notice: NoticeKey) -> Token {
     Token(notice.to_bits() | NOTICE)
 }
 
-fn notice_of(token: Token) -> Option<Key<Notice>> {
+fn notice_of(token: Token) -> Option<NoticeKey> {
     (token.0 & NOTICE != 0).then(|| Key::from_bits(token.0 & !NOTICE))
 }
 

@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use piped_core::ids::{PeerId, QueueId};
 use piped_report::tally::{HeldBy, Operation};
 
-use super::slab::Key;
+use super::Shard;
+use super::keys::TransferKey;
+use super::sched::Work;
 use super::trace::Subject;
-use super::transfer::Transfer;
-use super::{Shard, Work};
 
 /// A queue and a node; `None` is this one.
 pub(super) type Course = (QueueId, Option<PeerId>);
@@ -20,27 +20,27 @@ pub(super) type Course = (QueueId, Option<PeerId>);
 /// The requests of one course.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    asked: VecDeque<Key<Transfer>>,
+    asked: VecDeque<TransferKey>,
     /// Those that wait for others before them.
-    waiting: Vec<Key<Transfer>>,
+    waiting: Vec<TransferKey>,
 }
 
 impl Shard {
     /// A client's request comes after all that its queue has asked of the node before.
-    pub(super) fn enter_order(&mut self, key: Key<Transfer>, course: Course) {
+    pub(super) fn enter_order(&mut self, key: TransferKey, course: Course) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.course = Some(course);
         let Some(session) = self.sessions.get_mut(&transfer.session) else { return };
         session.orders.entry(course).or_default().asked.push_back(key);
     }
 
-    fn order_of(&mut self, key: Key<Transfer>) -> Option<&mut Order> {
+    fn order_of(&mut self, key: TransferKey) -> Option<&mut Order> {
         let transfer = self.transfers.get(key)?;
         self.sessions.get_mut(&transfer.session)?.orders.get_mut(&transfer.course?)
     }
 
     /// A request is over: those that waited for it look again.
-    pub(super) fn leave_order(&mut self, key: Key<Transfer>) {
+    pub(super) fn leave_order(&mut self, key: TransferKey) {
         let Some(order) = self.order_of(key) else { return };
         match order.asked.front() {
             Some(&first) if first == key => {
@@ -52,7 +52,7 @@ impl Shard {
     }
 
     /// Something has happened to a request that others may wait for.
-    pub(super) fn wake_order(&mut self, key: Key<Transfer>) {
+    pub(super) fn wake_order(&mut self, key: TransferKey) {
         let Some(order) = self.order_of(key).filter(|order| !order.waiting.is_empty()) else {
             return;
         };
@@ -60,14 +60,14 @@ impl Shard {
             if let Some(transfer) = self.transfers.get_mut(waiting) {
                 transfer.waits_in_order = false;
             }
-            self.make_ready(Work::Transfer(waiting));
+            self.cx.sched.make_ready(Work::Transfer(waiting));
         }
     }
 
     /// Has a request be looked at again when something happens to one before it.
-    pub(super) fn wait_in_order(&mut self, key: Key<Transfer>) {
+    pub(super) fn wait_in_order(&mut self, key: TransferKey) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        self.observed.of_mut(Subject::Transfer(key)).stays.hold(HeldBy::Order);
+        self.cx.watch.observed.of_mut(Subject::Transfer(key)).stays.hold(HeldBy::Order);
         if !std::mem::replace(&mut transfer.waits_in_order, true)
             && let Some(order) = self.order_of(key)
         {
@@ -76,17 +76,17 @@ impl Shard {
     }
 
     /// Whether all before a request are over.
-    pub(super) fn is_first_in_order(&mut self, key: Key<Transfer>) -> bool {
+    pub(super) fn is_first_in_order(&mut self, key: TransferKey) -> bool {
         self.order_of(key).is_none_or(|order| order.asked.front() == Some(&key))
     }
 
     /// The requests of an order by their place, from the first one on.
-    pub(super) fn nth_in_order(&mut self, key: Key<Transfer>, at: usize) -> Option<Key<Transfer>> {
+    pub(super) fn nth_in_order(&mut self, key: TransferKey, at: usize) -> Option<TransferKey> {
         self.order_of(key)?.asked.get(at).copied()
     }
 
     /// Those of a queue to a node that come after one of them.
-    pub(super) fn asked_after(&self, key: Key<Transfer>) -> impl Iterator<Item = Key<Transfer>> {
+    pub(super) fn asked_after(&self, key: TransferKey) -> impl Iterator<Item = TransferKey> {
         let order = self.transfers.get(key).and_then(|transfer| {
             self.sessions.get(&transfer.session)?.orders.get(&transfer.course?)
         });
@@ -95,7 +95,7 @@ impl Shard {
     }
 
     /// The puts and writes before a request that are not over.
-    pub(super) fn puts_before(&self, key: Key<Transfer>) -> impl Iterator<Item = Key<Transfer>> {
+    pub(super) fn puts_before(&self, key: TransferKey) -> impl Iterator<Item = TransferKey> {
         let order = self.transfers.get(key).and_then(|transfer| {
             self.sessions.get(&transfer.session)?.orders.get(&transfer.course?)
         });

@@ -14,17 +14,19 @@ use piped_report::tally::{LaneLoss, RetryReason};
 use piped_wire::frame::SWEEP;
 use piped_wire::{LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
 
+use super::Shard;
 use super::company::Spot;
 use super::faults::PeerFault;
+use super::keys::{LaneKey, TransferKey};
 use super::lane::{Arrived, Lane, LaneState, LostLane, Target};
 use super::mail::{Handshake, Outbox};
 use super::numbers::Numbers;
 use super::role::Role;
+use super::sched::Work;
 use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
-use super::{Shard, Work};
 use crate::command::{Event, OpenRequest};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
@@ -56,7 +58,7 @@ pub(super) struct Outbound {
 
 #[derive(Debug, Default)]
 struct OutboundLane {
-    lane: Option<Key<Lane>>,
+    lane: Option<LaneKey>,
     /// Counts incarnations of the lane; the peer fences everything older.
     epoch: u32,
     failures: u32,
@@ -101,7 +103,7 @@ impl Outbound {
         self.lanes[class as usize].dialling = true;
     }
 
-    pub(super) fn lane(&self, class: LaneClass) -> Option<Key<Lane>> {
+    pub(super) fn lane(&self, class: LaneClass) -> Option<LaneKey> {
         self.lanes[class as usize].lane
     }
 
@@ -131,12 +133,12 @@ impl Shard {
         let Some(key) = made else {
             return self.connect_failed(peer, class, io);
         };
-        let stages = self.planner.net_stages(&name, class, true);
-        let incarnation = self.config.incarnation;
+        let stages = self.cx.planner.net_stages(&name, class, true);
+        let incarnation = self.cx.config.incarnation;
         let hello = Message::Hello { incarnation, lane: class };
         let Some(lane) = self.lanes.get_mut(key) else { return };
         (lane.stage_in, lane.stage_out) = stages;
-        let node = self.config.node_name.as_bytes();
+        let node = self.cx.config.node_name.as_bytes();
         let pushed = lane.sender.push_inline(epoch, hello, node, Owner::NONE);
         debug_assert!(pushed.is_ok(), "the queue of a new lane is empty");
         if let Some(link) = self.outbound.get_mut(&peer) {
@@ -192,7 +194,7 @@ impl Shard {
     /// A frame on a lane we dialled. An error is the peer's fault and closes the lane.
     pub(super) fn handle_answer<I: Io>(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         peer: PeerId,
         arrived: Arrived,
         io: &mut I,
@@ -269,7 +271,7 @@ impl Shard {
             Message::Credit { bytes, window } => {
                 asking.window.receive(bytes, window);
                 self.note_taken(key, bytes);
-                self.wake_starved();
+                self.cx.sched.wake_starved();
                 Ok(())
             }
             Message::Report { .. } => {
@@ -281,7 +283,7 @@ impl Shard {
         }
     }
 
-    fn lane_up<I: Io>(&mut self, key: Key<Lane>, peer: PeerId, incarnation: u64, io: &mut I) {
+    fn lane_up<I: Io>(&mut self, key: LaneKey, peer: PeerId, incarnation: u64, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
         let (class, epoch) = (lane.class, lane.epoch);
         let Some(link) = self.outbound.get_mut(&peer) else { return };
@@ -289,7 +291,7 @@ impl Shard {
         link.incarnation = incarnation;
         link.unasked = true;
         let name = link.name.clone();
-        self.event(Event::LaneUp { peer: name, class, epoch });
+        self.cx.event(Event::LaneUp { peer: name, class, epoch });
         if class == LaneClass::Latency {
             self.open_waiting(peer, io);
         }
@@ -309,10 +311,10 @@ impl Shard {
         let is_there = self.outbound.get(&peer).is_some_and(|link| !link.removed);
         if !is_there || !self.sessions.contains_key(&session) {
             let result = Err(Status::NotFound);
-            return self.event(Event::RemoteOpened { ticket, session, handle, result });
+            return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
         let ticket = Some(ticket);
-        let wire_ticket = self.next_ticket();
+        let wire_ticket = self.cx.next_ticket();
         let remote = RemoteHandle {
             peer,
             open,
@@ -369,7 +371,7 @@ impl Shard {
         if all && link.swept_epoch != lane.epoch && lane.push(Message::Close { handle: SWEEP }) {
             link.swept_epoch = lane.epoch;
         }
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// Asks again for what the peer had no room for.
@@ -432,7 +434,7 @@ impl Shard {
             }
         }
         if let Some(ticket) = first {
-            self.event(Event::RemoteOpened { ticket, session, handle, result });
+            self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
         self.wake_waiting(peer);
         // More opens may have waited for room on the lane.
@@ -456,14 +458,14 @@ impl Shard {
             && lane.state == LaneState::Up
         {
             lane.push(Message::Close { handle });
-            self.make_ready(Work::Lane(key));
+            self.cx.sched.make_ready(Work::Lane(key));
         }
     }
 
     /// A piece of a read is in place (or was damaged on the way).
     fn handle_data<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         arrival: Arrival,
         last: Option<LastPart>,
         target: Target,
@@ -493,8 +495,8 @@ impl Shard {
         let told = Told::piece(transfer.told_plan, arrival.fragment, arrival.payload);
         transfer.told_plan = Some(told);
         transfer.mispredicted += u32::from(arrival.copied > 0);
-        self.company.moved(
-            &self.observed.of(Subject::Transfer(key)).stays,
+        self.cx.watch.company.moved(
+            &self.cx.watch.observed.of(Subject::Transfer(key)).stays,
             Spot::Peer(body.peer),
             arrival.payload.into(),
         );
@@ -506,7 +508,7 @@ impl Shard {
         } else {
             transfer.damaged = true;
         }
-        if self.dials.any() {
+        if self.cx.dials.any() {
             let watermark = moved.then(|| transfer.landed.watermark());
             let (lane, bytes) = (arrival.lane, arrival.payload);
             return self.dial_data(key, lane, bytes, (watermark, last), io);
@@ -519,7 +521,7 @@ impl Shard {
     }
 
     /// The last piece is here: a read ends with what is contiguous.
-    pub(super) fn end_read<I: Io>(&mut self, key: Key<Transfer>, last: LastPart, io: &mut I) {
+    pub(super) fn end_read<I: Io>(&mut self, key: TransferKey, last: LastPart, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.damaged {
             return self.retry_corrupt(key, io);
@@ -540,7 +542,7 @@ impl Shard {
     /// A payload did not match its checksum: once the peer has sent all it will, the rest is asked
     /// for again, a bounded number of times. The lane lives; a client that rewrites its buffer
     /// while it is sent does this, too.
-    fn retry_corrupt<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    fn retry_corrupt<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.damaged = false;
         transfer.corrupt += 1;
@@ -549,14 +551,14 @@ impl Shard {
         }
         self.leave_lane(key, false);
         self.ask_again(key, RetryReason::Corrupt);
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
     }
 
     /// A request ended at the peer.
     fn handle_end<I: Io>(
         &mut self,
-        key: Key<Transfer>,
-        lane: Key<Lane>,
+        key: TransferKey,
+        lane: LaneKey,
         ending: Ending,
         io: &mut I,
     ) -> Result<(), PeerFault> {
@@ -569,7 +571,7 @@ impl Shard {
             return Ok(());
         }
         match body.op {
-            RemoteOp::Read if self.dials.any() => {
+            RemoteOp::Read if self.cx.dials.any() => {
                 self.dial_data(key, lane, 0, (None, Some(last)), io);
             }
             RemoteOp::Read => self.end_read(key, last, io),
@@ -606,7 +608,7 @@ impl Shard {
     }
 
     /// A write has ended at the peer, and nothing else of it is under way there.
-    pub(super) fn end_write<I: Io>(&mut self, key: Key<Transfer>, ending: Ending, io: &mut I) {
+    pub(super) fn end_write<I: Io>(&mut self, key: TransferKey, ending: Ending, io: &mut I) {
         let Ending { last, service_us } = ending;
         if last.status == Status::Corrupt {
             return self.retry_corrupt(key, io);
@@ -637,7 +639,7 @@ impl Shard {
     }
 
     /// A write was done, as is known from what was done behind it.
-    pub(super) fn end_landed<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn end_landed<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = transfer.body else { return };
         let inserted = transfer.landed.insert(
@@ -656,7 +658,7 @@ impl Shard {
     }
 
     /// A write ended of which something was written and is not on stable storage yet.
-    fn note_unsynced(&mut self, key: Key<Transfer>, body: RemoteBody, now: Nanos) {
+    fn note_unsynced(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
         let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
         let Some(remote) = self.remote_of(key, body) else { return };
         let first = remote.unsynced.map_or(incarnation, |(first, _)| first);
@@ -664,7 +666,7 @@ impl Shard {
     }
 
     /// What a sync that ended well says: nothing about writes that an earlier run of the peer took.
-    fn vouch(&mut self, key: Key<Transfer>, body: RemoteBody) -> Status {
+    fn vouch(&mut self, key: TransferKey, body: RemoteBody) -> Status {
         let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
         let mut oldest = body.unsynced;
         if let Some(remote) = self.remote_of(key, body)
@@ -685,7 +687,7 @@ impl Shard {
 
     pub(super) fn remote_of(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         body: RemoteBody,
     ) -> Option<&mut RemoteHandle> {
         let session = self.transfers.get(key)?.session;
@@ -696,7 +698,7 @@ impl Shard {
     }
 
     /// Gives the planner what an arrival says about the wire.
-    fn time_arrival(&mut self, key: Key<Transfer>, arrival: Arrival, now: Nanos) {
+    fn time_arrival(&mut self, key: TransferKey, arrival: Arrival, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(arrival.lane) else { return };
         let stage = lane.stage_in;
         if arrival.payload == 0 {
@@ -704,13 +706,13 @@ impl Shard {
         }
         let checked = lane.receiver.checked();
         let burst = lane.burst.arrive(arrival.payload, arrival.backlogged, now);
-        self.planner.note_work(checked.time());
-        self.planner.arrived(stage, arrival.payload, arrival.backlogged, now);
+        self.cx.planner.note_work(checked.time());
+        self.cx.planner.arrived(stage, arrival.payload, arrival.backlogged, now);
         if let Some((bytes, time)) = checked.mean() {
-            self.planner.sample_check(bytes, time);
+            self.cx.planner.sample_check(bytes, time);
         }
         if let Some((bytes, time)) = burst {
-            self.planner.sample_backlogged(stage, bytes, time);
+            self.cx.planner.sample_backlogged(stage, bytes, time);
             self.report_stages(arrival.lane, now);
         }
         if arrival.backlogged {
@@ -722,14 +724,14 @@ impl Shard {
             let service = Nanos::from_micros(arrival.service_us.into());
             // The checksums are a stage of their own, here and there.
             let seconds = now.since(body.sent_at).since(service).since(checked.time());
-            self.planner.sample_alone(stage, arrival.payload, seconds);
+            self.cx.planner.sample_alone(stage, arrival.payload, seconds);
             self.report_stages(arrival.lane, now);
         }
     }
 
     /// A read that was alone on its lane shows what the peer's plan is good for; told with the next
     /// request. What has no choice of fragments is not worth a frame.
-    fn note_read(&mut self, key: Key<Transfer>, now: Nanos) {
+    fn note_read(&mut self, key: TransferKey, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let told = transfer.told_plan.filter(|told| told.plan > 0);
@@ -788,7 +790,7 @@ pub(super) struct Ending {
 /// A frame of data as it came.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
-    lane: Key<Lane>,
+    lane: LaneKey,
     offset: u64,
     payload: u32,
     fragment: u32,

@@ -14,12 +14,11 @@ use piped_report::dial::DialPlace;
 use super::Shard;
 use super::dial::Hop;
 use super::disk::Direction;
+use super::keys::{LaneKey, ServeKey, TransferKey};
 use super::lane::Lane;
-use super::serve::Serve;
 use super::session::{HandleKind, Place};
-use super::slab::Key;
 use super::trace::Subject;
-use super::transfer::{Body, RemoteBody, Transfer, Waiter};
+use super::transfer::{Body, RemoteBody, Waiter};
 use crate::command::{FileTarget, Target};
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
@@ -35,7 +34,7 @@ impl Shard {
     /// matter.
     pub(super) fn plan_local(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         target: FileTarget,
         direction: Direction,
         length: u64,
@@ -47,9 +46,9 @@ impl Shard {
             return planned;
         }
         let path = path_of(self.disk_stages(target.device, direction == Direction::Write));
-        let planned = self.planner.plan(path, length);
+        let planned = self.cx.planner.plan(path, length);
         self.promise_sync(key);
-        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -57,7 +56,7 @@ impl Shard {
     }
 
     /// The plan of a write to a peer: this side holds the data.
-    pub(super) fn plan_write(&mut self, key: Key<Transfer>, peer: PeerId) -> Arc<Planned> {
+    pub(super) fn plan_write(&mut self, key: TransferKey, peer: PeerId) -> Arc<Planned> {
         let transfer = self.transfers.get(key);
         if let Some(planned) = transfer.and_then(|t| t.plan.clone()) {
             return planned;
@@ -72,11 +71,11 @@ impl Shard {
         let lane = self.outbound.get(&peer).and_then(|link| link.lane(class));
         let path = match lane {
             Some(lane) => self.path_written(key, lane),
-            None => self.planner.path_out(None, StageIndex::NONE),
+            None => self.cx.planner.path_out(None, StageIndex::NONE),
         };
-        let planned = self.planner.plan(path, length);
+        let planned = self.cx.planner.plan(path, length);
         self.promise_sync(key);
-        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -84,7 +83,7 @@ impl Shard {
     }
 
     /// The plan of a chunk's half, if there is one for both: its bytes pass the stages of both.
-    fn plan_half(&mut self, key: Key<Transfer>) -> Option<Arc<Planned>> {
+    fn plan_half(&mut self, key: TransferKey) -> Option<Arc<Planned>> {
         let half = self.transfers.get(key)?;
         let Waiter::Copy { parent, chunk } = half.waiter else { return None };
         let (session, length) = (half.session, half.length);
@@ -95,10 +94,10 @@ impl Shard {
             (Some(planned), _) => planned,
             (None, ends) => {
                 let path = self.path_copied(session, ends, class)?;
-                self.planner.plan(path, length)
+                self.cx.planner.plan(path, length)
             }
         };
-        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         self.transfers.get_mut(key)?.plan = Some(Arc::clone(&planned));
         let copy = self.transfers.get_mut(parent)?;
         // What is told of a copy is how it goes now; the rest at its end is no example of that.
@@ -138,7 +137,7 @@ impl Shard {
     /// The plan of a peer's read: our disk (or nothing, for memory), then its lane.
     pub(super) fn plan_serve(
         &mut self,
-        key: Key<Serve>,
+        key: ServeKey,
         device: Option<DeviceId>,
     ) -> Option<Arc<Planned>> {
         let serve = self.serves.get(key)?;
@@ -153,21 +152,21 @@ impl Shard {
         let busy = device.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
         let busy = busy || echo;
         let planned = match busy {
-            true => self.planner.plan_busy(path, length),
-            false => self.planner.plan(path, length),
+            true => self.cx.planner.plan_busy(path, length),
+            false => self.cx.planner.plan(path, length),
         };
-        self.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
         self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));
         Some(planned)
     }
 
-    fn path_served(&mut self, lane: Key<Lane>, device: Option<DeviceId>) -> Option<Path> {
+    fn path_served(&mut self, lane: LaneKey, device: Option<DeviceId>) -> Option<Path> {
         self.lanes.get(lane)?;
         Some(self.path_out(device, lane))
     }
 
     /// The path of a write: with the peer's disk at its end, as far as the peer reports it.
-    fn path_written(&mut self, key: Key<Transfer>, lane: Key<Lane>) -> Path {
+    fn path_written(&mut self, key: TransferKey, lane: LaneKey) -> Path {
         let path = self.path_out(None, lane);
         let transfer = self.transfers.get(key);
         let disk = match transfer.map(|transfer| (transfer.session, &transfer.body)) {
@@ -187,7 +186,7 @@ impl Shard {
         &self,
         session: SessionId,
         handle: HandleId,
-        lane: Key<Lane>,
+        lane: LaneKey,
     ) -> [StageIndex; PEER_DISK_STAGES] {
         let number = match self.handles.get(&(session, handle)).map(|handle| &handle.kind) {
             Some(HandleKind::Remote(remote)) => remote.number,
@@ -200,7 +199,7 @@ impl Shard {
     }
 
     /// The path of what leaves by a lane, from a device of ours or from memory.
-    fn path_out(&mut self, device: Option<DeviceId>, lane: Key<Lane>) -> Path {
+    fn path_out(&mut self, device: Option<DeviceId>, lane: LaneKey) -> Path {
         let disk = match device {
             Some(device) => self.disk_stages(device, false),
             None => [StageIndex::NONE; DISK_STAGES],
@@ -209,15 +208,15 @@ impl Shard {
     }
 
     /// Behind the device.
-    pub(super) fn way_out(&self, lane: Key<Lane>) -> [StageIndex; WAY_OUT_STAGES] {
+    pub(super) fn way_out(&self, lane: LaneKey) -> [StageIndex; WAY_OUT_STAGES] {
         let known = self.lanes.get(lane);
         let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
         let [net_dial, receive_dial, their_check] =
             known.map_or([StageIndex::NONE; 3], |lane| lane.reports.behind_wire());
-        let check = self.planner.check_stage();
+        let check = self.cx.planner.check_stage();
         // Until it says what it costs there, it is taken to cost what it costs here.
         let their_check = if their_check == StageIndex::NONE { check } else { their_check };
-        let dials = match self.dials.any() {
+        let dials = match self.cx.dials.any() {
             true => self.dials_out(lane),
             false => [[StageIndex::NONE; 2]; 2],
         };
@@ -236,32 +235,32 @@ impl Shard {
     }
 
     /// Of what comes by a lane, up to our memory.
-    pub(super) fn way_in(&self, lane: Key<Lane>) -> [StageIndex; 6] {
+    pub(super) fn way_in(&self, lane: LaneKey) -> [StageIndex; 6] {
         let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_in);
         let [[net_host, net_dial], [receive_host, receive_dial]] =
             [Hop::Net, Hop::Receive].map(|hop| self.dial_stages(lane, hop));
-        [net, net_host, net_dial, receive_host, receive_dial, self.planner.check_stage()]
+        [net, net_host, net_dial, receive_host, receive_dial, self.cx.planner.check_stage()]
     }
 
     /// A device's stage, and that of its dial.
     fn disk_stages(&mut self, device: DeviceId, write: bool) -> [StageIndex; DISK_STAGES] {
         let dial = DialPlace::Disk { device, write };
-        let [host, dial] = match self.dials.any() {
-            true => self.dials.stages(|place| *place == dial),
+        let [host, dial] = match self.cx.dials.any() {
+            true => self.cx.dials.stages(|place| *place == dial),
             false => [StageIndex::NONE; 2],
         };
-        [self.planner.disk_stage(device, write), host, dial]
+        [self.cx.planner.disk_stage(device, write), host, dial]
     }
 
     /// A peer says what one of its reads took. A claim: it moves nothing but the choice between
     /// plans for that peer's own lane.
-    pub(super) fn handle_outcome(&mut self, lane: Key<Lane>, target: Target, outcome: Outcome) {
+    pub(super) fn handle_outcome(&mut self, lane: LaneKey, target: Target, outcome: Outcome) {
         let device = match target {
             Target::File(file) => Some(file.device),
             Target::Region(_) | Target::Channel(_) => None,
         };
         if let Some(path) = self.path_served(lane, device) {
-            self.planner.observe_outcome(path, outcome);
+            self.cx.planner.observe_outcome(path, outcome);
         }
     }
 
@@ -269,7 +268,7 @@ impl Shard {
     /// wire, less what the peer took and the checksums.
     pub(super) fn time_write(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         body: RemoteBody,
         service_us: u32,
         now: Nanos,
@@ -294,13 +293,13 @@ impl Shard {
             // To those that it was chosen from: its path may be another one by now.
             let (plan, alone) = (planned.cut.number(), is_alone);
             let outcome = Outcome { length, plan, time, alone };
-            self.planner.observe_outcome(planned.path.stages(), outcome);
+            self.cx.planner.observe_outcome(planned.path.stages(), outcome);
         }
         if length <= planned.cut.lane.first() && !waited {
-            let checks = self.planner.check_time(length as u32);
+            let checks = self.cx.planner.check_time(length as u32);
             let service = Nanos::from_micros(service_us.into());
             let wire = time.since(service).since(checks).since(checks);
-            self.planner.sample_alone(stage, length as u32, wire);
+            self.cx.planner.sample_alone(stage, length as u32, wire);
         }
     }
 }

@@ -42,7 +42,7 @@ impl Shard {
         }
         for (ticket, session, handle) in unopened {
             let result = Err(Status::PeerLost);
-            self.event(Event::RemoteOpened { ticket, session, handle, result });
+            self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
         self.close_lanes_to(peer, "the peer was removed from the configuration", io);
         self.wake_waiting(peer);
@@ -68,7 +68,7 @@ impl Shard {
     pub(super) fn dial(&mut self, peer: PeerId, class: LaneClass, after: Nanos) {
         if let Some(link) = self.outbound.get_mut(&peer) {
             link.dialled(class);
-            self.event(Event::Connect { peer, class, after });
+            self.cx.event(Event::Connect { peer, class, after });
         }
     }
 }

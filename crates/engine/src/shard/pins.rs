@@ -4,10 +4,10 @@
 //! part of the request. Each of them has a [`Pin`], which nobody can copy, and gives it back when
 //! it is done. A request ends when all are back.
 
-use super::serve::Serve;
+use super::Shard;
+use super::keys::{TransferKey, kind};
+use super::sched::Work;
 use super::slab::Key;
-use super::transfer::Transfer;
-use super::{Shard, Work};
 
 /// A claim on the memory of a transfer or serve.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,13 +55,13 @@ impl Pins {
 /// The pin of what works for transfers and for serves alike.
 #[derive(Debug)]
 pub(super) enum AnyPin {
-    Transfer(Pin<Transfer>),
-    Serve(Pin<Serve>),
+    Transfer(Pin<kind::Transfer>),
+    Serve(Pin<kind::Serve>),
 }
 
 impl Shard {
     /// Pins a transfer's buffer, if there is such a transfer.
-    pub(super) fn pin(&mut self, key: Key<Transfer>) -> Option<Pin<Transfer>> {
+    pub(super) fn pin(&mut self, key: TransferKey) -> Option<Pin<kind::Transfer>> {
         Some(self.transfers.get_mut(key)?.pins.take(key))
     }
 
@@ -77,28 +77,28 @@ impl Shard {
     }
 
     /// One thing fewer touches a transfer's buffer.
-    pub(super) fn unpin(&mut self, pin: impl Into<Option<Pin<Transfer>>>) {
+    pub(super) fn unpin(&mut self, pin: impl Into<Option<Pin<kind::Transfer>>>) {
         let Some(pin) = pin.into() else { return };
         let key = pin.key();
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.pins.give_back(pin);
         if !transfer.pins.any() && transfer.status.is_some() {
-            self.make_ready(Work::Transfer(key));
+            self.cx.sched.make_ready(Work::Transfer(key));
         }
     }
 
     /// One thing fewer touches what a serve reads or writes.
-    pub(super) fn unpin_serve(&mut self, pin: Pin<Serve>) {
+    pub(super) fn unpin_serve(&mut self, pin: Pin<kind::Serve>) {
         let key = pin.key();
         if let Some(serve) = self.serves.get_mut(key) {
             serve.pins.give_back(pin);
-            self.make_ready(Work::Serve(key));
+            self.cx.sched.make_ready(Work::Serve(key));
         }
     }
 
     /// A transfer keeps the buffer of another one from being given back: as a part of it, or
     /// because it copies from it.
-    pub(super) fn keep_pinned(&mut self, holder: Key<Transfer>, held: Key<Transfer>) {
+    pub(super) fn keep_pinned(&mut self, holder: TransferKey, held: TransferKey) {
         let pin = self.pin(held);
         if let Some(holder) = self.transfers.get_mut(holder) {
             debug_assert!(holder.holds.is_none(), "it holds another one");
@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// A transfer keeps no other one any more.
-    pub(super) fn let_go(&mut self, holder: Key<Transfer>) {
+    pub(super) fn let_go(&mut self, holder: TransferKey) {
         let pin = self.transfers.get_mut(holder).and_then(|holder| holder.holds.take());
         self.unpin(pin);
     }

@@ -21,17 +21,16 @@ use piped_core::status::Status;
 use piped_model::buffer::advise::Way;
 use piped_report::tally::MessageWay;
 
+use super::Shard;
 use super::arrivals::Came;
 use super::channel::{Channel, Data, Envelope, Posted};
 use super::dial::{Effect, Hop};
 use super::early::Piece;
-use super::inbound::Inbound;
+use super::keys::{LinkKey, ServedKey, TransferKey};
 use super::memory::overlap;
-use super::served::Served;
-use super::slab::Key;
+use super::sched::Work;
 use super::trace::Subject;
-use super::transfer::{Body, Memory, Transfer};
-use super::{Shard, Work};
+use super::transfer::{Body, Memory};
 
 /// A receive.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +61,9 @@ pub(super) enum From {
 /// A receive's buffer as a peer writes to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
-    pub(super) link: Key<Inbound>,
+    pub(super) link: LinkKey,
     pub(super) number: u32,
-    pub(super) served: Key<Served>,
+    pub(super) served: ServedKey,
 }
 
 impl ReceiveBody {
@@ -115,7 +114,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn drive_send<I: Io>(&mut self, key: Key<Transfer>, body: SendBody, io: &mut I) {
+    pub(super) fn drive_send<I: Io>(&mut self, key: TransferKey, body: SendBody, io: &mut I) {
         if body.order > 0 {
             return;
         }
@@ -146,12 +145,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn drive_receive<I: Io>(
-        &mut self,
-        key: Key<Transfer>,
-        body: ReceiveBody,
-        io: &mut I,
-    ) {
+    pub(super) fn drive_receive<I: Io>(&mut self, key: TransferKey, body: ReceiveBody, io: &mut I) {
         match body.from {
             From::Nothing if body.order == 0 => self.post(key, body, io),
             From::Message(envelope, _) => match envelope.data {
@@ -170,7 +164,7 @@ impl Shard {
     }
 
     /// A receive takes the first message that fits, or waits for one.
-    fn post<I: Io>(&mut self, key: Key<Transfer>, mut body: ReceiveBody, io: &mut I) {
+    fn post<I: Io>(&mut self, key: TransferKey, mut body: ReceiveBody, io: &mut I) {
         let Some(channel) = self.channels.get_mut(&body.channel) else {
             return self.decide(key, Status::Gone, io);
         };
@@ -211,7 +205,7 @@ impl Shard {
     }
 
     /// Gives a receive its message. `false`: it has ended, and the message is for the next.
-    fn pair<I: Io>(&mut self, key: Key<Transfer>, mut envelope: Envelope, io: &mut I) -> bool {
+    fn pair<I: Io>(&mut self, key: TransferKey, mut envelope: Envelope, io: &mut I) -> bool {
         let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
             return false;
         };
@@ -257,14 +251,14 @@ impl Shard {
         if slot.is_some() {
             self.ask_for(key);
         }
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
         true
     }
 
     /// Copies a message to its receive, a piece a turn.
     fn copy_message<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         mut body: ReceiveBody,
         from: Span,
         io: &mut I,
@@ -272,8 +266,8 @@ impl Shard {
         if body.next == from.length {
             return;
         }
-        if self.dials.is_full() {
-            return self.starve(Work::Transfer(key));
+        if self.cx.dials.is_full() {
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         let start = body.next;
         let piece = from.part(start, COPY_PIECE_BYTES);
@@ -283,18 +277,18 @@ impl Shard {
             io.copy(piece, to);
         }
         let now = io.now();
-        self.planner.sample_copy(piece.length, now.since(arrived));
+        self.cx.planner.sample_copy(piece.length, now.since(arrived));
         let of = Subject::Transfer(key);
-        let stage = self.planner.copy_stage();
+        let stage = self.cx.planner.copy_stage();
         self.pass_stage(of, stage, (start.into(), piece.length), (Some(arrived), now));
         body.next += piece.length;
         let (start, end) = (u64::from(start), u64::from(body.next));
         let over = body.next == from.length;
         self.store_body(key, Body::Receive(body));
         if !over {
-            self.make_ready(Work::Transfer(key));
+            self.cx.sched.make_ready(Work::Transfer(key));
         }
-        if self.dials.any() {
+        if self.cx.dials.any() {
             let effect = Effect::Copied { transfer: key, start, end };
             return self.pass(Hop::Copy, effect, piece.length, io);
         }
@@ -304,7 +298,7 @@ impl Shard {
     /// A piece of a message is with its receive, and has left the dial if there is one.
     pub(super) fn handle_message_copied<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         start: u64,
         end: u64,
         io: &mut I,
@@ -336,7 +330,7 @@ impl Shard {
     }
 
     /// A message of this shard has been taken in.
-    fn end_message<I: Io>(&mut self, sender: Key<Transfer>, length: u32, io: &mut I) {
+    fn end_message<I: Io>(&mut self, sender: TransferKey, length: u32, io: &mut I) {
         if let Some(transfer) = self.transfers.get_mut(sender) {
             let inserted = transfer.landed.insert(self.extents.at_mut(sender), 0, length.into());
             debug_assert!(inserted.is_ok(), "a message is received once");
@@ -345,7 +339,7 @@ impl Shard {
     }
 
     /// A receive or a send is given up: it waits no longer, and its message is for others.
-    pub(super) fn leave_channel<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn leave_channel<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         match self.transfers.get(key).map(|transfer| &transfer.body) {
             Some(&Body::Send(SendBody { channel, order, .. })) => {
                 let channel = self.channels.get_mut(&channel).filter(|_| order > 0);
@@ -385,7 +379,7 @@ impl Shard {
     }
 
     /// A receive has nothing to do with its message any more.
-    pub(super) fn forget_message(&mut self, key: Key<Transfer>) {
+    pub(super) fn forget_message(&mut self, key: TransferKey) {
         if let Some(Body::Receive(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) {
             body.from = From::Nothing;
         }
@@ -397,8 +391,8 @@ impl Shard {
         let needed = self.early.needed(owner, length);
         let most = self.early_limit();
         let session = self.sessions.get_mut(&owner)?;
-        let piece = if session.early.now + needed <= self.limits.client.early_arrival {
-            self.early.allocate((owner, length), most, &mut self.staging)
+        let piece = if session.early.now + needed <= self.cx.limits.client.early_arrival {
+            self.early.allocate((owner, length), most, &mut self.cx.buffers.staging)
         } else {
             None
         };
@@ -406,7 +400,7 @@ impl Shard {
             session.early.add(needed);
         }
         let way = if piece.is_some() { MessageWay::Early } else { MessageWay::Stalled };
-        self.tally.messages[way as usize] += 1;
+        self.cx.watch.tally.messages[way as usize] += 1;
         self.arrivals.note_early(channel, owner, length, piece.is_some());
         piece
     }
@@ -414,7 +408,10 @@ impl Shard {
     /// The most early-arrival memory. Staging is for those as well who come and go: messages stay
     /// as long as nobody asks for them.
     pub(super) fn early_limit(&self) -> u64 {
-        self.limits.early_arrival.min(self.staging.kept_bytes() / limits::EARLY_STAGING_DIVISOR)
+        self.cx
+            .limits
+            .early_arrival
+            .min(self.cx.buffers.staging.kept_bytes() / limits::EARLY_STAGING_DIVISOR)
     }
 
     pub(super) fn free_early(&mut self, piece: Piece) {
@@ -426,7 +423,7 @@ impl Shard {
     }
 
     /// A message is in its receive's buffer.
-    pub(super) fn end_received<I: Io>(&mut self, key: Key<Transfer>, length: u32, io: &mut I) {
+    pub(super) fn end_received<I: Io>(&mut self, key: TransferKey, length: u32, io: &mut I) {
         if let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) {
             let inserted = transfer.landed.insert(self.extents.at_mut(key), 0, length.into());
             debug_assert!(inserted.is_ok(), "a message lands once");
@@ -436,7 +433,7 @@ impl Shard {
     }
 
     /// A receive whose message will not come after all waits for another, at its old place.
-    pub(super) fn post_again<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn post_again<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
             return;
         };

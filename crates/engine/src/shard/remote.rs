@@ -11,17 +11,19 @@ use piped_planner::planned::{CUT_BYTES, boundary, level_end};
 use piped_report::tally::RetryReason;
 use piped_wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
 
+use super::Shard;
 use super::company::Spot;
 use super::fair::Flow;
 use super::faults::PeerFault;
+use super::keys::{LaneKey, TransferKey};
 use super::lane::{Destination, Lane, LaneState, Target};
 use super::pins::Pin;
+use super::sched::Work;
 use super::sending::FrameOwner;
 use super::session::HandleKind;
 use super::slab::Key;
 use super::trace::Subject;
-use super::transfer::{Body, RemoteBody, RemoteOp, Transfer};
-use super::{Shard, Work};
+use super::transfer::{Body, RemoteBody, RemoteOp};
 
 impl RemoteBody {
     /// Which lane it takes. Messages must keep their order, so they are asked for on one.
@@ -42,7 +44,7 @@ pub(super) fn lane_class(class: Class, length: u64) -> LaneClass {
 }
 
 impl Shard {
-    pub(super) fn drive_remote<I: Io>(&mut self, key: Key<Transfer>, body: RemoteBody, io: &mut I) {
+    pub(super) fn drive_remote<I: Io>(&mut self, key: TransferKey, body: RemoteBody, io: &mut I) {
         match body.lane {
             None if body.op == RemoteOp::Once => self.ask_once(key, body, io),
             None => {
@@ -54,7 +56,7 @@ impl Shard {
     }
 
     /// Sends of a write what it can, and the notification behind it.
-    fn send_write<I: Io>(&mut self, key: Key<Transfer>, lane: Key<Lane>, io: &mut I) {
+    fn send_write<I: Io>(&mut self, key: TransferKey, lane: LaneKey, io: &mut I) {
         let was_sent = self.is_sent(key);
         self.send_data(key, lane, io.now());
         if !self.is_sent(key) {
@@ -71,7 +73,7 @@ impl Shard {
     }
 
     /// Whether it is a write all of whose bytes are queued on a lane.
-    fn is_sent(&self, key: Key<Transfer>) -> bool {
+    fn is_sent(&self, key: TransferKey) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         matches!(body.op, RemoteOp::Write { .. }) && body.next == transfer.length
@@ -79,7 +81,7 @@ impl Shard {
 
     /// Sends the request, if there is a lane for it now; a lane that comes up looks for those that
     /// wait.
-    fn ask<I: Io>(&mut self, key: Key<Transfer>, mut body: RemoteBody, io: &mut I) {
+    fn ask<I: Io>(&mut self, key: TransferKey, mut body: RemoteBody, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
         if body.is_landed {
             return self.end_landed(key, io);
@@ -124,17 +126,17 @@ impl Shard {
             return;
         }
         if !self.may_ask(lane_key, Some(session), io) {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         if body.op == RemoteOp::Send {
             return self.send_message(key, lane_key, body, (number, incarnation), io);
         }
         if !self.lanes.get(lane_key).is_some_and(Lane::has_room_for_request) {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         if body.pieces.is_some() && !self.has_room_for_table(lane_key, body.op) {
             // A part that ends frees staging, which wakes it.
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         if body.once.is_some_and(|once| self.bodies[once].number.is_some()) {
             return self.ask_whether_done(key, lane_key, io);
@@ -157,7 +159,7 @@ impl Shard {
             None => lane.push(message),
         };
         if !pushed {
-            return self.starve(Work::Transfer(key));
+            return self.cx.sched.starve(Work::Transfer(key));
         }
         if let Some(outcome) = lane.asking_mut().and_then(|asking| asking.outcome.take()) {
             lane.push(outcome);
@@ -181,11 +183,11 @@ impl Shard {
             }
         }
         self.charge(Work::Transfer(key), left, now);
-        let counts = body.op == RemoteOp::Read && self.limits.client.rate > 0;
+        let counts = body.op == RemoteOp::Read && self.cx.limits.client.rate > 0;
         if let Some(transfer) = self.transfers.get_mut(key).filter(|_| counts) {
             transfer.charged = transfer.length;
         }
-        self.make_ready(Work::Lane(lane_key));
+        self.cx.sched.make_ready(Work::Lane(lane_key));
         if matches!(body.op, RemoteOp::Write { .. }) {
             self.send_write(key, lane_key, io);
         }
@@ -193,10 +195,10 @@ impl Shard {
 
     /// Whether the peer has room for one more table of a put: as many as are worth the credit that
     /// it gave, because of others it would have tables and no bytes.
-    fn has_room_for_table(&self, lane: Key<Lane>, op: RemoteOp) -> bool {
+    fn has_room_for_table(&self, lane: LaneKey, op: RemoteOp) -> bool {
         let Some(asking) = self.lanes.get(lane).and_then(Lane::asking) else { return false };
         let most = (asking.window.window() / u64::from(limits::PART_BYTES)).max(1);
-        let has_table = |key: &&Key<Transfer>| match self.transfers.get(**key).map(|it| &it.body) {
+        let has_table = |key: &&TransferKey| match self.transfers.get(**key).map(|it| &it.body) {
             Some(Body::Remote(body)) => {
                 body.pieces.is_some() && matches!(body.op, RemoteOp::Write { .. })
             }
@@ -207,7 +209,7 @@ impl Shard {
     }
 
     /// Whether the lane the transfer would take was lost or refused, and is not back.
-    pub(super) fn peer_is_lost(&self, key: Key<Transfer>) -> bool {
+    pub(super) fn peer_is_lost(&self, key: TransferKey) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = body.lane_class(transfer.class, transfer.length);
@@ -222,7 +224,7 @@ impl Shard {
     }
 
     /// Whether there is no lane for a transfer that is up.
-    pub(super) fn is_without_lane(&self, key: Key<Transfer>) -> bool {
+    pub(super) fn is_without_lane(&self, key: TransferKey) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = body.lane_class(transfer.class, transfer.length);
@@ -233,7 +235,7 @@ impl Shard {
 
     fn request_message(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         body: RemoteBody,
         handle: u32,
         now: Nanos,
@@ -276,14 +278,14 @@ impl Shard {
     }
 
     /// How the peer shall cut a write, if not as its frames are.
-    fn sink_sizes(&self, key: Key<Transfer>, message: Message) -> Option<Sizes> {
+    fn sink_sizes(&self, key: TransferKey, message: Message) -> Option<Sizes> {
         let Message::Write { fragment, .. } = message else { return None };
         let sink = self.transfers.get(key)?.plan.as_ref()?.cut.sink;
         (sink != Sizes::equal(fragment.into())).then_some(sink)
     }
 
     /// Queues as much of a write as credit and the lane's queue allow.
-    fn send_data(&mut self, key: Key<Transfer>, lane_key: Key<Lane>, now: Nanos) {
+    fn send_data(&mut self, key: TransferKey, lane_key: LaneKey, now: Nanos) {
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         let Some(Body::Remote(RemoteBody { op: RemoteOp::Write { .. }, .. })) = body else {
             return;
@@ -336,35 +338,35 @@ impl Shard {
             transfer.pins.take(key).into_frame();
         }
         let more = is_read && body.next < length && body.frames == 0;
-        self.company.moved(
-            &self.observed.of(Subject::Transfer(key)).stays,
+        self.cx.watch.company.moved(
+            &self.cx.watch.observed.of(Subject::Transfer(key)).stays,
             Spot::Peer(body.peer),
             queued,
         );
         self.charge(Work::Transfer(key), queued, now);
-        self.make_ready(Work::Lane(lane_key));
+        self.cx.sched.make_ready(Work::Lane(lane_key));
         if more {
             // No frame of ours will come back to wake us: credit or room on the lane will.
-            self.starve(Work::Transfer(key));
+            self.cx.sched.starve(Work::Transfer(key));
         }
     }
 
     /// The kernel has a frame of a write (or never will): the next one may follow.
-    pub(super) fn handle_write_frame_taken(&mut self, key: Key<Transfer>) {
+    pub(super) fn handle_write_frame_taken(&mut self, key: TransferKey) {
         if let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) {
             body.frames -= 1;
         }
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
     }
 
     /// The kernel is done with a frame of a write: its memory is free of it.
-    pub(super) fn handle_write_frame_sent(&mut self, key: Key<Transfer>) {
+    pub(super) fn handle_write_frame_sent(&mut self, key: TransferKey) {
         self.unpin(Pin::of_frame(key));
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
     }
 
     /// What is queued of a write that is given up stays here, with its credit.
-    fn take_back_data(&mut self, key: Key<Transfer>, lane_key: Key<Lane>) {
+    fn take_back_data(&mut self, key: TransferKey, lane_key: LaneKey) {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let mut frames = 0;
         let taken = lane.take_back(FrameOwner::Transfer(key));
@@ -380,7 +382,7 @@ impl Shard {
     }
 
     /// Takes a transfer off its lane, because it is over or (`cancel`) because it is given up.
-    pub(super) fn leave_lane(&mut self, key: Key<Transfer>, cancel: bool) {
+    pub(super) fn leave_lane(&mut self, key: TransferKey, cancel: bool) {
         let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) else {
             return;
         };
@@ -394,18 +396,18 @@ impl Shard {
         if cancel && asked {
             asking.abandoned += due;
             lane.push(Message::Cancel { transfer: key.to_bits() });
-            self.make_ready(Work::Lane(lane_key));
+            self.cx.sched.make_ready(Work::Lane(lane_key));
         }
         // Asked for again, it would send what is queued as if it were of the new attempt.
         if queued {
             self.take_back_data(key, lane_key);
         }
-        self.wake_starved();
+        self.cx.sched.wake_starved();
     }
 
     /// The lane a transfer went out on is gone: it waits for the next one. Bytes below the
     /// watermark stay, the rest comes again.
-    pub(super) fn ask_again(&mut self, key: Key<Transfer>, reason: RetryReason) {
+    pub(super) fn ask_again(&mut self, key: TransferKey, reason: RetryReason) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = &mut transfer.body else { return };
         body.lane = None;
@@ -416,27 +418,27 @@ impl Shard {
         }
         let is_landed = body.is_landed;
         if transfer.status.is_none() {
-            self.observed.of_mut(Subject::Transfer(key)).passed.clear();
+            self.cx.watch.observed.of_mut(Subject::Transfer(key)).passed.clear();
             transfer.landed.forget_extents();
             transfer.retries += 1;
-            self.counters.retries += 1;
-            self.tally.retries[reason as usize] += 1;
+            self.cx.watch.counters.retries += 1;
+            self.cx.watch.tally.retries[reason as usize] += 1;
             if self.is_unasked_message(key) {
                 self.send_again(key);
             }
             if is_landed {
-                self.make_ready(Work::Transfer(key));
+                self.cx.sched.make_ready(Work::Transfer(key));
             }
         }
     }
 
-    fn is_unasked_message(&self, key: Key<Transfer>) -> bool {
+    fn is_unasked_message(&self, key: TransferKey) -> bool {
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         matches!(body, Some(Body::Remote(RemoteBody { op: RemoteOp::Send, .. })))
     }
 
     /// Where the next bytes of a read go, as far as they certainly are payload.
-    pub(super) fn next_arrival(&self, key: Key<Transfer>) -> Option<Span> {
+    pub(super) fn next_arrival(&self, key: TransferKey) -> Option<Span> {
         let transfer = self.transfers.get(key)?;
         let Body::Remote(body) = &transfer.body else { return None };
         if body.op != RemoteOp::Read || transfer.status.is_some() {
@@ -460,7 +462,7 @@ impl Shard {
     }
 
     /// Where the payload of an answer goes.
-    pub(super) fn destination_of_data(&mut self, lane: Key<Lane>, frame: Frame) -> Destination {
+    pub(super) fn destination_of_data(&mut self, lane: LaneKey, frame: Frame) -> Destination {
         let Message::Data { transfer, offset, last, .. } = frame.message else {
             return Destination::Fault(PeerFault::StrayAnswerPayload);
         };
@@ -496,7 +498,7 @@ impl Shard {
         let mut from = 0;
         while let Some(key) = self.transfers.next_from(from, |t| waits(&t.body)) {
             from = key.index() + 1;
-            self.make_ready(Work::Transfer(key));
+            self.cx.sched.make_ready(Work::Transfer(key));
         }
     }
 }

@@ -17,10 +17,11 @@ use piped_report::dial::DialPlace;
 use piped_report::shard::StageResource;
 use piped_wire::Message;
 
+use super::Shard;
 use super::dial::Hop;
-use super::lane::{Lane, LaneState};
-use super::slab::Key;
-use super::{Shard, Work};
+use super::keys::LaneKey;
+use super::lane::LaneState;
+use super::sched::Work;
 
 /// Reports of the wire after which a stage is gone that was not reported meanwhile.
 const SILENT_MAX: u8 = 64;
@@ -140,12 +141,12 @@ fn place_for<T: Default>(disks: &mut [(u32, T); DISKS_MAX], handle: u32) -> Opti
 
 impl Shard {
     /// Tells the sending side what its data's stages cost here, as far as there is news.
-    pub(super) fn report_stages(&mut self, key: Key<Lane>, now: Nanos) {
+    pub(super) fn report_stages(&mut self, key: LaneKey, now: Nanos) {
         let Some(lane) = self.lanes.get(key) else { return };
         let mut told = lane.reports.told;
         let sources = [
             [StageIndex::NONE, lane.stage_in],
-            [StageIndex::NONE, self.planner.check_stage()],
+            [StageIndex::NONE, self.cx.planner.check_stage()],
             self.dial_stages(key, Hop::Net),
             self.dial_stages(key, Hop::Receive),
         ];
@@ -159,25 +160,19 @@ impl Shard {
 
     /// The stages of the dial that a frame passes there behind the wire of a lane; one look where
     /// nobody has dialled.
-    pub(super) fn dial_stages(&self, key: Key<Lane>, hop: Hop) -> [StageIndex; 2] {
-        match self.dials.any() {
+    pub(super) fn dial_stages(&self, key: LaneKey, hop: Hop) -> [StageIndex; 2] {
+        match self.cx.dials.any() {
             true => self.dials_in(key, hop),
             false => [StageIndex::NONE; 2],
         }
     }
 
     /// Tells the requester of writes what its file's disk costs here.
-    pub(super) fn report_disk(
-        &mut self,
-        key: Key<Lane>,
-        handle: u32,
-        device: DeviceId,
-        now: Nanos,
-    ) {
-        let disk = self.planner.disk_stage(device, true);
+    pub(super) fn report_disk(&mut self, key: LaneKey, handle: u32, device: DeviceId, now: Nanos) {
+        let disk = self.cx.planner.disk_stage(device, true);
         let dial = DialPlace::Disk { device, write: true };
-        let dial = match self.dials.any() {
-            true => self.dials.stages(|place| *place == dial),
+        let dial = match self.cx.dials.any() {
+            true => self.cx.dials.stages(|place| *place == dial),
             false => [StageIndex::NONE; 2],
         };
         let Some(lane) = self.lanes.get_mut(key) else { return };
@@ -197,7 +192,7 @@ impl Shard {
     /// `source`: the thread's part, and the stage.
     fn tell_stage(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         (kind, handle): (ReportedStage, u32),
         [host, stage]: [StageIndex; 2],
         told: &mut Told,
@@ -210,19 +205,19 @@ impl Shard {
         if stage == StageIndex::NONE {
             let known = std::mem::take(told).samples > 0;
             if known && lane.push(gone(kind, handle)) {
-                self.make_ready(Work::Lane(key));
+                self.cx.sched.make_ready(Work::Lane(key));
             }
             return;
         }
-        if !self.planner.is_news(stage, told, kind, now) {
+        if !self.cx.planner.is_news(stage, told, kind, now) {
             return;
         }
-        let mut news = self.planner.news(stage, host).peekable();
+        let mut news = self.cx.planner.news(stage, host).peekable();
         while let Some(known) = news.next() {
             lane.push(message(kind, handle, &known, news.peek().is_none()));
         }
         drop(news);
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// A dial is set or cleared. Where a frame may come unasked the other side is told at once:
@@ -240,7 +235,7 @@ impl Shard {
     }
 
     /// The peer says what a stage of our sends costs there.
-    pub(super) fn take_report(&mut self, key: Key<Lane>, report: Message, now: Nanos) {
+    pub(super) fn take_report(&mut self, key: LaneKey, report: Message, now: Nanos) {
         let Message::Report { stage: kind, handle, weight, last, .. } = report else { return };
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
@@ -255,7 +250,7 @@ impl Shard {
             }
             let replaced = place_for(&mut lane.reports.heard_disks, handle);
             for old in replaced.into_iter().flatten() {
-                self.planner.forget_stage(old.stage);
+                self.cx.planner.forget_stage(old.stage);
             }
         }
         let Some(lane) = self.lanes.get_mut(key) else { return };
@@ -269,7 +264,7 @@ impl Shard {
         heard.silent = 0;
         let Some(claim) = claimed(report) else { return };
         if kind == ReportedStage::Net {
-            self.planner.handle_report(stage_out, &claim, last);
+            self.cx.planner.handle_report(stage_out, &claim, last);
             if last {
                 self.forget_silent(key);
             }
@@ -279,24 +274,24 @@ impl Shard {
             // When it was heard of stays: to make stages and forget them costs more than to be told
             // of it.
             let gone = std::mem::replace(&mut heard.stage, StageIndex::NONE);
-            return self.planner.forget_stage(gone);
+            return self.cx.planner.forget_stage(gone);
         }
         let mut stage = heard.stage;
         if stage == StageIndex::NONE {
             let Some(peer) = self.peer_of(key).map(str::to_owned) else { return };
             let what = StageResource::Peer { peer, class, outbound, stage: kind, handle };
-            stage = self.planner.peer_stage(what);
+            stage = self.cx.planner.peer_stage(what);
             if let Some(lane) = self.lanes.get_mut(key)
                 && let Some(heard) = lane.reports.heard_mut(kind, handle)
             {
                 heard.stage = stage;
             }
         }
-        self.planner.handle_report(stage, &claim, last);
+        self.cx.planner.handle_report(stage, &claim, last);
     }
 
     /// The wire was reported again and again, and another stage was not.
-    fn forget_silent(&mut self, key: Key<Lane>) {
+    fn forget_silent(&mut self, key: LaneKey) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let mut gone = [StageIndex::NONE; KINDS.len()];
         for (heard, gone) in lane.reports.heard[1..].iter_mut().zip(&mut gone) {
@@ -305,12 +300,12 @@ impl Shard {
                 *gone = std::mem::take(heard).stage;
             }
         }
-        gone.into_iter().for_each(|stage| self.planner.forget_stage(stage));
+        gone.into_iter().for_each(|stage| self.cx.planner.forget_stage(stage));
     }
 
     /// The lane is over, and what was reported on it with it.
     pub(super) fn forget_reports(&mut self, reports: &Reports) {
-        reports.stages().for_each(|stage| self.planner.forget_stage(stage));
+        reports.stages().for_each(|stage| self.cx.planner.forget_stage(stage));
     }
 }
 

@@ -7,11 +7,8 @@ use piped_wire::frame::Message;
 
 use super::credit::{GrantWindow, SendWindow};
 use super::faults::PeerFault;
-use super::inbound::Inbound;
+use super::keys::{LinkKey, ServeKey, TransferKey, kind};
 use super::pins::Pin;
-use super::serve::Serve;
-use super::slab::Key;
-use super::transfer::Transfer;
 use crate::command::Caller;
 
 /// The role of this side, with what it alone needs.
@@ -30,7 +27,7 @@ pub(super) enum Role {
 pub(super) struct Asking {
     pub(super) peer: PeerId,
     /// Requests that are not answered, in the order they were sent.
-    pub(super) outstanding: Vec<Key<Transfer>>,
+    pub(super) outstanding: Vec<TransferKey>,
     /// The most requests that may be outstanding.
     pub(super) requests_max: u32,
     /// Requests given up here and not yet ended by the peer: they still count there.
@@ -40,7 +37,7 @@ pub(super) struct Asking {
     /// Opens that are not answered.
     pub(super) opens: u32,
     /// The transfer whose buffer the receive under way may write, by prediction.
-    pub(super) predicted: Option<Pin<Transfer>>,
+    pub(super) predicted: Option<Pin<kind::Transfer>>,
     /// Requests of more than one session are outstanding: nothing is predicted until there are
     /// none.
     pub(super) mixed: bool,
@@ -55,7 +52,7 @@ pub(super) struct Asking {
 /// A lane on which a peer asks.
 #[derive(Debug)]
 pub(super) struct Serving {
-    pub(super) link: Key<Inbound>,
+    pub(super) link: LinkKey,
     /// What is known of the other end.
     pub(super) caller: Caller,
     /// Requests being served.
@@ -64,8 +61,6 @@ pub(super) struct Serving {
     pub(super) window: GrantWindow,
     /// Staging that its writes hold, in bytes.
     pub(super) staged: u64,
-    /// Credit that is owed waits for the peer's rate.
-    pub(super) put_off: bool,
     /// A word that the peer waits for found no room: it is said again on the next lane.
     pub(super) overrun: bool,
     /// Requests that ended other than well, as the peer was told.
@@ -77,7 +72,7 @@ pub(super) struct Serving {
 pub(super) struct PeerRequest {
     /// The peer's number for it.
     pub(super) wire: u64,
-    pub(super) serve: Key<Serve>,
+    pub(super) serve: ServeKey,
 }
 
 impl Role {
@@ -97,14 +92,13 @@ impl Role {
         })
     }
 
-    pub(super) fn serving(link: Key<Inbound>, caller: Caller) -> Self {
+    pub(super) fn serving(link: LinkKey, caller: Caller) -> Self {
         Self::Serving(Serving {
             link,
             caller,
             serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
             window: GrantWindow::default(),
             staged: 0,
-            put_off: false,
             overrun: false,
             ends_failed: 0,
         })
@@ -122,13 +116,13 @@ impl Role {
 
 impl Asking {
     /// A request is sent. Whether no other one was outstanding.
-    pub(super) fn ask(&mut self, transfer: Key<Transfer>) -> bool {
+    pub(super) fn ask(&mut self, transfer: TransferKey) -> bool {
         self.outstanding.push(transfer);
         self.outstanding.len() == 1
     }
 
     /// A request is not outstanding any more. Whether it was.
-    pub(super) fn forget(&mut self, transfer: Key<Transfer>) -> bool {
+    pub(super) fn forget(&mut self, transfer: TransferKey) -> bool {
         let asked = self.outstanding.len();
         self.outstanding.retain(|&other| other != transfer);
         // Without any, predictions are safe again.
@@ -140,7 +134,7 @@ impl Asking {
     /// longer then; one that was not asked, or has been answered, is a fault.
     pub(super) fn note_answer(
         &mut self,
-        transfer: Key<Transfer>,
+        transfer: TransferKey,
         last: bool,
     ) -> Result<(), PeerFault> {
         if self.outstanding.contains(&transfer) {
@@ -164,7 +158,7 @@ impl Asking {
     }
 
     /// The request whose answer comes next, if that is certain.
-    pub(super) fn next_answered(&self) -> Option<Key<Transfer>> {
+    pub(super) fn next_answered(&self) -> Option<TransferKey> {
         let others = self.mixed || self.opens > 0 || self.abandoned > 0 || self.queued_sends > 0;
         match self.outstanding[..] {
             // Credit and reports come before the end of a write, but for one that failed.
@@ -181,12 +175,12 @@ impl Serving {
     }
 
     /// A request is answered and over.
-    pub(super) fn forget(&mut self, serve: Key<Serve>) {
+    pub(super) fn forget(&mut self, serve: ServeKey) {
         self.serves.retain(|request| request.serve != serve);
     }
 
     /// The request that the peer calls so.
-    pub(super) fn serve_of(&self, wire: u64) -> Option<Key<Serve>> {
+    pub(super) fn serve_of(&self, wire: u64) -> Option<ServeKey> {
         self.serves.iter().find(|request| request.wire == wire).map(|request| request.serve)
     }
 

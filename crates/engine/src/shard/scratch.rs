@@ -18,10 +18,11 @@ use piped_core::io::{Io, Span, Token};
 use piped_core::limits::{GRANULE_BYTES, PLAIN_STAGING_DIVISOR, STAGING_LEAST};
 use piped_wire::{Receiver, SEALED_ROOM_BYTES, Sender};
 
+use super::Shard;
+use super::keys::LaneKey;
 use super::lane::{Lane, LaneState};
-use super::slab::Key;
+use super::sched::Work;
 use super::staging::{Run, footprint_of};
-use super::{Shard, Work};
 
 /// What a lane has of staging for itself.
 #[derive(Debug, Clone, Copy)]
@@ -104,11 +105,11 @@ impl Shard {
             Size::Resting => RESTING_BYTES,
             Size::Working => Scratch::FRAMES_BYTES,
         };
-        let frames = self.staging.allocate_scratch(bytes)?;
+        let frames = self.cx.buffers.staging.allocate_scratch(bytes)?;
         if !encrypts || size == Size::Resting {
             return Some(Scratch { frames, room: None, size });
         }
-        let room = self.staging.allocate_scratch(SEALED_ROOM_BYTES);
+        let room = self.cx.buffers.staging.allocate_scratch(SEALED_ROOM_BYTES);
         if room.is_none() {
             self.give_back(frames);
         }
@@ -155,11 +156,11 @@ impl Shard {
         if !self.may_grow(rest) {
             self.ask_back(false);
         }
-        let kept = self.staging.kept_bytes();
+        let kept = self.cx.buffers.staging.kept_bytes();
         let encrypts = encrypts || self.lanes.iter().any(|(_, it)| it.sender.moves_payloads());
         let work = Scratch::footprint_of(Size::Working, encrypts);
         let all = rest * (u64::from(self.lanes.len()) + 1) + work + STAGING_LEAST;
-        self.staging.scratch_bytes() + rest + STAGING_LEAST <= kept
+        self.cx.buffers.staging.scratch_bytes() + rest + STAGING_LEAST <= kept
             && all + kept / RESTING_DIVISOR <= kept
             && (!beside_keys || self.is_plain_share(rest))
     }
@@ -167,15 +168,16 @@ impl Shard {
     /// Whether lanes may have so much more of staging for work: some is left for lanes that come
     /// up.
     fn may_grow(&self, more: u64) -> bool {
-        let kept = self.staging.kept_bytes();
-        self.staging.scratch_bytes() + more + STAGING_LEAST + kept / RESTING_DIVISOR <= kept
+        let kept = self.cx.buffers.staging.kept_bytes();
+        self.cx.buffers.staging.scratch_bytes() + more + STAGING_LEAST + kept / RESTING_DIVISOR
+            <= kept
     }
 
     /// Whether plain lanes have no more than their share beside keys, with so many bytes more.
     fn is_plain_share(&self, more: u64) -> bool {
         let lanes = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| lane.is_unproven());
         let plain: u64 = lanes.map(|lane| lane.scratch.footprint()).sum();
-        plain + more <= self.staging.kept_bytes() / PLAIN_STAGING_DIVISOR
+        plain + more <= self.cx.buffers.staging.kept_bytes() / PLAIN_STAGING_DIVISOR
     }
 
     /// Lanes that have worked are asked for what they had for it, once they rest; `plain`: only
@@ -191,7 +193,7 @@ impl Shard {
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.gives_back = true;
             }
-            self.make_ready(Work::Lane(key));
+            self.cx.sched.make_ready(Work::Lane(key));
         }
     }
 
@@ -210,18 +212,18 @@ impl Shard {
     }
 
     fn is_leaving(&self, scratch: Scratch) -> bool {
-        scratch.runs().any(|run| self.staging.is_leaving(run))
+        scratch.runs().any(|run| self.cx.buffers.staging.is_leaving(run))
     }
 
     /// Moves a lane's scratch if that has to be. `false`: the lane must not begin a send or a
     /// receive now.
-    pub(super) fn move_scratch<I: Io>(&mut self, key: Key<Lane>, io: &mut I) -> bool {
+    pub(super) fn move_scratch<I: Io>(&mut self, key: LaneKey, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
         let encrypts = lane.sender.moves_payloads();
         if lane.scratch.is_resting() && lane.is_at_work() && !self.may_work(lane) {
             self.ask_back(lane.is_beside_keys());
             if encrypts {
-                self.starve(Work::Lane(key));
+                self.cx.sched.starve(Work::Lane(key));
             }
         }
         let Some(lane) = self.lanes.get(key) else { return true };
@@ -247,7 +249,7 @@ impl Shard {
                         self.ask_back(false);
                     }
                     if leaves || encrypts || size == Size::Resting {
-                        self.starve(Work::Lane(key));
+                        self.cx.sched.starve(Work::Lane(key));
                     }
                     return true;
                 };
@@ -274,7 +276,7 @@ impl Shard {
         }
         lane.sender.move_to(next.of_sender(), next.room());
         (lane.next_scratch, lane.gives_back) = (None, false);
-        self.scratches_moved += u64::from(leaves);
+        self.cx.buffers.scratches_moved += u64::from(leaves);
         let old = std::mem::replace(&mut lane.scratch, next);
         self.free_scratch(old);
         true
@@ -287,7 +289,7 @@ impl Shard {
         while let Some(key) = self.lanes.next_from(from, open) {
             from = key.index() + 1;
             if self.lanes.get(key).is_some_and(|lane| self.is_leaving(lane.scratch)) {
-                self.make_ready(Work::Lane(key));
+                self.cx.sched.make_ready(Work::Lane(key));
             }
         }
     }

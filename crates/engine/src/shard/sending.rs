@@ -12,20 +12,20 @@ use piped_core::units::Nanos;
 use piped_report::tally::{LaneLoss, SendWay};
 use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
+use super::Shard;
 use super::fair::Flow;
+use super::keys::{LaneKey, NoticeKey, OpKey, ServeKey, TransferKey};
 use super::lane::{Lane, LaneState};
-use super::ops::{InFlight, OpOwner, notice_token};
-use super::serve::Serve;
+use super::ops::{OpOwner, notice_token};
+use super::sched::Work;
 use super::slab::Key;
-use super::transfer::Transfer;
 use super::zero_copy::Way;
-use super::{Shard, Work};
 
 /// How a send under way goes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sending {
     /// It lends its memory: what ends that.
-    notice: Option<Key<Notice>>,
+    notice: Option<NoticeKey>,
     /// So long the thread was at it, if that was timed.
     cost: Option<Nanos>,
     bytes: u64,
@@ -34,7 +34,7 @@ pub(super) struct Sending {
 /// Memory that is lent to the kernel.
 #[derive(Debug)]
 pub(super) struct Notice {
-    lane: Key<Lane>,
+    lane: LaneKey,
     lent: Lent,
     bytes: u64,
     since: Nanos,
@@ -58,8 +58,8 @@ pub(super) struct Waiting {
 /// is done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameOwner {
-    Transfer(Key<Transfer>),
-    Serve(Key<Serve>),
+    Transfer(TransferKey),
+    Serve(ServeKey),
 }
 
 impl FrameOwner {
@@ -159,13 +159,13 @@ impl Lane {
 }
 
 impl Shard {
-    pub(super) fn send_frames<I: Io>(&mut self, key: Key<Lane>, io: &mut I) {
+    pub(super) fn send_frames<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.sending || lane.state == LaneState::Closing {
             return;
         }
         lane.feed();
-        if self.dials.any() {
+        if self.cx.dials.any() {
             self.dial_frames(key, io);
         }
         let way = self.choose_way(key, io);
@@ -175,9 +175,9 @@ impl Shard {
             Way::Lend { .. } => lane.sender.poll_lend(io).unzip(),
         };
         let checked = lane.sender.take_checked();
-        self.planner.note_work(checked.time());
+        self.cx.planner.note_work(checked.time());
         if let Some((bytes, time)) = checked.mean() {
-            self.planner.sample_check(bytes, time);
+            self.cx.planner.sample_check(bytes, time);
         }
         let gathered = lane.sender.take_gathered();
         let Some(spans) = spans else { return };
@@ -191,16 +191,17 @@ impl Shard {
         };
         if self.start_send(key, op, way.is_timed(), io).is_none() {
             self.take_back_send(key, notice);
-            self.starve(Work::Lane(key));
+            self.cx.sched.starve(Work::Lane(key));
         }
         self.note_sealed(key, gathered);
     }
 
     /// How the lane's next send goes.
-    fn choose_way<I: Io>(&mut self, key: Key<Lane>, io: &mut I) -> Way {
+    fn choose_way<I: Io>(&mut self, key: LaneKey, io: &mut I) -> Way {
         let plain = Way::Plain { timed: false };
-        let (mode, calibration) = (self.zero_copy, self.planner.calibration());
-        let can = self.notices.room() > 0 && self.ops.room() > 0 && io.sends_without_copy();
+        let (mode, calibration) = (self.zero_copy, self.cx.planner.calibration());
+        let can =
+            self.notices.room() > 0 && self.cx.driver.ops.room() > 0 && io.sends_without_copy();
         let Some(lane) = self.lanes.get_mut(key) else { return plain };
         // What is lent lies in scratch, too, and would keep it from moving.
         if !can || lane.next_scratch.is_some() {
@@ -214,7 +215,7 @@ impl Shard {
     }
 
     /// Gives what is lent to whom ends it. There is room: that was asked when the way was chosen.
-    fn lend<I: Io>(&mut self, key: Key<Lane>, lent: Lent, io: &mut I) -> Option<Key<Notice>> {
+    fn lend<I: Io>(&mut self, key: LaneKey, lent: Lent, io: &mut I) -> Option<NoticeKey> {
         let lane = self.lanes.get_mut(key)?;
         let notice =
             Notice { lane: key, lent, bytes: lane.send.bytes, since: io.now(), void: false };
@@ -233,7 +234,7 @@ impl Shard {
 
     /// Places for operations are sized for two per lane beside the jobs; a lane that finds none
     /// would have lost its place in the stream.
-    fn take_back_send(&mut self, key: Key<Lane>, notice: Option<Key<Notice>>) {
+    fn take_back_send(&mut self, key: LaneKey, notice: Option<NoticeKey>) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.sending = false;
         lane.send = Sending::default();
@@ -245,11 +246,11 @@ impl Shard {
 
     fn start_send<I: Io>(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         op: Op,
         timed: bool,
         io: &mut I,
-    ) -> Option<Key<InFlight>> {
+    ) -> Option<OpKey> {
         if !timed {
             return self.start_op(OpOwner::LaneSend(key), op, io);
         }
@@ -266,7 +267,7 @@ impl Shard {
     }
 
     /// The kernel took bytes of the lane's frames.
-    pub(super) fn handle_sent<I: Io>(&mut self, key: Key<Lane>, result: i32, io: &mut I) {
+    pub(super) fn handle_sent<I: Io>(&mut self, key: LaneKey, result: i32, io: &mut I) {
         let now = self.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.sending = false;
@@ -287,17 +288,17 @@ impl Shard {
             let reason = format!("send failed ({})", std::io::Error::from_raw_os_error(-result));
             self.close_lane(key, LaneLoss::Send, reason, io);
         }
-        self.tally.sends[SendWay::Plain as usize] += u64::from(!lends);
+        self.cx.watch.tally.sends[SendWay::Plain as usize] += u64::from(!lends);
         while let Some(owner) = self.lanes.get_mut(key).and_then(Lane::poll_taken) {
             self.handle_frame_taken(key, owner, now);
         }
         self.free_frames(key);
         self.pace_lane(key, now, io);
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// What is urgent has a lane of its own, and passes the same queues below as this one's frames.
-    fn pace_lane<I: Io>(&mut self, key: Key<Lane>, now: Nanos, io: &mut I) {
+    fn pace_lane<I: Io>(&mut self, key: LaneKey, now: Nanos, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let (urgent, more) = (lane.class == LaneClass::Latency, lane.has_more());
         // What ends a busy time is always looked at.
@@ -313,7 +314,7 @@ impl Shard {
     }
 
     /// The kernel is done with what a send was lent.
-    pub(super) fn handle_notice<I: Io>(&mut self, notice: Key<Notice>, result: i32, io: &mut I) {
+    pub(super) fn handle_notice<I: Io>(&mut self, notice: NoticeKey, result: i32, io: &mut I) {
         let now = self.batch_time(io);
         let Some(Notice { lane: key, lent, bytes, since, void }) = self.notices.remove(notice)
         else {
@@ -322,7 +323,7 @@ impl Shard {
         };
         let copied = result == NOTICE_COPIED;
         let way = if copied { SendWay::Copied } else { SendWay::ZeroCopy };
-        self.tally.sends[way as usize] += u64::from(!void);
+        self.cx.watch.tally.sends[way as usize] += u64::from(!void);
         let Some(lane) = self.lanes.get_mut(key) else {
             debug_assert!(false, "a lane is forgotten that lends");
             return;
@@ -332,11 +333,11 @@ impl Shard {
         }
         lane.sender.take_back(lent);
         self.free_frames(key);
-        self.make_ready(Work::Lane(key));
+        self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// The kernel has a frame, or never will have it.
-    pub(super) fn handle_frame_taken(&mut self, lane: Key<Lane>, owner: FrameOwner, now: Nanos) {
+    pub(super) fn handle_frame_taken(&mut self, lane: LaneKey, owner: FrameOwner, now: Nanos) {
         self.note_sent(lane, owner, now);
         match owner {
             FrameOwner::Transfer(key) => self.handle_write_frame_taken(key),
@@ -345,7 +346,7 @@ impl Shard {
     }
 
     /// Tells the owners of frames whose memory is free.
-    pub(super) fn free_frames(&mut self, key: Key<Lane>) {
+    pub(super) fn free_frames(&mut self, key: LaneKey) {
         while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
             if let Some(owner) = FrameOwner::of(owner) {
                 self.free_frame(owner);

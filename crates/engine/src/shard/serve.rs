@@ -16,21 +16,21 @@ use piped_planner::planned::Planned;
 use piped_report::tally::{LaneLoss, Operation};
 use piped_wire::Message;
 
+use super::Shard;
 use super::admission::Admission;
 use super::fair::{Flow, Party};
-use super::inbound::{Ask, Inbound};
+use super::inbound::Ask;
+use super::keys::{LaneKey, LinkKey, ServeKey, ServedKey};
 use super::landed::{Extents, Landed};
 use super::lane::Lane;
 use super::observed::Observed;
 use super::pins::{Pin, Pins};
+use super::sched::Work;
 use super::serve_pieces::Table;
 use super::serve_read::ReadState;
 use super::serve_write::Sink;
-use super::served::Served;
-use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::file_of;
-use super::{Shard, Work};
 use crate::command::{FileTarget, RegionTarget, Target};
 
 /// What the peer asked.
@@ -50,8 +50,8 @@ pub(super) enum ServeOp {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Serve {
-    pub(super) lane: Key<Lane>,
-    pub(super) link: Key<Inbound>,
+    pub(super) lane: LaneKey,
+    pub(super) link: LinkKey,
     pub(super) class_of_lane: LaneClass,
     pub(super) admission: Admission,
     pub(super) wire: u64,
@@ -59,7 +59,7 @@ pub(super) struct Serve {
     pub(super) handle: u32,
     pub(super) op: ServeOp,
     pub(super) target: Target,
-    pub(super) served: Key<Served>,
+    pub(super) served: ServedKey,
     pub(super) offset: u64,
     pub(super) length: u64,
     /// For which of the peer's clients.
@@ -95,11 +95,6 @@ pub(super) struct Serve {
     pub(super) status: Option<Status>,
     /// The peer was told how it ended (or nobody is left to tell).
     pub(super) answered: bool,
-    pub(super) queued: bool,
-    /// Its device wakes it.
-    pub(super) parked: bool,
-    /// It waits for its peer's rate.
-    pub(super) put_off: bool,
     /// It waits, or waited a moment ago, for its device to take something.
     pub(super) hurried: bool,
 }
@@ -125,12 +120,12 @@ pub(super) enum Allocation {
 impl Serve {
     #[expect(clippy::too_many_arguments, reason = "a constructor called once")]
     pub(super) fn new(
-        lane: Key<Lane>,
-        link: Key<Inbound>,
+        lane: LaneKey,
+        link: LinkKey,
         class_of_lane: LaneClass,
         ask: Ask,
         op: ServeOp,
-        (target, served): (Target, Key<Served>),
+        (target, served): (Target, ServedKey),
         started: Nanos,
         deadline: Nanos,
     ) -> Self {
@@ -173,9 +168,6 @@ impl Serve {
             pins: Pins::default(),
             status: None,
             answered: false,
-            queued: false,
-            parked: false,
-            put_off: false,
             hurried: false,
         }
     }
@@ -237,9 +229,8 @@ impl Serve {
 }
 
 impl Shard {
-    pub(super) fn drive_serve<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
+    pub(super) fn drive_serve<I: Io>(&mut self, key: ServeKey, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.queued = false;
         if serve.status.is_none() && io.now() > serve.deadline {
             serve.status = Some(Status::DeadlineExceeded);
         }
@@ -271,7 +262,7 @@ impl Shard {
         }
     }
 
-    fn serve_sync<I: Io>(&mut self, key: Key<Serve>, file: FileTarget, io: &mut I) {
+    fn serve_sync<I: Io>(&mut self, key: ServeKey, file: FileTarget, io: &mut I) {
         if self.serves.get(key).is_none_or(|serve| serve.pins.any()) {
             return;
         }
@@ -282,14 +273,14 @@ impl Shard {
     }
 
     /// Says how a serve ends. The peer is told when nothing is under way any more.
-    pub(super) fn end_serve(&mut self, key: Key<Serve>, status: Status) {
+    pub(super) fn end_serve(&mut self, key: ServeKey, status: Status) {
         if let Some(serve) = self.serves.get_mut(key) {
             serve.status.get_or_insert(status);
         }
     }
 
     /// Answers the peer and forgets the serve, as far as that is possible now.
-    pub(super) fn wind_up<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
+    pub(super) fn wind_up<I: Io>(&mut self, key: ServeKey, io: &mut I) {
         self.free_unsent(key);
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.pins.any() {
@@ -337,7 +328,7 @@ impl Shard {
                 return self.forget_serve(key, io);
             };
             if !lane.push(message) {
-                return self.starve(Work::Serve(key));
+                return self.cx.sched.starve(Work::Serve(key));
             }
             if let Some(serving) = lane.serving_mut() {
                 serving.note_end(status);
@@ -345,7 +336,7 @@ impl Shard {
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.answered = true;
             }
-            self.make_ready(Work::Lane(lane_key));
+            self.cx.sched.make_ready(Work::Lane(lane_key));
         }
         if let Some(serving) = self.lanes.get_mut(lane_key).and_then(Lane::serving_mut) {
             serving.forget(key);
@@ -361,14 +352,14 @@ impl Shard {
                 return;
             }
             self.end_serve(key, Status::DeadlineExceeded);
-            self.make_ready(Work::Serve(key));
+            self.cx.sched.make_ready(Work::Serve(key));
             self.watch_unread(key, io);
         }
     }
 
     /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses
     /// the lane, and so does one that reads too slowly.
-    pub(super) fn watch_unread<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
+    pub(super) fn watch_unread<I: Io>(&mut self, key: ServeKey, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames + serve.lent > 0)
         else {
             return;
@@ -391,7 +382,7 @@ impl Shard {
     /// Whether a write of the same peer to the same device was given up (with its lane, at its
     /// deadline) and is still on its way there: what is written now must not be overtaken by it,
     /// whichever lane it came by.
-    fn is_behind_old(&self, key: Key<Serve>, file: FileTarget) -> bool {
+    fn is_behind_old(&self, key: ServeKey, file: FileTarget) -> bool {
         let Some(link) = self.serves.get(key).map(|serve| serve.link) else { return false };
         self.old_writes.iter().any(|&old| {
             self.serves.get(old).is_some_and(|old| {
@@ -401,26 +392,27 @@ impl Shard {
     }
 
     /// The write was given up, and is over now: those behind it go on.
-    fn forget_old(&mut self, key: Key<Serve>) {
+    fn forget_old(&mut self, key: ServeKey) {
         let Some(place) = self.old_writes.iter().position(|&old| old == key) else { return };
         self.old_writes.swap_remove(place);
         let mut from = 0;
         while let Some(next) = self.serves.next_from(from, |serve| serve.writes()) {
             from = next.index() + 1;
-            self.make_ready(Work::Serve(next));
+            self.cx.sched.make_ready(Work::Serve(next));
         }
     }
 
-    fn forget_serve<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
+    fn forget_serve<I: Io>(&mut self, key: ServeKey, io: &mut I) {
         self.leave_serve(key);
         let Some(serve) = self.serves.remove(key) else { return };
+        self.cx.sched.end(Work::Serve(key));
         self.forget_old(key);
         if let Some(table) = serve.table {
             self.free_table(serve.link, table.place);
         }
         self.serve_deadlines.clear(key.index());
         self.remember_serve(key, &serve, io.now());
-        let (id, status) = (self.transfers_started, serve.status.unwrap_or(Status::Ok));
+        let (id, status) = (self.cx.transfers_started, serve.status.unwrap_or(Status::Ok));
         self.trace_end(Subject::Serve(key), id, status, (serve.plan.as_ref(), None), io.now());
         if let Some(receive) =
             self.served.get(serve.served).and_then(|served| served.receive.as_ref().map(Pin::key))
@@ -437,7 +429,7 @@ impl Shard {
     }
 
     /// Frees the staging of an ended serve that nothing touches.
-    fn free_unsent(&mut self, key: Key<Serve>) {
+    fn free_unsent(&mut self, key: ServeKey) {
         loop {
             let Some(serve) = self.serves.get_mut(key) else { return };
             let Some(block) = self.blocks.at_mut(key).take_idle() else { return };
@@ -456,7 +448,7 @@ impl Shard {
     }
 
     /// The lane is gone: nobody waits for its serves; they end when the kernel is done.
-    pub(super) fn end_serves_of(&mut self, lane: Key<Lane>) {
+    pub(super) fn end_serves_of(&mut self, lane: LaneKey) {
         let mut from = 0;
         while let Some(key) = self.serves.next_from(from, |serve| serve.lane == lane) {
             from = key.index() + 1;
@@ -464,7 +456,7 @@ impl Shard {
                 serve.status.get_or_insert(Status::Closed);
                 serve.answered = true;
             }
-            self.make_ready(Work::Serve(key));
+            self.cx.sched.make_ready(Work::Serve(key));
         }
     }
 
@@ -479,7 +471,7 @@ impl Shard {
         {
             from = key.index() + 1;
             self.end_serve(key, Status::Gone);
-            self.make_ready(Work::Serve(key));
+            self.cx.sched.make_ready(Work::Serve(key));
             // A region is revoked, and its session closed: its frames have their time only once.
             if self.serves.get(key).is_some_and(|serve| serve.unread.is_none()) {
                 self.watch_unread(key, io);

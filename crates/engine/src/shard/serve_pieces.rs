@@ -12,14 +12,14 @@ use piped_core::pieces::Row;
 use piped_core::status::Status;
 use piped_wire::{Frame, Message};
 
+use super::Shard;
 use super::blocks::{Block, run_bytes};
-use super::inbound::Inbound;
+use super::keys::{LinkKey, ServeKey};
 use super::lane::{Destination, LaneState, PeerLane, Target as Landing};
 use super::role::Serving;
+use super::sched::Work;
 use super::serve::Serve;
-use super::slab::Key;
 use super::staging::{Run, footprint_of};
-use super::{Shard, Work};
 use crate::command::{RegionTarget, Target};
 
 /// Where a table lies. Those of gets and of puts have a part of staging each: a get waits for its
@@ -101,27 +101,28 @@ impl Shard {
     /// peer at most.
     pub(super) fn stage_table(
         &mut self,
-        link: Key<Inbound>,
+        link: LinkKey,
         bytes: u32,
         of: TableOf,
     ) -> Option<TableRun> {
         let footprint = footprint_of(bytes);
-        let all = (self.staging.kept_bytes() / TABLE_STAGING_DIVISOR).max(footprint);
+        let all = (self.cx.buffers.staging.kept_bytes() / TABLE_STAGING_DIVISOR).max(footprint);
         let own = self.inbound.get(link).map_or(0, |link| link.tables[of as usize]);
-        let most = (self.limits.peer.staging / TABLE_STAGING_DIVISOR).min(all / 2).max(footprint);
-        if self.tables[of as usize] + footprint > all || own + footprint > most {
+        let most =
+            (self.cx.limits.peer.staging / TABLE_STAGING_DIVISOR).min(all / 2).max(footprint);
+        if self.cx.buffers.tables[of as usize] + footprint > all || own + footprint > most {
             return None;
         }
-        let run = self.staging.allocate(bytes)?;
-        self.tables[of as usize] += run.footprint();
+        let run = self.cx.buffers.staging.allocate(bytes)?;
+        self.cx.buffers.tables[of as usize] += run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
             link.tables[of as usize] += run.footprint();
         }
         Some(TableRun { run, of })
     }
 
-    pub(super) fn free_table(&mut self, link: Key<Inbound>, TableRun { run, of }: TableRun) {
-        self.tables[of as usize] -= run.footprint();
+    pub(super) fn free_table(&mut self, link: LinkKey, TableRun { run, of }: TableRun) {
+        self.cx.buffers.tables[of as usize] -= run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
             link.tables[of as usize] -= run.footprint();
         }
@@ -151,7 +152,7 @@ impl Shard {
     }
 
     /// A request's table is here: whether it may be served.
-    pub(super) fn check_table<I: Io>(&mut self, key: Key<Serve>, io: &mut I) {
+    pub(super) fn check_table<I: Io>(&mut self, key: ServeKey, io: &mut I) {
         let Some(serve) = self.serves.get(key) else { return };
         let (Target::Region(region), Some(table)) = (serve.target, serve.table) else {
             return self.end_serve(key, Status::Invalid);
@@ -164,7 +165,7 @@ impl Shard {
     /// A get of pieces.
     pub(super) fn serve_gathered<I: Io>(
         &mut self,
-        key: Key<Serve>,
+        key: ServeKey,
         region: RegionTarget,
         io: &mut I,
     ) {
@@ -176,13 +177,13 @@ impl Shard {
             return self.wind_up(key, io);
         }
         if !self.gather(key, region, io) {
-            return self.starve(Work::Serve(key));
+            return self.cx.sched.starve(Work::Serve(key));
         }
         self.send_frames_of(key, &planned, io);
     }
 
     /// Has the pieces one behind the other in staging. `false`: there is no room for them.
-    fn gather<I: Io>(&mut self, key: Key<Serve>, region: RegionTarget, io: &mut I) -> bool {
+    fn gather<I: Io>(&mut self, key: ServeKey, region: RegionTarget, io: &mut I) -> bool {
         let Some(serve) = self.serves.get(key).filter(|serve| serve.next < serve.length) else {
             return true;
         };
@@ -194,7 +195,7 @@ impl Shard {
         // Asked again, it is told from the start: what has landed there, the other side leaves out.
         let bytes = run_bytes(0, length);
         let staged = self.may_stage_read(PeerLane { lane, link }, footprint_of(bytes));
-        let Some(run) = staged.then(|| self.staging.allocate(bytes)).flatten() else {
+        let Some(run) = staged.then(|| self.cx.buffers.staging.allocate(bytes)).flatten() else {
             return false;
         };
         if let Some(link) = self.inbound.get_mut(link) {
@@ -215,7 +216,7 @@ impl Shard {
     }
 
     /// Brings what has landed of a put of pieces to its places.
-    pub(super) fn scatter<I: Io>(&mut self, key: Key<Serve>, region: RegionTarget, io: &mut I) {
+    pub(super) fn scatter<I: Io>(&mut self, key: ServeKey, region: RegionTarget, io: &mut I) {
         while let Some(serve) = self.serves.get_mut(key)
             && let Some(mut table) = serve.table
         {

@@ -14,19 +14,21 @@ use piped_core::units::Nanos;
 use piped_planner::planned::Planned;
 use piped_wire::{LastPart, Message};
 
+use super::Shard;
 use super::blocks::{Block, Blocks, run_bytes};
 use super::company::Spot;
+use super::devices::On;
+use super::devices::Wanted;
 use super::disk::{Direction, JobOwner, JobResult};
-use super::inbound::Inbound;
+use super::keys::{LinkKey, ServeKey, kind};
 use super::landed::Extents;
 use super::lane::PeerLane;
 use super::pins::Pin;
+use super::sched::Work;
 use super::sending::FrameOwner;
 use super::serve::{Serve, micros};
-use super::slab::Key;
 use super::staging::{Run, footprint_of};
 use super::trace::Subject;
-use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, RegionTarget};
 
 /// How far a read is, in bytes from the request's start.
@@ -84,7 +86,7 @@ impl Serve {
 }
 
 impl Shard {
-    pub(super) fn serve_file<I: Io>(&mut self, key: Key<Serve>, file: FileTarget, io: &mut I) {
+    pub(super) fn serve_file<I: Io>(&mut self, key: ServeKey, file: FileTarget, io: &mut I) {
         let Some(planned) = self.plan_serve(key, Some(file.device)) else { return };
         let Some(serve) = self.serves.get(key) else { return };
         if serve.next >= serve.length && serve.read.held == 0 && serve.done == serve.next {
@@ -101,8 +103,8 @@ impl Shard {
         // the whole request read before any of it leaves.
         let may_wait = planned.is_serial() && serve.next > next_before && next_before > serve.done;
         if may_wait && !std::mem::replace(&mut serve.read.handed_over, true) {
-            self.hand_over_first = true;
-            return self.make_ready(Work::Serve(key));
+            self.cx.sched.hand_over_first();
+            return self.cx.sched.make_ready(Work::Serve(key));
         }
         let all_read = serve.next >= serve.length.min(serve.read.end);
         let idle = serve.read.reading == 0;
@@ -119,7 +121,7 @@ impl Shard {
     /// Starts reads up to the plan's depth, or says what they must wait for.
     fn start_reads<I: Io>(
         &mut self,
-        key: Key<Serve>,
+        key: ServeKey,
         file: FileTarget,
         planned: &Planned,
         io: &mut I,
@@ -163,7 +165,7 @@ impl Shard {
     /// Takes staging for what comes next: whole fragments and whole frames.
     fn open_read_block(
         &mut self,
-        key: Key<Serve>,
+        key: ServeKey,
         file: FileTarget,
         planned: &Planned,
     ) -> Result<(), Wanted> {
@@ -172,17 +174,17 @@ impl Shard {
         let end = planned.shared_end(serve.offset, next, serve.length);
         let (at, full) = (serve.offset + next, self.blocks.at(key).is_full());
         let bytes = run_bytes(at, end - next);
-        let (on, left) = (On::from(&file), self.staging.free_bytes());
+        let (on, left) = (On::from(&file), self.cx.buffers.staging.free_bytes());
         if full {
             return Err(Wanted::Anything);
         }
-        if !self.devices.may_hold(on, bytes.into(), left) {
+        if !self.cx.driver.devices.may_hold(on, bytes.into(), left) {
             return Err(Wanted::Device(on));
         }
         if !self.may_stage_read(PeerLane { lane, link }, footprint_of(bytes)) {
             return Err(Wanted::Anything);
         }
-        let run = self.staging.allocate(bytes).ok_or(Wanted::Anything)?;
+        let run = self.cx.buffers.staging.allocate(bytes).ok_or(Wanted::Anything)?;
         if let Some(link) = self.inbound.get_mut(link) {
             link.read_staging.add(run.footprint());
         }
@@ -191,7 +193,7 @@ impl Shard {
     }
 
     /// Gives back the block that was opened for a fragment that could not be started.
-    fn close_unused_block(&mut self, key: Key<Serve>, start: u64) {
+    fn close_unused_block(&mut self, key: ServeKey, start: u64) {
         let Some(serve) = self.serves.get(key) else { return };
         let blocks = self.blocks.at_mut(key);
         if blocks.last_mut().is_some_and(|block| block.start == start)
@@ -206,7 +208,12 @@ impl Shard {
     }
 
     /// A fragment is in staging (or failed, or the file ended in it).
-    pub(super) fn handle_fragment_read(&mut self, pin: Pin<Serve>, start: u64, result: JobResult) {
+    pub(super) fn handle_fragment_read(
+        &mut self,
+        pin: Pin<kind::Serve>,
+        start: u64,
+        result: JobResult,
+    ) {
         let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.pins.give_back(pin);
@@ -226,7 +233,7 @@ impl Shard {
     }
 
     /// Queues the frames on the lane whose bytes are there, in order.
-    pub(super) fn send_frames_of<I: Io>(&mut self, key: Key<Serve>, planned: &Planned, io: &mut I) {
+    pub(super) fn send_frames_of<I: Io>(&mut self, key: ServeKey, planned: &Planned, io: &mut I) {
         loop {
             let Some(serve) = self.serves.get(key) else { return };
             let (at, limit) = (serve.done, serve.length.min(serve.read.end));
@@ -247,7 +254,7 @@ impl Shard {
             let Some(block) = self.blocks.at_mut(key).at(at) else { return };
             let span = block.span(at, end);
             if !self.push_data(key, span, planned, last, io.now()) {
-                return self.starve(Work::Serve(key));
+                return self.cx.sched.starve(Work::Serve(key));
             }
             let Some(serve) = self.serves.get_mut(key) else { return };
             if let Some(block) = self.blocks.at_mut(key).at(at) {
@@ -260,12 +267,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn serve_region<I: Io>(
-        &mut self,
-        key: Key<Serve>,
-        region: RegionTarget,
-        io: &mut I,
-    ) {
+    pub(super) fn serve_region<I: Io>(&mut self, key: ServeKey, region: RegionTarget, io: &mut I) {
         let Some(planned) = self.plan_serve(key, None) else { return };
         loop {
             let Some(serve) = self.serves.get(key) else { return };
@@ -282,11 +284,11 @@ impl Shard {
             let span = Span { segment: region.segment, offset, length };
             let last = boundary == serve.length;
             if !self.push_data(key, span, &planned, last, io.now()) {
-                return self.starve(Work::Serve(key));
+                return self.cx.sched.starve(Work::Serve(key));
             }
             if last {
                 self.end_serve(key, Status::Ok);
-                return self.make_ready(Work::Serve(key));
+                return self.cx.sched.make_ready(Work::Serve(key));
             }
         }
     }
@@ -294,7 +296,7 @@ impl Shard {
     /// Queues one frame of data; `false` if the lane is full.
     fn push_data(
         &mut self,
-        key: Key<Serve>,
+        key: ServeKey,
         span: Span,
         planned: &Planned,
         last: bool,
@@ -304,7 +306,7 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return true };
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
         // The checksum comes when the frame leaves, but is no part of the wire either.
-        let check = self.planner.check_time(span.length);
+        let check = self.cx.planner.check_time(span.length);
         let service = (now.since(serve.started) + check).0 / 1_000;
         let bytes = serve.done + u64::from(span.length);
         let last = last.then(|| LastPart {
@@ -338,18 +340,18 @@ impl Shard {
         serve.frames += 1;
         serve.pins.take(key).into_frame();
         let (lane, link) = (serve.lane, serve.link);
-        self.company.moved(
-            &self.observed.of(Subject::Serve(key)).stays,
+        self.cx.watch.company.moved(
+            &self.cx.watch.observed.of(Subject::Serve(key)).stays,
             Spot::Caller(link),
             span.length.into(),
         );
         self.charge(Work::Serve(key), span.length.into(), now);
-        self.make_ready(Work::Lane(lane));
+        self.cx.sched.make_ready(Work::Lane(lane));
         true
     }
 
     /// A frame of a read is with the kernel (or never will be): the next one may follow.
-    pub(super) fn handle_read_frame_taken(&mut self, key: Key<Serve>) {
+    pub(super) fn handle_read_frame_taken(&mut self, key: ServeKey) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.frames -= 1;
         serve.lent += 1;
@@ -358,11 +360,11 @@ impl Shard {
         {
             self.advance_sent(key, &planned);
         }
-        self.make_ready(Work::Serve(key));
+        self.cx.sched.make_ready(Work::Serve(key));
     }
 
     /// The kernel is done with a frame of a read: its memory is free of it.
-    pub(super) fn handle_read_frame_sent(&mut self, key: Key<Serve>) {
+    pub(super) fn handle_read_frame_sent(&mut self, key: ServeKey) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.lent -= 1;
         serve.pins.give_back(Pin::of_frame(key));
@@ -371,12 +373,12 @@ impl Shard {
         {
             self.advance_free(key, &planned);
         }
-        self.make_ready(Work::Serve(key));
+        self.cx.sched.make_ready(Work::Serve(key));
     }
 
     /// Books the oldest frame that the kernel had as free, and frees what was the last of its
     /// block.
-    fn advance_free(&mut self, key: Key<Serve>, planned: &Arc<Planned>) {
+    fn advance_free(&mut self, key: ServeKey, planned: &Arc<Planned>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let blocks = self.blocks.at_mut(key);
         let at = serve.read.free;
@@ -392,7 +394,7 @@ impl Shard {
     }
 
     /// Books the oldest frame as sent, and the fragments that it ends.
-    fn advance_sent(&mut self, key: Key<Serve>, planned: &Arc<Planned>) {
+    fn advance_sent(&mut self, key: ServeKey, planned: &Arc<Planned>) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let blocks = self.blocks.at_mut(key);
         let at = serve.read.sent;
@@ -411,7 +413,7 @@ impl Shard {
     }
 
     /// A read needs so much staging no longer.
-    pub(super) fn free_read(&mut self, link: Key<Inbound>, run: Run) {
+    pub(super) fn free_read(&mut self, link: LinkKey, run: Run) {
         if let Some(link) = self.inbound.get_mut(link) {
             link.read_staging.sub(run.footprint());
         }

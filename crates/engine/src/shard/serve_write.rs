@@ -15,19 +15,22 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::planned::level_end;
 
+use super::Shard;
 use super::blocks::{Block, Blocks, run_bytes};
+use super::devices::On;
+use super::devices::Wanted;
 use super::dial::{Effect, Hop};
 use super::disk::{Direction, JobOwner, JobResult};
 use super::faults::PeerFault;
+use super::keys::{LaneKey, ServeKey, kind};
 use super::lane::{Destination, Lane, Target as Landing};
 use super::ops::status_of;
 use super::pins::Pin;
 use super::role::PeerRequest;
+use super::sched::Work;
 use super::serve::{Allocation, Serve, ServeOp};
-use super::slab::Key;
 use super::staging::footprint_of;
 use super::transfer::{Ahead, file_of};
-use super::{On, Shard, Wanted, Work};
 use crate::command::{FileTarget, Target};
 
 /// The fragments of a write.
@@ -63,7 +66,7 @@ impl Serve {
 }
 
 impl Shard {
-    pub(super) fn serve_write<I: Io>(&mut self, key: Key<Serve>, durable: bool, io: &mut I) {
+    pub(super) fn serve_write<I: Io>(&mut self, key: ServeKey, durable: bool, io: &mut I) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let file = file_of(serve.target);
         if let Some(file) = file
@@ -118,7 +121,7 @@ impl Shard {
     }
 
     /// The end of an allocation or a sync.
-    pub(super) fn handle_serve_step(&mut self, pin: Pin<Serve>, result: i32, now: Nanos) {
+    pub(super) fn handle_serve_step(&mut self, pin: Pin<kind::Serve>, result: i32, now: Nanos) {
         let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.pins.give_back(pin);
@@ -139,16 +142,11 @@ impl Shard {
         if let Some(status) = status {
             self.end_serve(key, status);
         }
-        self.make_ready(Work::Serve(key));
+        self.cx.sched.make_ready(Work::Serve(key));
     }
 
     /// Where the payload of a write goes.
-    pub(super) fn place_write(
-        &mut self,
-        key: Key<Serve>,
-        offset: u64,
-        payload: u32,
-    ) -> Destination {
+    pub(super) fn place_write(&mut self, key: ServeKey, offset: u64, payload: u32) -> Destination {
         let Some(serve) = self.serves.get_mut(key) else { return Destination::Discard };
         let end = offset.saturating_add(u64::from(payload));
         let is_write = matches!(serve.op, ServeOp::Write { .. });
@@ -181,7 +179,7 @@ impl Shard {
 
     /// What has landed of a write waits for room at its device, and has its lane's credit, which
     /// others need: not for long if the device does nothing at all.
-    fn watch_choked(&mut self, key: Key<Serve>, now: Nanos) {
+    fn watch_choked(&mut self, key: ServeKey, now: Nanos) {
         let Some(serve) = self.serves.get_mut(key) else { return };
         if !std::mem::replace(&mut serve.hurried, true) {
             let until = serve.deadline.min(now + limits::CHOKED_TIME);
@@ -190,17 +188,18 @@ impl Shard {
     }
 
     /// A while later. Whether it goes on.
-    pub(super) fn is_unchoked(&mut self, key: Key<Serve>, now: Nanos) -> bool {
+    pub(super) fn is_unchoked(&mut self, key: ServeKey, now: Nanos) -> bool {
         let Some(serve) = self.serves.get_mut(key) else { return true };
         if !std::mem::take(&mut serve.hurried) || now >= serve.deadline {
             return false;
         }
-        let stalled = serve.parked
+        let parked = self.cx.sched.is_parked(Work::Serve(key));
+        let stalled = parked
             && file_of(serve.target)
-                .is_some_and(|file| self.devices.is_stalled(On::from(&file), now));
+                .is_some_and(|file| self.cx.driver.devices.is_stalled(On::from(&file), now));
         if stalled {
             self.end_serve(key, Status::WouldBlock);
-        } else if serve.parked {
+        } else if parked {
             self.watch_choked(key, now);
         } else {
             self.serve_deadlines.set(key.index(), serve.deadline);
@@ -211,10 +210,10 @@ impl Shard {
     /// Memory for a piece of a write: behind the one before it, if they belong to one fragment.
     fn stage_landing(
         &mut self,
-        key: Key<Serve>,
+        key: ServeKey,
         start: u64,
         end: u64,
-    ) -> Option<(Pin<Serve>, Span)> {
+    ) -> Option<(Pin<kind::Serve>, Span)> {
         let serve = self.serves.get(key)?;
         let blocks = self.blocks.at_mut(key);
         let fits = blocks.at(start).is_some_and(|block| end <= block.end);
@@ -237,7 +236,7 @@ impl Shard {
     /// Staging for a fragment of a write, out of its lane's share. A short one takes a whole
     /// granule: credit alone, which counts bytes, would let a peer hold all staging with few of
     /// them.
-    fn open_write_block(&mut self, key: Key<Serve>, start: u64, end: u64) -> bool {
+    fn open_write_block(&mut self, key: ServeKey, start: u64, end: u64) -> bool {
         let Some(serve) = self.serves.get(key) else { return false };
         let (at, link) = (serve.offset + start, serve.link);
         let bytes = run_bytes(at, end - start);
@@ -249,7 +248,7 @@ impl Shard {
         if self.blocks.at(key).is_full() || !share || !may_stage {
             return false;
         }
-        let Some(run) = self.staging.allocate(bytes) else { return false };
+        let Some(run) = self.cx.buffers.staging.allocate(bytes) else { return false };
         serving.staged += run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
             link.write_staging.add(run.footprint());
@@ -259,14 +258,14 @@ impl Shard {
     }
 
     /// Staging is not charged to a lane any more.
-    fn unstage(&mut self, lane: Key<Lane>, bytes: u64) {
+    fn unstage(&mut self, lane: LaneKey, bytes: u64) {
         if let Some(serving) = self.lanes.get_mut(lane).and_then(Lane::serving_mut) {
             serving.staged -= bytes;
         }
     }
 
     /// A block of a write is not needed any more.
-    pub(super) fn free_landed(&mut self, key: Key<Serve>, block: Block) {
+    pub(super) fn free_landed(&mut self, key: ServeKey, block: Block) {
         let footprint = block.run.footprint();
         let serve = self.serves.get(key).map(|serve| (serve.lane, serve.link));
         if let Some((lane, _)) = serve.filter(|_| !block.paid) {
@@ -281,7 +280,7 @@ impl Shard {
     /// A piece of a write has arrived.
     pub(super) fn handle_write_data<I: Io>(
         &mut self,
-        lane: Key<Lane>,
+        lane: LaneKey,
         wire: u64,
         payload: u32,
         landing: Landing,
@@ -322,20 +321,20 @@ impl Shard {
             if !intact && lands {
                 self.end_serve(key, Status::Corrupt);
             }
-            self.make_ready(Work::Serve(key));
+            self.cx.sched.make_ready(Work::Serve(key));
         }
     }
 
     /// A piece of a write is here: what follows is for now, or for when dials let go of it.
     fn take_effect<I: Io>(
         &mut self,
-        lane: Key<Lane>,
-        serve: Key<Serve>,
+        lane: LaneKey,
+        serve: ServeKey,
         payload: u32,
         region: bool,
         io: &mut I,
     ) {
-        if self.dials.any() {
+        if self.cx.dials.any() {
             let effect = Effect::Written { lane, serve, payload, region };
             return self.pass(Hop::Net, effect, payload, io);
         }
@@ -345,8 +344,8 @@ impl Shard {
     /// The next piece of a write may go to the device, or is where it belongs.
     pub(super) fn handle_write_landed(
         &mut self,
-        lane: Key<Lane>,
-        key: Key<Serve>,
+        lane: LaneKey,
+        key: ServeKey,
         payload: u32,
         region: bool,
     ) {
@@ -355,7 +354,7 @@ impl Shard {
             if region {
                 serve.land(self.blocks.at_mut(key).beyond(), serve.done, payload);
             }
-            self.make_ready(Work::Serve(key));
+            self.cx.sched.make_ready(Work::Serve(key));
         }
         if region {
             // It is the lane's, also if nobody waits for the write any more.
@@ -364,7 +363,7 @@ impl Shard {
     }
 
     /// A payload that was to land will not: its lane is gone.
-    pub(super) fn drop_landing(&mut self, pin: Pin<Serve>) {
+    pub(super) fn drop_landing(&mut self, pin: Pin<kind::Serve>) {
         let key = pin.key();
         if let Some(serve) = self.serves.get_mut(key)
             && let Some(block) = self.blocks.at_mut(key).at(serve.next)
@@ -376,7 +375,7 @@ impl Shard {
 
     /// The peer may soon have no credit for the next frame of any write: then no fragment waits to
     /// be complete, or all would wait for ever.
-    fn hurry_fragments(&mut self, lane: Key<Lane>) {
+    fn hurry_fragments(&mut self, lane: LaneKey) {
         let Some(serving) = self.lanes.get(lane).and_then(Lane::serving) else { return };
         let granted = serving.window.granted();
         if granted >= limits::write_piece_max(serving.window.window()) {
@@ -391,7 +390,7 @@ impl Shard {
         }
     }
 
-    fn close_fragments_of(&mut self, lane: Key<Lane>) {
+    fn close_fragments_of(&mut self, lane: LaneKey) {
         let count = self.lanes.get(lane).map_or(0, |lane| lane.serves().len());
         for index in 0..count {
             let request = self.lanes.get(lane).and_then(|lane| lane.serves().get(index));
@@ -400,7 +399,7 @@ impl Shard {
             let mut close =
                 |serve: &Serve| serve.writes() && serve.close_fragment(blocks.at_mut(key));
             if self.serves.get(key).is_some_and(&mut close) {
-                self.make_ready(Work::Serve(key));
+                self.cx.sched.make_ready(Work::Serve(key));
             }
         }
     }
@@ -409,7 +408,7 @@ impl Shard {
     /// fragment's credit goes back when the device has it.
     fn start_writes<I: Io>(
         &mut self,
-        key: Key<Serve>,
+        key: ServeKey,
         file: FileTarget,
         io: &mut I,
     ) -> Result<(), Wanted> {
@@ -425,9 +424,9 @@ impl Shard {
             let (span, at, lane) = (block.span(start, end), serve.offset + start, serve.lane);
             // A device of somebody else's may keep it for as long as it likes. Then it is the
             // device's share of staging that it takes, and not its lane's, which others need.
-            let (on, left) = (On::from(&file), self.staging.free_bytes());
+            let (on, left) = (On::from(&file), self.cx.buffers.staging.free_bytes());
             let paid = file.foreign;
-            if paid && !self.devices.may_hold(on, span.length.into(), left) {
+            if paid && !self.cx.driver.devices.may_hold(on, span.length.into(), left) {
                 return Err(Wanted::Device(on));
             }
             let owner = JobOwner::ServeWrite { serve: key, start, paid };
@@ -450,7 +449,7 @@ impl Shard {
     /// A fragment of a write is with the device, or failed. `paid`: its credit went back already.
     pub(super) fn handle_fragment_written(
         &mut self,
-        pin: Pin<Serve>,
+        pin: Pin<kind::Serve>,
         start: u64,
         paid: bool,
         result: JobResult,

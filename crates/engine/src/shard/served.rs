@@ -9,14 +9,16 @@ use piped_wire::frame::SWEEP;
 
 use super::channel::MailPlace;
 use super::crowd::Holding;
+use super::devices::On;
 use super::faults::PeerFault;
 use super::inbound::{Inbound, Opening};
+use super::keys::{LinkKey, ServedKey, kind};
 use super::lane::{LaneState, PeerLane};
 use super::numbers::Remembered;
 use super::pins::Pin;
+use super::sched::Work;
 use super::slab::{Key, Slab};
-use super::transfer::Transfer;
-use super::{FileState, On, Shard, Work};
+use super::{FileState, Shard};
 use crate::command;
 use crate::command::{Event, OpenRequest};
 
@@ -33,7 +35,7 @@ pub(super) struct Served {
     pub(super) uses: u32,
     closed: bool,
     /// It is the buffer of this receive, which it keeps from being given back.
-    pub(super) receive: Option<Pin<Transfer>>,
+    pub(super) receive: Option<Pin<kind::Transfer>>,
     /// Of a channel, which messages have been taken in.
     pub(super) taken_in: Remembered<()>,
     /// And which are announced: no more than may be under way.
@@ -47,7 +49,7 @@ pub(super) struct Served {
 pub(super) struct Number {
     /// The peer's name for the open: asked again after a lost lane, it gets the same number.
     ticket: u64,
-    pub(super) served: Key<Served>,
+    pub(super) served: ServedKey,
     /// The epoch of the latency lane on which the peer last asked for it.
     asked_epoch: u32,
     /// It was not asked for, but told: the buffer of a receive.
@@ -76,7 +78,7 @@ impl Shard {
         ticket: u64,
         open: OpenRequest,
     ) -> Result<(), PeerFault> {
-        let ours = self.next_ticket();
+        let ours = self.cx.next_ticket();
         let Some(state) = self.inbound.get_mut(link) else { return Ok(()) };
         let epoch = state.lanes[LaneClass::Latency as usize].epoch;
         let known = state
@@ -106,7 +108,7 @@ impl Shard {
         }
         state.opening.push(Opening { ours, theirs: ticket, lane });
         let (peer, standing) = (state.name.clone(), state.standing);
-        self.event(Event::ServeOpen { ticket: ours, peer, standing, open });
+        self.cx.event(Event::ServeOpen { ticket: ours, peer, standing, open });
         Ok(())
     }
 
@@ -126,7 +128,7 @@ impl Shard {
         let file = matches!(result, Ok(command::Target::File(_)));
         let room = self.may_open(link, Holding::Handles, io)
             && (!file || self.may_open(link, Holding::Files, io));
-        let handles_max = if room { self.limits.peer.handles } else { 0 };
+        let handles_max = if room { self.cx.limits.peer.handles } else { 0 };
         let Some(state) = self.inbound.get_mut(link) else { return };
         let at = state.opening.iter().position(|it| it.ours == ticket);
         let Opening { theirs, lane, .. } =
@@ -155,7 +157,7 @@ impl Shard {
         {
             lane.push(Message::Opened { ticket: theirs, status, handle, length });
         }
-        self.make_ready(Work::Lane(lane));
+        self.cx.sched.make_ready(Work::Lane(lane));
     }
 
     /// Nobody is there for what was opened.
@@ -167,7 +169,7 @@ impl Shard {
     ) {
         if let Ok(target) = result {
             self.release_target(target, io);
-            self.event(Event::ServeClosed { ticket });
+            self.cx.event(Event::ServeClosed { ticket });
         }
     }
 
@@ -197,7 +199,7 @@ impl Shard {
         targets.filter(|target| matches!(target, command::Target::File(_))).count() as u32
     }
 
-    pub(super) fn handle_close<I: Io>(&mut self, link: Key<Inbound>, handle: u32, io: &mut I) {
+    pub(super) fn handle_close<I: Io>(&mut self, link: LinkKey, handle: u32, io: &mut I) {
         let Some(state) = self.inbound.get_mut(link) else { return };
         if handle == SWEEP {
             let epoch = state.lanes[LaneClass::Latency as usize].epoch;
@@ -221,7 +223,7 @@ impl Shard {
     }
 
     /// Nobody names it any more: released now, or after the last serve that uses it.
-    pub(super) fn close_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
+    pub(super) fn close_served<I: Io>(&mut self, key: ServedKey, io: &mut I) {
         let Some(served) = self.served.get_mut(key) else { return };
         served.closed = true;
         if matches!(served.target, Some(command::Target::Channel(_))) {
@@ -230,7 +232,7 @@ impl Shard {
         self.release_served(key, io);
     }
 
-    pub(super) fn release_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
+    pub(super) fn release_served<I: Io>(&mut self, key: ServedKey, io: &mut I) {
         let over = |served: &Served| served.closed && served.uses == 0;
         if !self.served.get(key).is_some_and(over) {
             return;
@@ -240,13 +242,13 @@ impl Shard {
             self.release_target(target, io);
         }
         if let Some(ticket) = served.ticket {
-            self.event(Event::ServeClosed { ticket });
+            self.cx.event(Event::ServeClosed { ticket });
         }
         self.unpin(served.receive);
     }
 
     /// A serve that used it is over.
-    pub(super) fn leave_served<I: Io>(&mut self, key: Key<Served>, io: &mut I) {
+    pub(super) fn leave_served<I: Io>(&mut self, key: ServedKey, io: &mut I) {
         if let Some(served) = self.served.get_mut(key) {
             served.uses -= 1;
             self.release_ended_served(key, io);
@@ -262,7 +264,7 @@ impl Inbound {
         theirs: u64,
         ticket: u64,
         target: command::Target,
-        all: &mut Slab<Served>,
+        all: &mut Slab<kind::Served, Served>,
         most: u32,
     ) -> Option<u32> {
         if self.handles_open() >= most {
@@ -280,8 +282,8 @@ impl Inbound {
     pub(super) fn keep_slot(
         &mut self,
         target: command::Target,
-        all: &mut Slab<Served>,
-    ) -> Option<(u32, Key<Served>)> {
+        all: &mut Slab<kind::Served, Served>,
+    ) -> Option<(u32, ServedKey)> {
         self.keep_number(Number { told: true, ..Number::asked(0, 0) }, target, all)
     }
 
@@ -289,8 +291,8 @@ impl Inbound {
         &mut self,
         number: Number,
         target: command::Target,
-        all: &mut Slab<Served>,
-    ) -> Option<(u32, Key<Served>)> {
+        all: &mut Slab<kind::Served, Served>,
+    ) -> Option<(u32, ServedKey)> {
         let at = match self.handles.iter().position(|place| place.number.is_none()) {
             Some(at) => at,
             None if self.handles.len() < limits::HANDLES_PER_LINK => {
@@ -316,7 +318,7 @@ impl Inbound {
     }
 
     /// The number of something names nothing any more.
-    pub(super) fn forget_number(&mut self, served: Key<Served>) {
+    pub(super) fn forget_number(&mut self, served: ServedKey) {
         let is_it = |place: &&mut HandlePlace| place.number.is_some_and(|it| it.served == served);
         if let Some(place) = self.handles.iter_mut().find(is_it) {
             let _ = place.take();

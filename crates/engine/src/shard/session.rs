@@ -17,19 +17,21 @@ use piped_report::tally::Operation;
 
 use super::admission::{Account, weight};
 use super::copy::CopyBody;
+use super::devices::On;
 use super::disk::Direction;
+use super::keys::{TransferKey, kind};
 use super::mail::{Outbox, Outgoing};
 use super::notify::WaitBody;
 use super::numbers::Numbers;
 use super::once::{Once, What};
 use super::order::{Course, Order};
 use super::receive::{ReceiveBody, SendBody};
-use super::slab::Key;
+use super::sched::Work;
 use super::transfer::{
     Body, FileBody, Memory, MemoryBody, RemoteBody, RemoteOp, Start, Transfer, Waiter,
 };
 use super::vector::VectorBody;
-use super::{FileState, On, Shard, Work};
+use super::{FileState, Shard};
 use crate::command::{ChannelTarget, Event, OpenRequest, Output, RegionTarget, Target};
 
 /// A client's connection.
@@ -48,7 +50,7 @@ pub(super) struct Session {
     /// Staging that its copies have.
     pub(super) copy_bytes: u64,
     /// Its requests in execution, and those that wait for a limit.
-    pub(super) account: Account<Transfer>,
+    pub(super) account: Account<kind::Transfer>,
     /// Staging of its copies.
     pub(super) staging: Gauge,
     /// Messages for it that it has not asked for, in bytes of early-arrival memory.
@@ -178,7 +180,7 @@ impl Shard {
         for (segment, _) in self.sessions.remove(&session).expect("looked at above").segments {
             io.release(Resource::Segment(segment));
         }
-        self.event(Event::SessionDrained { session });
+        self.cx.event(Event::SessionDrained { session });
     }
 
     /// Drains every closing session that waited for a peer's request to end.
@@ -298,13 +300,13 @@ impl Shard {
             );
         if !in_use {
             self.revoked.swap_remove(at);
-            self.event(Event::RegionDrained { region });
+            self.cx.event(Event::RegionDrained { region });
         }
     }
 
     /// Takes a request from a client's ring. Its end comes out of [`Shard::poll_output`].
     pub fn submit<I: Io>(&mut self, origin: Origin, request: Request, now: Nanos, io: &mut I) {
-        self.counters.requests += 1;
+        self.cx.watch.counters.requests += 1;
         let done = match request.verb {
             Verb::Nop => Err(Status::Ok),
             Verb::Unsupported => Err(Status::Unsupported),
@@ -316,7 +318,7 @@ impl Shard {
             Ok((transfer, _))
                 if matches!(request.verb, Verb::Receive { .. } | Verb::Wait { .. }) =>
             {
-                self.make_ready(Work::Transfer(transfer));
+                self.cx.sched.make_ready(Work::Transfer(transfer));
             }
             Ok((transfer, bytes)) => {
                 if let Some(node) = self.ordered(origin.session, request.verb) {
@@ -335,14 +337,14 @@ impl Shard {
     }
 
     fn complete_at_once(&mut self, origin: Origin, status: Status) {
-        self.tally.at_once[status as usize] += 1;
+        self.cx.watch.tally.at_once[status as usize] += 1;
         match status {
-            Status::Ok => self.counters.completed += 1,
-            _ => self.counters.failed += 1,
+            Status::Ok => self.cx.watch.counters.completed += 1,
+            _ => self.cx.watch.counters.failed += 1,
         }
         let buffer = BufferState::Returned;
         let finished = Completion::Finished { origin, status, bytes: 0, value: 0, buffer };
-        self.outputs.push_back(Output::Completion(finished));
+        self.cx.outputs.push_back(Output::Completion(finished));
     }
 
     fn cancel_by_client<I: Io>(&mut self, origin: Origin, target: u64, io: &mut I) -> Status {
@@ -371,14 +373,14 @@ impl Shard {
         origin: Origin,
         request: Request,
         now: Nanos,
-    ) -> Result<(Key<Transfer>, u64), Status> {
+    ) -> Result<(TransferKey, u64), Status> {
         let session = self.sessions.get(&origin.session).ok_or(Status::Closed)?;
         if session.closing {
             return Err(Status::Closed);
         }
         let (kind, handles, length, body) =
             self.resolve(origin.session, request.verb, request.no_wait)?;
-        let allowed = request.deadline.unwrap_or(self.config.deadline_default);
+        let allowed = request.deadline.unwrap_or(self.cx.config.deadline_default);
         let allowed = allowed.min(limits::DEADLINE_MAX);
         let start = Start {
             waiter: Waiter::Client(origin),
@@ -620,8 +622,8 @@ impl Shard {
     /// they wait for, and for those of others.
     fn may_wait(&self, session: SessionId) -> Result<(), Status> {
         let own = self.sessions.get(&session).map_or(0, |it| it.receives);
-        let room =
-            own < self.limits.client.requests && self.receives < self.config.transfers_max / 2;
+        let room = own < self.cx.limits.client.requests
+            && self.receives < self.cx.config.transfers_max / 2;
         room.then_some(()).ok_or(Status::WouldBlock)
     }
 

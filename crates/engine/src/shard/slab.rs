@@ -9,15 +9,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-/// The name of an occupied place in a slab of `T`: the key of a transfer does not open a lane. As a
+/// The name of an occupied place in a slab of kind `K`: the key of a transfer does not open a lane. As a
 /// `u64` it travels through the kernel and over the wire.
-pub(super) struct Key<T> {
+pub(super) struct Key<K> {
     index: u32,
     generation: u32,
-    of: PhantomData<fn() -> T>,
+    of: PhantomData<fn() -> K>,
 }
 
-impl<T> Key<T> {
+impl<K> Key<K> {
     const fn new(index: u32, generation: u32) -> Self {
         Self { index, generation, of: PhantomData }
     }
@@ -37,47 +37,52 @@ impl<T> Key<T> {
         self.index
     }
 
+    /// How often the place was taken before this key's, and once more: never 0.
+    pub(super) const fn generation(self) -> u32 {
+        self.generation
+    }
+
     const fn parts(self) -> (u32, u32) {
         (self.index, self.generation)
     }
 }
 
-// By hand: derived, they would ask the same of `T`.
-impl<T> Clone for Key<T> {
+// By hand: derived, they would ask the same of `K`.
+impl<K> Clone for Key<K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Key<T> {}
+impl<K> Copy for Key<K> {}
 
-impl<T> PartialEq for Key<T> {
+impl<K> PartialEq for Key<K> {
     fn eq(&self, other: &Self) -> bool {
         self.parts() == other.parts()
     }
 }
 
-impl<T> Eq for Key<T> {}
+impl<K> Eq for Key<K> {}
 
-impl<T> PartialOrd for Key<T> {
+impl<K> PartialOrd for Key<K> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Key<T> {
+impl<K> Ord for Key<K> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.parts().cmp(&other.parts())
     }
 }
 
-impl<T> Hash for Key<T> {
+impl<K> Hash for Key<K> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
     }
 }
 
-impl<T> fmt::Debug for Key<T> {
+impl<K> fmt::Debug for Key<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({}:{})", self.index, self.generation)
     }
@@ -86,29 +91,35 @@ impl<T> fmt::Debug for Key<T> {
 const _: () = assert!(size_of::<Key<String>>() == 8);
 
 #[derive(Debug)]
-struct Place<T> {
+struct Place<K> {
     generation: u32,
-    value: Option<T>,
+    value: Option<K>,
 }
 
 /// A fixed number of places for values of one kind.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(super) struct Slab<K, T> {
     /// The places that were ever used, in memory for all.
     places: Vec<Place<T>>,
     /// The used places that are free again.
     free: Vec<u32>,
     capacity: u32,
+    of: PhantomData<fn() -> K>,
 }
 
-impl<T> Slab<T> {
+impl<K, T> Slab<K, T> {
     pub(super) fn with_capacity(capacity: u32) -> Self {
         let places = capacity as usize;
-        Self { places: Vec::with_capacity(places), free: Vec::with_capacity(places), capacity }
+        Self {
+            places: Vec::with_capacity(places),
+            free: Vec::with_capacity(places),
+            capacity,
+            of: PhantomData,
+        }
     }
 
     /// Puts a value in a free place; gives it back if there is none.
-    pub(super) fn insert(&mut self, value: T) -> Result<Key<T>, T> {
+    pub(super) fn insert(&mut self, value: T) -> Result<Key<K>, T> {
         let Some(index) = self.free.pop() else {
             let index = self.places.len() as u32;
             if index == self.capacity {
@@ -122,7 +133,7 @@ impl<T> Slab<T> {
         Ok(Key::new(index, place.generation))
     }
 
-    pub(super) fn remove(&mut self, key: Key<T>) -> Option<T> {
+    pub(super) fn remove(&mut self, key: Key<K>) -> Option<T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation != key.generation {
             return None;
@@ -130,17 +141,17 @@ impl<T> Slab<T> {
         let value = place.value.take()?;
         // After 2^32 uses of one place names may repeat, which only a
         // name four thousand million requests old could notice.
-        place.generation = place.generation.wrapping_add(1);
+        place.generation = place.generation.checked_add(1).unwrap_or(1);
         self.free.push(key.index);
         Some(value)
     }
 
-    pub(super) fn get(&self, key: Key<T>) -> Option<&T> {
+    pub(super) fn get(&self, key: Key<K>) -> Option<&T> {
         let place = self.places.get(key.index as usize)?;
         if place.generation == key.generation { place.value.as_ref() } else { None }
     }
 
-    pub(super) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, key: Key<K>) -> Option<&mut T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation == key.generation { place.value.as_mut() } else { None }
     }
@@ -153,7 +164,7 @@ impl<T> Slab<T> {
         self.capacity - self.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key<K>, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| {
             let key = Key::new(index as u32, place.generation);
             place.value.as_ref().map(|value| (key, value))
@@ -162,7 +173,7 @@ impl<T> Slab<T> {
 
     /// The first occupied place at or after `from` that satisfies `wanted`: lets a caller walk the
     /// slab while it changes it.
-    pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&T) -> bool) -> Option<Key<T>> {
+    pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&T) -> bool) -> Option<Key<K>> {
         self.places.iter().enumerate().skip(from as usize).find_map(|(index, place)| {
             let value = place.value.as_ref()?;
             wanted(value).then_some(Key::new(index as u32, place.generation))
@@ -174,19 +185,19 @@ impl<T> Slab<T> {
 /// so that the slab's own values stay small. Their memory is the slab's for ever, so a value begins
 /// as its place's last holder left it.
 #[derive(Debug)]
-pub(super) struct Beside<T, V> {
+pub(super) struct Beside<K, V> {
     values: Vec<V>,
-    of: PhantomData<fn() -> T>,
+    of: PhantomData<fn() -> K>,
 }
 
-impl<T, V: Default> Beside<T, V> {
+impl<K, V: Default> Beside<K, V> {
     /// Room for a slab of this capacity.
     pub(super) fn with_capacity(capacity: u32) -> Self {
         Self { values: Vec::with_capacity(capacity as usize), of: PhantomData }
     }
 
     /// The value of a place that was taken just now. Its new holder clears it.
-    pub(super) fn of_new(&mut self, key: Key<T>) -> &mut V {
+    pub(super) fn of_new(&mut self, key: Key<K>) -> &mut V {
         let place = key.index as usize;
         if place >= self.values.len() {
             self.values.resize_with(place + 1, V::default);
@@ -195,12 +206,12 @@ impl<T, V: Default> Beside<T, V> {
     }
 
     /// The value beside that of a key which the slab knows.
-    pub(super) fn at(&self, key: Key<T>) -> &V {
+    pub(super) fn at(&self, key: Key<K>) -> &V {
         &self.values[key.index as usize]
     }
 
     /// As [`Self::at`], to be changed.
-    pub(super) fn at_mut(&mut self, key: Key<T>) -> &mut V {
+    pub(super) fn at_mut(&mut self, key: Key<K>) -> &mut V {
         &mut self.values[key.index as usize]
     }
 }
@@ -211,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_stale_key_finds_nothing() {
-        let mut slab = Slab::with_capacity(1);
+        let mut slab = Slab::<(), _>::with_capacity(1);
         let first = slab.insert('a').expect("one place");
         assert_eq!(slab.insert('b'), Err('b'));
         assert_eq!(slab.remove(first), Some('a'));
@@ -224,7 +235,7 @@ mod tests {
 
     #[test]
     fn walking_survives_removal() {
-        let mut slab = Slab::with_capacity(4);
+        let mut slab = Slab::<(), _>::with_capacity(4);
         for n in 0..4 {
             slab.insert(n).expect("room");
         }

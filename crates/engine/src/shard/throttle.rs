@@ -7,15 +7,13 @@
 //! pays for what it reads and writes once: of a copy for the reads. What it reads from a peer it
 //! pays for when it asks, because the bytes come by themselves.
 
-use std::collections::VecDeque;
-
-use piped_core::limits;
 use piped_core::units::Nanos;
 use piped_report::shard::Gauge;
 use piped_report::tally::HeldBy;
 
+use super::Shard;
+use super::sched::Work;
 use super::transfer::Waiter;
-use super::{Shard, Work};
 use crate::command::Limits;
 
 /// How far ahead of its rate a party may be.
@@ -85,28 +83,13 @@ impl Throttle {
     }
 }
 
-/// Work that waits because a party has used up what its rate gives it.
-#[derive(Debug, Default)]
-pub(super) struct PutOff {
-    /// When some of it may go on.
-    until: Option<Nanos>,
-    work: VecDeque<Work>,
-}
-
-impl PutOff {
-    /// When the shard must look again.
-    pub(super) fn until(&self) -> Option<Nanos> {
-        self.until
-    }
-}
-
 impl Shard {
     /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it
     /// is put off until it may.
     pub(super) fn may_move(&mut self, work: Work, now: Nanos) -> bool {
         let Some((throttle, rate)) = self.throttle_of(work) else { return true };
         let Some(until) = throttle.until(now).filter(|_| rate > 0) else { return true };
-        self.put_off.until = Some(self.put_off.until.map_or(until, |at| at.min(until)));
+        self.cx.sched.look_at(until);
         self.put_off(work);
         false
     }
@@ -114,26 +97,9 @@ impl Shard {
     /// Work is looked at again when somebody's rate allows something, or when there are other news
     /// of it.
     pub(super) fn put_off(&mut self, work: Work) {
-        if let Some(flag) = self.put_off_flag(work)
-            && !std::mem::replace(flag, true)
-        {
-            self.counters.rate_waits += 1;
+        if self.cx.sched.put_off(work) {
+            self.cx.watch.counters.rate_waits += 1;
             self.note_held(work, HeldBy::Rate);
-            self.forget_put_off();
-            self.put_off.work.push_back(work);
-        }
-    }
-
-    /// Forgets who is not there any more, when they become many.
-    fn forget_put_off(&mut self) {
-        let Self { put_off, transfers, serves, lanes, config, .. } = self;
-        let most = config.transfers_max + limits::SERVES_MAX + limits::LANES_MAX;
-        if put_off.work.len() >= most as usize {
-            put_off.work.retain(|work| match *work {
-                Work::Transfer(key) => transfers.get(key).is_some(),
-                Work::Serve(key) => serves.get(key).is_some(),
-                Work::Lane(key) => lanes.get(key).is_some(),
-            });
         }
     }
 
@@ -151,13 +117,13 @@ impl Shard {
         {
             throttle.refund(bytes, rate);
             // Others of the party may go on before it was thought.
-            self.put_off.until = self.put_off.until.map(|_| Nanos::ZERO);
+            self.cx.sched.look_soon();
         }
     }
 
     /// Other rates, for what is owed, too.
     pub(super) fn change_rates(&mut self, new: &Limits, now: Nanos) {
-        let (old, clients) = (self.limits, new.client.rate);
+        let (old, clients) = (self.cx.limits, new.client.rate);
         for session in self.sessions.values_mut() {
             session.account.throttle.rescale(old.client.rate, clients, now);
         }
@@ -168,30 +134,7 @@ impl Shard {
                 link.account.throttle.rescale(old.peer.rate, new.peer.rate, now);
             }
         }
-        self.put_off.until = Some(now);
-    }
-
-    /// Somebody may go on.
-    pub(super) fn wake_throttled(&mut self, now: Nanos) {
-        if self.put_off.until.is_none_or(|at| at > now) {
-            return;
-        }
-        self.put_off.until = None;
-        for _ in 0..self.put_off.work.len() {
-            let Some(work) = self.put_off.work.pop_front() else { return };
-            if let Some(flag) = self.put_off_flag(work) {
-                *flag = false;
-                self.make_ready(work);
-            }
-        }
-    }
-
-    fn put_off_flag(&mut self, work: Work) -> Option<&mut bool> {
-        match work {
-            Work::Transfer(key) => self.transfers.get_mut(key).map(|it| &mut it.put_off),
-            Work::Serve(key) => self.serves.get_mut(key).map(|it| &mut it.put_off),
-            Work::Lane(key) => self.lanes.get_mut(key)?.serving_mut().map(|it| &mut it.put_off),
-        }
+        self.cx.sched.look_at(now);
     }
 
     fn throttle_of(&mut self, work: Work) -> Option<(&mut Throttle, u64)> {
@@ -202,12 +145,12 @@ impl Shard {
                     return None;
                 }
                 let session = self.sessions.get_mut(&transfer.session)?;
-                return Some((&mut session.account.throttle, self.limits.client.rate));
+                return Some((&mut session.account.throttle, self.cx.limits.client.rate));
             }
             Work::Serve(key) => self.serves.get(key)?.link,
             Work::Lane(key) => self.lanes.get(key)?.inbound()?,
         };
-        Some((&mut self.inbound.get_mut(link)?.account.throttle, self.limits.peer.rate))
+        Some((&mut self.inbound.get_mut(link)?.account.throttle, self.cx.limits.peer.rate))
     }
 }
 

@@ -19,8 +19,7 @@ use piped_report::trace::TraceState;
 use super::Shard;
 use super::bodies::Bodies;
 use super::disk::JobOwner;
-use super::serve::Serve;
-use super::slab::Key;
+use super::keys::{ServeKey, TransferKey};
 use super::transfer::{Told, Transfer, Waiter};
 
 mod lane;
@@ -30,9 +29,9 @@ mod report;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A client's transfer.
-    Transfer(Key<Transfer>),
+    Transfer(TransferKey),
     /// A peer's request.
-    Serve(Key<Serve>),
+    Serve(ServeKey),
 }
 
 /// A fragment in a stage. Its times are those of the shard's clock.
@@ -212,7 +211,7 @@ struct Head {
 impl Shard {
     /// A transfer or a peer's request begins.
     pub(super) fn trace_begin(&mut self, subject: Subject, now: Nanos) {
-        if self.tracer.active.is_none() {
+        if self.cx.watch.tracer.active.is_none() {
             return;
         }
         let head = match subject {
@@ -230,7 +229,7 @@ impl Shard {
         };
         // A sync, or a request for nothing, has no fragments.
         if let Some(head) = head.filter(|head| head.bytes > 0) {
-            self.tracer.begin(subject, now, head);
+            self.cx.watch.tracer.begin(subject, now, head);
         }
     }
 
@@ -243,8 +242,8 @@ impl Shard {
         plans: (Option<&Arc<Planned>>, Option<Told>),
         now: Nanos,
     ) {
-        let planner = &self.planner;
-        let Some((traced, _)) = self.tracer.of(subject) else { return };
+        let planner = &self.cx.planner;
+        let Some((traced, _)) = self.cx.watch.tracer.of(subject) else { return };
         let (plan, told) = (plans.0.cloned(), plans.1);
         let seen = traced.visits.iter().map(|visit| visit.stage);
         let planned = plan.iter().flat_map(|plan| plan.path.iter().map(|(stage, _)| stage));
@@ -259,8 +258,8 @@ impl Shard {
         traced.id = id;
         traced.ended = Some(Ended { at: now, status, plan, told });
         let all = |recording: &Recording| recording.ended() as usize == recording.wanted;
-        if self.tracer.active.as_deref().is_some_and(all) {
-            self.tracer.finish();
+        if self.cx.watch.tracer.active.as_deref().is_some_and(all) {
+            self.cx.watch.tracer.finish();
         }
     }
 
@@ -281,7 +280,7 @@ impl Shard {
             Subject::Transfer(key) => self.transfers.get(key).is_some(),
             Subject::Serve(key) => self.serves.get(key).is_some(),
         };
-        runs.then(|| &mut self.observed.of_mut(subject).passed)
+        runs.then(|| &mut self.cx.watch.observed.of_mut(subject).passed)
     }
 
     fn began(&self, subject: Subject) -> Nanos {
@@ -304,10 +303,10 @@ impl Shard {
         if let Some(passed) = self.passed_of(subject) {
             passed.enter(stage, now);
         }
-        if self.tracer.active.is_some() {
+        if self.cx.watch.tracer.active.is_some() {
             let offset = start + offset;
             let visit = Visit { stage, bytes, offset, arrived: now, departed: Nanos::MAX };
-            self.tracer.visit(subject, visit);
+            self.cx.watch.tracer.visit(subject, visit);
         }
     }
 
@@ -323,8 +322,8 @@ impl Shard {
         if let Some(passed) = self.passed_of(subject) {
             passed.leave(stage, now);
         }
-        if self.tracer.active.is_some() {
-            self.tracer.depart(subject, stage, offset.map(|offset| start + offset), now);
+        if self.cx.watch.tracer.active.is_some() {
+            self.cx.watch.tracer.depart(subject, stage, offset.map(|offset| start + offset), now);
         }
     }
 
@@ -342,22 +341,22 @@ impl Shard {
         let Some(passed) = self.passed_of(subject) else { return };
         let arrived = arrived.unwrap_or(passed.last(stage)).max(began).min(departed);
         passed.pass(stage, arrived, departed);
-        if self.tracer.active.is_some() {
+        if self.cx.watch.tracer.active.is_some() {
             let offset = start + offset;
-            self.tracer.visit(subject, Visit { stage, bytes, offset, arrived, departed });
+            self.cx.watch.tracer.visit(subject, Visit { stage, bytes, offset, arrived, departed });
         }
     }
 
     /// How far a recording is.
     #[must_use]
     pub fn trace_state(&self) -> TraceState {
-        self.tracer.state()
+        self.cx.watch.tracer.state()
     }
 
     /// What the last recording has, once it is over.
     #[must_use]
     pub fn recording(&self) -> Option<Arc<Recording>> {
-        self.tracer.recording()
+        self.cx.watch.tracer.recording()
     }
 }
 

@@ -17,24 +17,22 @@ use piped_planner::planned::{Planned, boundary};
 use piped_report::tally::{Operation, Route};
 use piped_wire::LastPart;
 
+use super::Shard;
 use super::admission::Admission;
 use super::bodies::Bodies;
-use super::copy::CopyBody;
+use super::devices::Wanted;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::fair::{Flow, Party};
+use super::keys::{CopyKey, LaneKey, OnceKey, OpKey, TransferKey, VectorKey, kind};
 use super::landed::Landed;
-use super::lane::Lane;
 use super::mail::Outgoing;
 use super::notify::WaitBody;
-use super::once::Once;
-use super::ops::{InFlight, OpOwner, status_of};
+use super::ops::{OpOwner, status_of};
 use super::order::Course;
 use super::pins::{Pin, Pins};
 use super::receive::{ReceiveBody, SendBody};
-use super::slab::Key;
+use super::sched::Work;
 use super::trace::Subject;
-use super::vector::VectorBody;
-use super::{Shard, Wanted, Work};
 use crate::command::{FileTarget, Output, RegionTarget, Target};
 
 /// The least that a write has at its device at once: what is not read yet bounds it anyway.
@@ -46,12 +44,12 @@ pub(super) enum Waiter {
     Client(Origin),
     /// A copy, for one half of one of its chunks.
     Copy {
-        parent: Key<Transfer>,
+        parent: TransferKey,
         chunk: u8,
     },
     /// A vectored request, for one of its parts.
     Vector {
-        parent: Key<Transfer>,
+        parent: TransferKey,
         part: u8,
     },
     /// The session is gone.
@@ -161,12 +159,7 @@ pub(super) struct Transfer {
     pub(super) admission: Admission,
     pub(super) pins: Pins,
     /// Another one that it is a part of, or copies from.
-    pub(super) holds: Option<Pin<Self>>,
-    pub(super) queued: bool,
-    /// Its device wakes it.
-    pub(super) parked: bool,
-    /// It waits for its client's rate.
-    pub(super) put_off: bool,
+    pub(super) holds: Option<Pin<kind::Transfer>>,
     /// Bytes of a read from a peer that its client has paid for.
     pub(super) charged: u64,
     pub(super) retries: u32,
@@ -191,8 +184,8 @@ pub(super) enum Body {
     File(FileBody),
     Memory(MemoryBody),
     Remote(RemoteBody),
-    Copy(Key<CopyBody>),
-    Vector(Key<VectorBody>),
+    Copy(CopyKey),
+    Vector(VectorKey),
     /// A message to a channel of this shard.
     Send(SendBody),
     Receive(ReceiveBody),
@@ -303,7 +296,7 @@ pub(super) struct RemoteBody {
     pub(super) offset: u64,
     pub(super) memory: Memory,
     /// The lane the request went out on; `None` while it waits for one.
-    pub(super) lane: Option<Key<Lane>>,
+    pub(super) lane: Option<LaneKey>,
     pub(super) sent_at: Nanos,
     /// Bytes of a write queued on the lane.
     pub(super) next: u64,
@@ -322,7 +315,7 @@ pub(super) struct RemoteBody {
     /// What makes it a message.
     pub(super) message: Option<Outgoing>,
     /// What is done once: after a write, or alone.
-    pub(super) once: Option<Key<Once>>,
+    pub(super) once: Option<OnceKey>,
     /// The table of the pieces that it reads or writes instead of a range.
     pub(super) pieces: Option<Span>,
     /// Of a write: it has landed, as a notification behind it was done. It must not come again.
@@ -396,11 +389,11 @@ impl Transfer {
 
 impl Shard {
     /// Makes a transfer; `None` when there are as many as there may be.
-    pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<Key<Transfer>> {
+    pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<TransferKey> {
         let Start { waiter, session, handles, kind, class, deadline, length, body } = start;
-        self.transfers_started += 1;
+        self.cx.transfers_started += 1;
         let transfer = Transfer {
-            id: self.transfers_started,
+            id: self.cx.transfers_started,
             waiter,
             session,
             handles,
@@ -421,9 +414,6 @@ impl Shard {
             admission: Admission::Free,
             pins: Pins::default(),
             holds: None,
-            queued: false,
-            parked: false,
-            put_off: false,
             charged: 0,
             retries: 0,
             corrupt: 0,
@@ -436,9 +426,12 @@ impl Shard {
             body,
         };
         let waits = transfer.waits_for_others();
+        // Messages are in order whatever their class.
+        let turns = if transfer.is_message() { Class::Latency } else { class };
         let key = self.transfers.insert(transfer).ok()?;
+        self.cx.sched.begin(Work::Transfer(key), turns);
         let _ = self.extents.of_new(key);
-        self.observed.begin(Subject::Transfer(key));
+        self.cx.watch.observed.begin(Subject::Transfer(key));
         if waits {
             self.receives += 1;
             if let Some(session) = self.sessions.get_mut(&session) {
@@ -451,9 +444,8 @@ impl Shard {
         Some(key)
     }
 
-    pub(super) fn drive_transfer<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn drive_transfer<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        transfer.queued = false;
         if transfer.status.is_some() {
             return self.settle(key, io);
         }
@@ -501,7 +493,7 @@ impl Shard {
         }
     }
 
-    fn drive_file<I: Io>(&mut self, key: Key<Transfer>, mut body: FileBody, io: &mut I) {
+    fn drive_file<I: Io>(&mut self, key: TransferKey, mut body: FileBody, io: &mut I) {
         let (length, available) =
             self.transfers.get(key).map_or((0, 0), |t| (t.length, t.available));
         if body.phase == Phase::Allocate {
@@ -551,7 +543,7 @@ impl Shard {
     }
 
     /// All bytes are moved: make them durable if that was asked.
-    fn file_moved<I: Io>(&mut self, key: Key<Transfer>, mut body: FileBody, io: &mut I) {
+    fn file_moved<I: Io>(&mut self, key: TransferKey, mut body: FileBody, io: &mut I) {
         if !body.durable {
             return self.decide(key, Status::Ok, io);
         }
@@ -570,7 +562,7 @@ impl Shard {
         work: Work,
         file: FileId,
         io: &mut I,
-    ) -> Result<Key<InFlight>, Wanted> {
+    ) -> Result<OpKey, Wanted> {
         let on = self.files.get(&file).expect("a file in use is open").on;
         self.start_file_op(OpOwner::Step(work), on, Op::Sync { file }, io)
     }
@@ -578,7 +570,7 @@ impl Shard {
     /// The end of an allocation or a sync.
     pub(super) fn handle_transfer_step<I: Io>(
         &mut self,
-        pin: Pin<Transfer>,
+        pin: Pin<kind::Transfer>,
         result: i32,
         io: &mut I,
     ) {
@@ -601,13 +593,13 @@ impl Shard {
                 self.decide(key, status, io);
             }
         }
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
     }
 
     /// A fragment of a local transfer ended.
     pub(super) fn handle_fragment<I: Io>(
         &mut self,
-        pin: Pin<Transfer>,
+        pin: Pin<kind::Transfer>,
         start: u64,
         result: JobResult,
         io: &mut I,
@@ -638,17 +630,17 @@ impl Shard {
         }
     }
 
-    pub(super) fn tell_progress(&mut self, key: Key<Transfer>) {
+    pub(super) fn tell_progress(&mut self, key: TransferKey) {
         let Some(transfer) = self.transfers.get(key) else { return };
         self.tell_progress_to(key, transfer.landed.watermark());
     }
 
-    pub(super) fn tell_progress_to(&mut self, key: Key<Transfer>, bytes: u64) {
+    pub(super) fn tell_progress_to(&mut self, key: TransferKey, bytes: u64) {
         let Some(transfer) = self.transfers.get(key) else { return };
         match transfer.waiter {
             Waiter::Client(origin) if bytes < transfer.length && !transfer.told => {
                 let landed = transfer.landed.first_extent(self.extents.at(key));
-                self.outputs.push_back(Output::Progress(Progress { origin, bytes, landed }));
+                self.cx.outputs.push_back(Output::Progress(Progress { origin, bytes, landed }));
             }
             Waiter::Copy { parent, chunk } if transfer.reads() => {
                 self.note_chunk_read(parent, chunk, bytes);
@@ -682,14 +674,14 @@ impl Shard {
         }
     }
 
-    pub(super) fn store_body(&mut self, key: Key<Transfer>, body: Body) {
+    pub(super) fn store_body(&mut self, key: TransferKey, body: Body) {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.body = body;
         }
     }
 
     /// Says how a transfer ends; it does once nothing touches its buffer.
-    pub(super) fn decide<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
+    pub(super) fn decide<I: Io>(&mut self, key: TransferKey, status: Status, io: &mut I) {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.status.get_or_insert(status);
             self.settle(key, io);
@@ -697,7 +689,7 @@ impl Shard {
     }
 
     /// Ends a transfer now, whatever the kernel still does with its buffer.
-    pub(super) fn give_up<I: Io>(&mut self, key: Key<Transfer>, status: Status, io: &mut I) {
+    pub(super) fn give_up<I: Io>(&mut self, key: TransferKey, status: Status, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         // Ended already, it only waits for its buffer, and the peer owes it nothing.
         let ended = transfer.status.is_some();
@@ -716,10 +708,10 @@ impl Shard {
         {
             self.deadlines.clear(key.index());
             let (bytes, value) = (transfer.landed.watermark(), transfer.value);
-            self.counters.held += 1;
+            self.cx.watch.counters.held += 1;
             let buffer = BufferState::Held;
             let finished = Completion::Finished { origin, status, bytes, value, buffer };
-            self.outputs.push_back(Output::Completion(finished));
+            self.cx.outputs.push_back(Output::Completion(finished));
             self.leave_client(key);
         }
         self.settle(key, io);
@@ -740,7 +732,7 @@ impl Shard {
     }
 
     /// Ends and forgets a transfer whose end is decided and whose buffer nothing touches.
-    pub(super) fn settle<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn settle<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let over = self.transfers.get(key).is_some_and(|t| !t.pins.any() && t.status.is_some());
         if !over {
             return;
@@ -759,6 +751,7 @@ impl Shard {
         let moved = self.transfers.get(key).map_or(0, Transfer::moved);
         self.note_moved(key, moved);
         let Some(mut transfer) = self.transfers.remove(key) else { return };
+        self.cx.sched.end(Work::Transfer(key));
         if transfer.waits_for_others() {
             self.receives -= 1;
             if let Some(session) = self.sessions.get_mut(&transfer.session) {
@@ -770,18 +763,18 @@ impl Shard {
         let bytes = transfer.landed.watermark();
         self.free_chunks(transfer.session, &transfer.body);
         self.free_parts(transfer.session, &transfer.body);
-        self.tally.released += u64::from(transfer.told);
+        self.cx.watch.tally.released += u64::from(transfer.told);
         self.remember(key, &transfer, status, io.now());
         let plans = (transfer.plan.as_ref(), transfer.told_plan);
         self.trace_end(Subject::Transfer(key), transfer.id, status, plans, io.now());
         match transfer.waiter {
             Waiter::Client(origin) if transfer.told => {
-                self.outputs.push_back(Output::Completion(Completion::Released { origin }));
+                self.cx.outputs.push_back(Output::Completion(Completion::Released { origin }));
             }
             Waiter::Client(origin) => {
                 let (value, buffer) = (transfer.value, BufferState::Returned);
                 let finished = Completion::Finished { origin, status, bytes, value, buffer };
-                self.outputs.push_back(Output::Completion(finished));
+                self.cx.outputs.push_back(Output::Completion(finished));
             }
             Waiter::Copy { parent, chunk } => {
                 let whole = (parent, transfer.holds.take());
@@ -870,7 +863,7 @@ impl Shard {
             from = key.index() + 1;
             if let Some(transfer) = self.transfers.get_mut(key) {
                 transfer.status = Some(Status::Gone);
-                self.make_ready(Work::Transfer(key));
+                self.cx.sched.make_ready(Work::Transfer(key));
             }
         }
         self.revoke_handles(&wanted);

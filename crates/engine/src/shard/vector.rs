@@ -20,14 +20,15 @@ use piped_core::pieces::Row;
 use piped_core::status::Status;
 use piped_report::tally::{Operation, Route};
 
+use super::Shard;
 use super::disk::Direction;
+use super::keys::{TransferKey, kind};
 use super::memory::overlap;
 use super::pins::Pin;
+use super::sched::Work;
 use super::session::{Place, body_for};
-use super::slab::Key;
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, Memory, RemoteBody, RemoteOp, Start, Transfer, Waiter};
-use super::{Shard, Work};
+use super::transfer::{Body, Memory, RemoteBody, RemoteOp, Start, Waiter};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of it.
@@ -189,7 +190,7 @@ impl VectorBody {
 const CRITICAL_BYTES: u64 = 4096;
 
 impl Shard {
-    pub(super) fn drive_vector<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn drive_vector<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length;
         let Body::Vector(vector) = transfer.body else { return };
@@ -208,7 +209,8 @@ impl Shard {
             (Place::Local(Target::Region(_)), Order::Packed) => {
                 if !std::mem::replace(&mut vector.waits, true) {
                     let bytes = (length - vector.next).min(PART_BYTES.into()) as u32;
-                    self.copies.push(self.flow_of(Work::Transfer(key)), bytes, key);
+                    let flow = self.flow_of(Work::Transfer(key));
+                    self.cx.sched.push_copy(flow, bytes, key);
                 }
                 return;
             }
@@ -216,8 +218,8 @@ impl Shard {
             _ => self.start_single(key, index, io),
         };
         match started {
-            Ok(true) => self.make_ready(Work::Transfer(key)),
-            Ok(false) => self.starve(Work::Transfer(key)),
+            Ok(true) => self.cx.sched.make_ready(Work::Transfer(key)),
+            Ok(false) => self.cx.sched.starve(Work::Transfer(key)),
             Err(status) => {
                 // What is under way of it ends first.
                 if let Some(transfer) = self.transfers.get_mut(key) {
@@ -230,7 +232,7 @@ impl Shard {
     }
 
     /// The next row, if it is one: checked against the buffer and the request's length.
-    fn next_row<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) -> Option<Result<Row, Status>> {
+    fn next_row<I: Io>(&mut self, key: TransferKey, io: &mut I) -> Option<Result<Row, Status>> {
         let transfer = self.transfers.get_mut(key)?;
         let length = transfer.length;
         let Body::Vector(vector) = transfer.body else { return None };
@@ -241,7 +243,7 @@ impl Shard {
         Some(if inside && wanted { Ok(row) } else { Err(Status::Invalid) })
     }
 
-    fn vector_mut(&mut self, key: Key<Transfer>) -> Option<&mut VectorBody> {
+    fn vector_mut(&mut self, key: TransferKey) -> Option<&mut VectorBody> {
         match self.transfers.get(key)?.body {
             Body::Vector(vector) => Some(&mut self.bodies[vector]),
             _ => None,
@@ -251,7 +253,7 @@ impl Shard {
     /// Starts the next piece as a transfer of its own. `Ok(false)`: there is no room for it.
     fn start_single<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         index: usize,
         io: &mut I,
     ) -> Result<bool, Status> {
@@ -280,7 +282,7 @@ impl Shard {
     /// it.
     fn start_packed<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         index: usize,
         io: &mut I,
     ) -> Result<bool, Status> {
@@ -296,10 +298,11 @@ impl Shard {
         let room = self.transfers.room() > 0
             && self.may_copy(key, wanted)
             && self.may_stage_copy(session, wanted);
-        let Some(table) = room.then(|| self.staging.allocate(table_bytes)).flatten() else {
+        let Some(table) = room.then(|| self.cx.buffers.staging.allocate(table_bytes)).flatten()
+        else {
             return Ok(false);
         };
-        let Some(data) = self.staging.allocate(most.max(1)) else {
+        let Some(data) = self.cx.buffers.staging.allocate(most.max(1)) else {
             self.give_back(table);
             return Ok(false);
         };
@@ -343,7 +346,7 @@ impl Shard {
     /// Takes rows into a part's table, as many as a part has.
     fn fill_table<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         table: Run,
         io: &mut I,
     ) -> Result<Filled, Status> {
@@ -392,7 +395,7 @@ impl Shard {
 
     fn start_part<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         index: usize,
         part: Part,
         body: Body,
@@ -413,7 +416,7 @@ impl Shard {
         if let Some(vector) = self.vector_mut(key) {
             vector.parts[index] = Some(part);
         }
-        self.make_ready(Work::Transfer(child));
+        self.cx.sched.make_ready(Work::Transfer(child));
         true
     }
 
@@ -425,7 +428,7 @@ impl Shard {
     }
 
     /// More of a part is in the buffer.
-    pub(super) fn note_part_read(&mut self, parent: Key<Transfer>, index: u8, bytes: u64) {
+    pub(super) fn note_part_read(&mut self, parent: TransferKey, index: u8, bytes: u64) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
         let Body::Vector(vector) = transfer.body else { return };
         let vector = &mut self.bodies[vector];
@@ -450,7 +453,7 @@ impl Shard {
     /// A part is over and touches its memory no more.
     pub(super) fn handle_part<I: Io>(
         &mut self,
-        (parent, pin): (Key<Transfer>, Option<Pin<Transfer>>),
+        (parent, pin): (TransferKey, Option<Pin<kind::Transfer>>),
         index: u8,
         (status, bytes): (Status, u64),
         io: &mut I,
@@ -493,11 +496,11 @@ impl Shard {
         }
         self.tell_progress(parent);
         self.unpin(pin);
-        self.make_ready(Work::Transfer(parent));
+        self.cx.sched.make_ready(Work::Transfer(parent));
     }
 
     /// Copies rows of a region of this node, as many as a turn has room for. It was their turn.
-    pub(super) fn copy_rows<I: Io>(&mut self, key: Key<Transfer>, io: &mut I) {
+    pub(super) fn copy_rows<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(vector) = self.vector_mut(key) else { return };
         vector.waits = false;
         let Place::Local(Target::Region(region)) = vector.place else { return };
@@ -541,7 +544,7 @@ impl Shard {
         let inserted = transfer.landed.insert(self.extents.at_mut(key), from, next);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
         self.tell_progress(key);
-        self.make_ready(Work::Transfer(key));
+        self.cx.sched.make_ready(Work::Transfer(key));
     }
 
     /// Frees what parts of a transfer hold that is over; none has a child.

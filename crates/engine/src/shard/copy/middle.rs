@@ -7,18 +7,21 @@
 use piped_core::io::Io;
 use piped_report::dial::DialPlace;
 
-use super::super::transfer::Transfer;
-use super::{Body, Key, Place, Shard, StageIndex, Work, Write};
+use super::super::keys::TransferKey;
+use super::super::sched::Work;
+use super::{Body, Place, Shard, StageIndex, Write};
 use crate::shard::dial::{Effect, Hop};
 
 impl Shard {
     /// The stages of the dial that stands between the halves of a copy from a peer to a peer: its
     /// bytes lie here as they would in a store.
-    pub(in crate::shard) fn middle_of(&self, copy: Key<Transfer>) -> [StageIndex; 2] {
+    pub(in crate::shard) fn middle_of(&self, copy: TransferKey) -> [StageIndex; 2] {
         let body = self.transfers.get(copy).map(|transfer| &transfer.body);
         match body {
-            Some(&Body::Copy(copy)) if self.dials.any() && self.bodies[copy].is_between_peers() => {
-                self.dials.stages(|place| *place == DialPlace::Copy)
+            Some(&Body::Copy(copy))
+                if self.cx.dials.any() && self.bodies[copy].is_between_peers() =>
+            {
+                self.cx.dials.stages(|place| *place == DialPlace::Copy)
             }
             _ => [StageIndex::NONE; 2],
         }
@@ -28,7 +31,7 @@ impl Shard {
     /// device of this node's would be asked for. `false` if there is no room there.
     pub(super) fn store_chunk<I: Io>(
         &mut self,
-        key: Key<Transfer>,
+        key: TransferKey,
         index: usize,
         io: &mut I,
     ) -> bool {
@@ -58,7 +61,7 @@ impl Shard {
             if end > chunk.read {
                 return true;
             }
-            if self.dials.is_full() {
+            if self.cx.dials.is_full() {
                 return false;
             }
             if let Some(&Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body)
@@ -74,7 +77,7 @@ impl Shard {
     /// What was read of a chunk up to `end` may be written. The chunk may be another one meanwhile.
     pub(in crate::shard) fn note_stored(
         &mut self,
-        parent: Key<Transfer>,
+        parent: TransferKey,
         index: u8,
         start: u64,
         end: u32,
@@ -91,7 +94,7 @@ impl Shard {
         if let Some(write) = self.transfers.get_mut(write) {
             write.available = stored.into();
         }
-        self.make_ready(Work::Transfer(write));
+        self.cx.sched.make_ready(Work::Transfer(write));
     }
 
     /// The dial between the halves of copies is gone.
@@ -99,7 +102,7 @@ impl Shard {
         let mut from = 0;
         while let Some(key) = self.transfers.next_from(from, |t| matches!(t.body, Body::Copy(_))) {
             from = key.index() + 1;
-            self.make_ready(Work::Transfer(key));
+            self.cx.sched.make_ready(Work::Transfer(key));
         }
     }
 }

@@ -5,18 +5,18 @@ use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
 use piped_wire::Message;
 
+use super::super::Shard;
 use super::super::dial::Effect;
-use super::super::lane::Lane;
+use super::super::keys::{LaneKey, TransferKey};
+use super::super::sched::Work;
 use super::super::sending::FrameOwner;
-use super::super::slab::Key;
-use super::super::transfer::{Body, Transfer};
-use super::super::{Shard, Work};
+use super::super::transfer::Body;
 use super::Subject;
 
 impl Shard {
     /// Frames entered a batch: their checksums are done, and they are about to be the kernel's.
-    pub(in crate::shard) fn note_sealed(&mut self, key: Key<Lane>, gathered: usize) {
-        let check = self.planner.check_stage();
+    pub(in crate::shard) fn note_sealed(&mut self, key: LaneKey, gathered: usize) {
+        let check = self.cx.planner.check_stage();
         for place in 0..gathered {
             let Some(lane) = self.lanes.get(key) else { return };
             let Some(sealed) = lane.sender.gathered(place) else { return };
@@ -36,7 +36,7 @@ impl Shard {
     }
 
     /// The kernel has a frame.
-    pub(in crate::shard) fn note_sent(&mut self, lane: Key<Lane>, owner: FrameOwner, now: Nanos) {
+    pub(in crate::shard) fn note_sent(&mut self, lane: LaneKey, owner: FrameOwner, now: Nanos) {
         let Some(lane) = self.lanes.get(lane) else { return };
         let stage = lane.stage_out;
         self.leave_stage(owner.into(), stage, None, now);
@@ -46,8 +46,8 @@ impl Shard {
     /// counts as the network's, for no clock says when it arrived.
     pub(in crate::shard) fn note_arrival(
         &mut self,
-        key: Key<Transfer>,
-        lane: Key<Lane>,
+        key: TransferKey,
+        lane: LaneKey,
         piece: (u64, u32),
         service: Nanos,
         now: Nanos,
@@ -64,13 +64,13 @@ impl Shard {
         self.pass_stage(subject, StageIndex::PEER, piece, (Some(asked), given));
         self.pass_stage(subject, stage, piece, (Some(given), landed));
         if check > Nanos::ZERO {
-            let stage = self.planner.check_stage();
+            let stage = self.cx.planner.check_stage();
             self.pass_stage(subject, stage, piece, (Some(landed), now));
         }
     }
 
     /// A write is over. The peer took `service` for all of it.
-    pub(in crate::shard) fn note_served(&mut self, key: Key<Transfer>, service: Nanos, now: Nanos) {
+    pub(in crate::shard) fn note_served(&mut self, key: TransferKey, service: Nanos, now: Nanos) {
         let length = self.transfers.get(key).map_or(0, |it| it.length);
         let piece = (0, u32::try_from(length).unwrap_or(u32::MAX));
         let times = (Some(now - service), now);
@@ -97,7 +97,7 @@ impl Shard {
             Effect::Frame { .. } => return,
         };
         // What does not say where it is comes in order.
-        let offset = start.unwrap_or_else(|| self.tracer.passed_bytes(subject, stage));
+        let offset = start.unwrap_or_else(|| self.cx.watch.tracer.passed_bytes(subject, stage));
         self.pass_stage(subject, stage, (offset, bytes), (Some(came), now));
     }
 
@@ -105,7 +105,7 @@ impl Shard {
     /// one before it.
     pub(in crate::shard) fn note_write_data(
         &mut self,
-        key: Key<Lane>,
+        key: LaneKey,
         wire: u64,
         payload: u32,
         now: Nanos,
@@ -119,7 +119,7 @@ impl Shard {
         let (subject, piece, landed) = (Subject::Serve(serve), (offset, payload), now - check);
         self.pass_stage(subject, stage, piece, (None, landed));
         if check > Nanos::ZERO {
-            let stage = self.planner.check_stage();
+            let stage = self.cx.planner.check_stage();
             self.pass_stage(subject, stage, piece, (Some(landed), now));
         }
     }

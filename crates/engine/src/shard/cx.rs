@@ -1,0 +1,90 @@
+//! What the components of a shard have in common: turns, the driver, buffers, plans, and what is
+//! seen and told.
+//!
+//! A component has what it is about in fields of its own. It is lent this one for what all need.
+
+use std::collections::VecDeque;
+
+use piped_core::limits;
+use piped_core::units::Nanos;
+use piped_planner::plan::Planner;
+use piped_report::shard::Counters;
+use piped_report::tally::Tally;
+
+use super::ShardConfig;
+use super::buffers::Buffers;
+use super::company::Company;
+use super::dial::Dials;
+use super::driver::Driver;
+use super::history::History;
+use super::observed::Observations;
+use super::sched::Sched;
+use super::trace::Tracer;
+use crate::command::{Event, Limits, Output};
+
+/// What is lent to the components of one shard.
+#[derive(Debug)]
+pub(super) struct Cx {
+    pub(super) config: ShardConfig,
+    pub(super) limits: Limits,
+    pub(super) sched: Sched,
+    pub(super) driver: Driver,
+    pub(super) buffers: Buffers,
+    pub(super) planner: Planner,
+    pub(super) dials: Dials,
+    pub(super) watch: Watch,
+    pub(super) outputs: VecDeque<Output>,
+    /// When the completions of this turn were handed over.
+    pub(super) batch: Option<Nanos>,
+    pub(super) transfers_started: u64,
+    tickets: u64,
+}
+
+/// What is seen of requests, while they run and after.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) observed: Observations,
+    pub(super) company: Company,
+    pub(super) history: History,
+    pub(super) tracer: Tracer,
+    pub(super) counters: Counters,
+    pub(super) tally: Box<Tally>,
+}
+
+impl Cx {
+    pub(super) fn new(config: ShardConfig) -> Self {
+        let transfers = config.transfers_max;
+        Self {
+            limits: Limits::NONE,
+            sched: Sched::new(transfers),
+            driver: Driver::new(config.ops_max),
+            buffers: Buffers::default(),
+            planner: Planner::new(config.planner, config.calibration, config.serial_first),
+            dials: Dials::new(),
+            watch: Watch {
+                observed: Observations::new(transfers, limits::SERVES_MAX),
+                company: Company::new(),
+                history: History::new(),
+                tracer: Tracer::default(),
+                counters: Counters::default(),
+                tally: Box::default(),
+            },
+            outputs: VecDeque::with_capacity(transfers as usize),
+            batch: None,
+            transfers_started: 0,
+            tickets: 0,
+            config,
+        }
+    }
+
+    /// Tells the control thread something.
+    pub(super) fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// A number for an answer of the control thread's.
+    pub(super) fn next_ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+}

@@ -1,5 +1,5 @@
-//! The candidates for a path and size class: what the model proposes, sizes nearly as good, and
-//! those to compare with.
+//! The candidates for a path and size class: the model's proposal, sizes nearly as good, and plans
+//! to compare with.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,41 +16,54 @@ use super::guard::{ARMS_MAX, Guard};
 use super::planned::{CUT_BYTES, Choice, Planned, SERIAL_BYTES};
 use crate::solve::DEPTH_LEAST;
 
-/// The smallest fixed size that is compared with the model's proposal; the others are its doubles.
+/// The smallest fixed size that is compared with the model's proposal; the others double it
+/// repeatedly.
 const STATIC_BYTES_MIN: u64 = CUT_BYTES;
 
-/// The most of these: all up to the largest fragment.
+/// The most fixed sizes that are compared: all up to the largest fragment.
 const STATICS_MAX: usize = 8;
 
-/// Fragments under way where they are not asked for one by one.
+/// Fewest fragments under way in plans that do not ask for them one by one.
 const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(DEPTH_LEAST).expect("is not zero");
 
-/// Latency given up, at most, for larger fragments.
+/// Part of the latency that may be given up for larger fragments.
 const LARGER: f64 = 0.01;
 
-/// And for varied sizes.
+/// Part of the latency that may be given up for varied sizes.
 const FLAT: f64 = 0.03;
 
-/// What becomes of plans that ask a device for one fragment at a time.
+/// Whether plans that ask a device for one fragment at a time are considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Serial {
-    /// There is no device, or nothing behind it.
+    /// No: the path has no device, or nothing after it that could overlap.
     Never,
-    /// They are candidates.
+    /// Such plans are candidates beside the model's proposal.
     Offered,
-    /// One of them is the proposal.
+    /// One of these plans is the proposal.
     First,
 }
 
-/// Model latency that sizes of their own for each level have to save to be proposed: what the model
-/// does not know costs something for each fragment.
+impl Serial {
+    /// Whether a question should include serial plans. The model never prefers them, so this is for
+    /// devices where one fragment at a time was found to be better in practice.
+    pub(super) fn is_asked(self, guard: &Guard) -> bool {
+        match self {
+            Self::Never => false,
+            Self::First => true,
+            Self::Offered => guard.plan(guard.favourite()).cut.depth == 1,
+        }
+    }
+}
+
+/// Part of the predicted latency that separate sizes for each level must save to be proposed: costs
+/// that the model does not know occur for each fragment.
 const NESTED_GAIN: f64 = 0.03;
 
-/// And to be compared at all.
+/// Part of the predicted latency that separate sizes must save to be compared at all.
 const NESTED_WORTH: f64 = 0.01;
 
-/// Fills a guard with candidates; returns the plans it held. `changed`: the costs are not what they
-/// were; `nested`: plans whose levels differ, solved elsewhere, the best first.
+/// Fills a guard with candidates and returns the plans it held. `changed`: the costs have changed.
+/// `nested`: plans whose levels differ, solved elsewhere, the best first.
 pub(super) fn propose(
     guard: &mut Guard,
     changed: bool,
@@ -131,8 +144,8 @@ pub(super) fn propose(
     guard.renew(changed, proposal, &near, others.as_slice())
 }
 
-/// The candidates that are neither the proposal nor in its flat region; what is too many is left
-/// out.
+/// Candidates that are neither the proposal nor in its flat region. Choices beyond the capacity are
+/// left out.
 struct Others {
     choices: [Choice; ARMS_MAX],
     count: usize,
@@ -151,14 +164,15 @@ impl Others {
     }
 }
 
-/// What a byte takes at the slowest stage, in seconds.
+/// Time of a byte at the slowest stage, in seconds.
 pub(super) fn per_byte(costs: &[&Estimate], length: u64) -> f64 {
     let at = (length / 4).max(1) as f64;
     costs.iter().map(|cost| cost.stage_at(at).per_byte).fold(0.0, f64::max)
 }
 
-/// With enough fragments under way to keep a device busy that serves several at once: it is taken
-/// for a slower one while it gets few, and a plan for the slower one would give it few for ever.
+/// The plan with enough fragments under way to keep a device busy that serves several at once. Such
+/// a device looks slow while it gets few fragments, and a plan for a slow device would keep giving
+/// it few.
 fn deep(plan: FixedBest) -> FixedBest {
     FixedBest { depth: plan.depth.max(DEPTH_MIN), ..plan }
 }

@@ -1,121 +1,106 @@
-//! The empirical guard: what the candidates of a path and size class took in practice.
+//! The empirical guard: how long transfers with each candidate of a path and size class took in
+//! practice.
 //!
-//! The model proposes fragment sizes and a depth, the measurement disposes. Costs that no straight
-//! line knows (caches, socket buffers, a kernel's batching) make a candidate slower or faster than
-//! predicted; the latencies that its transfers really had are kept here, decayed, and a candidate
-//! that another one beats in practice, by more than both means may be wrong or by a few percent, is
-//! not chosen, whatever the model says. One that may be faster than the favourite takes turns with
-//! it, until one of them is ahead.
+//! The model proposes fragment sizes and a depth; measurements decide. Some costs follow no
+//! straight line (caches, socket buffers, a kernel's batching) and make a candidate slower or
+//! faster than predicted. The guard keeps the latencies of each candidate's transfers, decayed. A
+//! candidate that another one beats in practice is not chosen, whatever the model says. To beat
+//! means by more than the errors of both means, or by a few percent. A candidate that may be faster
+//! than the favourite takes turns with it until one is ahead.
 //!
-//! What is not measured yet is *expected* to take what the model says times what plans of its kind
-//! (whole, fixed, serial, nested) took against the model so far. So a proposal is used as soon as
-//! there is reason to, a model that flatters one kind of plan is believed less the next time, and a
-//! candidate is tried only if it may be the best. A few transfers try the others all the same,
-//! since things change.
+//! A candidate without measurements is *expected* to take its prediction times a ratio: what plans
+//! of its kind (whole, fixed, serial, nested) took against the model so far. A proposal is thus
+//! used as soon as there is reason to. A model that flatters one kind of plan is believed less the
+//! next time. A candidate is tried only if it may be the best. A few transfers try the others all
+//! the same, since things change.
 //!
-//! When a stage's cost has changed, and with it what a candidate is predicted to take, what was
-//! measured before is taken for as much longer or shorter as the model says, and for little: the
-//! next few transfers decide.
+//! When a stage's cost changes, a candidate's earlier measurements are scaled as its prediction is,
+//! and count for little: the next few transfers decide.
+
+mod similar;
 
 use std::cell::Cell;
 use std::sync::Arc;
 
+use self::similar::{KINDS, SAME_SIZE, differ_at_most, is_near, kind};
 use super::planned::{Choice, Planned};
 
-/// The most candidates: the proposal, variations of it, whole, powers of two, three serial ones,
-/// nested ones.
+/// The most candidates: the proposal, variations of it, whole, powers of two, three serial plans
+/// and nested plans.
 pub(super) const ARMS_MAX: usize = 24;
 
 /// One transfer in this many tries a candidate that is not the favourite.
 const TRY_EVERY: u32 = 16;
 
-/// The same as long as there is a candidate worth trying that nobody has.
+/// One transfer in this many tries a candidate while some candidate worth trying has never been
+/// used.
 const TRY_EVERY_AT_FIRST: u32 = 2;
 
-/// One transfer in this many gets the candidate that looks faster than the favourite, and is not
-/// known well enough to take its place: in turn with it, so that both see the same machine.
+/// One transfer in this many gets a candidate that looks faster than the favourite but is not known
+/// well enough to replace it. The two take turns, so that both see the same machine.
 const CONTEND_EVERY: u32 = 2;
 
-/// By how much such a candidate was unlucky, at most, however much transfers differ.
+/// The largest assumed bad luck of such a candidate, as a part of its mean, however much transfers
+/// differ.
 const LUCK_MAX: f64 = 0.02;
 
 /// One trial in this many is of a candidate that seemed not worth it.
 const LONG_SHOT_EVERY: u32 = 8;
 
-/// And may look this many times worse than others that are tried.
+/// How many times worse than other tried candidates such a long shot may look.
 const LONG_SHOT: f64 = 2.0;
 
-/// Uses after which a candidate's plan is made anew, with what is known of the others then.
+/// Uses after which a candidate's plan is made anew, to include what is known of the others.
 const REFRESH_EVERY: u32 = 250;
 
-/// Outcomes that make a mean worth believing.
+/// Outcomes after which a mean is believed.
 const ENOUGH: u32 = 6;
 
-/// Outcomes that an expectation counts for.
+/// Outcomes that an expectation counts as.
 const EXPECTED: f64 = 2.0;
 
-/// Outcomes left of those from before a change, if a candidate is predicted to take so much longer
-/// or less than it was when they were measured, by one change or by many. Stages that hardly vary
-/// change by a few percent all the time.
+/// Outcomes that count on after a change, if a candidate's prediction differs by more than the
+/// factor `MOVED` from the one at measurement. The difference may come from one change or from
+/// many: stages that hardly vary change by a few percent all the time.
 const KEPT: u32 = 2;
 const MOVED: f64 = 1.1;
 
 /// Weight of a new outcome in a believed mean.
 const DECAY: f64 = 1.0 / 24.0;
 
-/// Weight of an outcome after [`STALE_USES`] transfers without one: the old mean is of other times.
+/// Weight of an outcome after [`STALE_USES`] transfers without one, because the old mean is
+/// outdated.
 const REFRESH: f64 = 1.0 / 4.0;
 const STALE_USES: u32 = 32;
 
-/// An outcome above this many times the mean counts as that: somebody else had the CPU.
+/// An outcome above this many times the mean counts as that many: something else had the CPU.
 const CLIP: f64 = 3.0;
 
-/// An outcome above this many times the mean is nothing its candidate did: it counts for the pace,
-/// by which the mean follows if all of them become so slow.
+/// An outcome above this many times the mean is not caused by its candidate. It counts for the
+/// pace, which the mean follows if all outcomes become so slow.
 const STALLED: f64 = 8.0;
 
-/// A candidate slower than another by this factor is vetoed, if both are known so well; by the
-/// larger one in any case.
+/// Factors by which a candidate must be slower than another to be vetoed: the first if both are
+/// known well enough, the second in any case.
 const VETO: (f64, f64) = (1.015, 1.03);
 
-/// A candidate is tried again now and then if it seems at most this many times slower.
+/// A candidate is tried again now and then if it seems at most this many times slower than the
+/// favourite.
 const WORTH_TRYING: f64 = 1.15;
 
-/// By how much an expectation may be wrong at least and at most, as a part of it.
+/// The least and the largest assumed error of an expectation, as a part of it.
 const DOUBT: (f64, f64) = (0.1, 0.5);
 
-/// First sizes within this ratio at every level are the same candidate, a proposal that moved a
-/// little, if both are serial, with as many fragments, or neither is.
-const SAME_SIZE: f64 = 1.25;
-
-/// The same where fragments of another level are at least this many times as large: how soon the
-/// first of them goes on is little beside that.
-const SAME_SMALL: f64 = 2.5;
-const SMALL: f64 = 8.0;
-
-/// Weight of an outcome in the pace: so few transfers see the same machine.
+/// Weight of an outcome in the pace: so few transfers see one state of the machine.
 const PACE_DECAY: f64 = 1.0 / 8.0;
 
 /// Weight of an outcome in the noise.
 const SLOW_DECAY: f64 = 1.0 / 16.0;
 
-/// Beyond these ratios to the model it is not the model that is off.
+/// Ratios of measurement to model beyond these do not come from the model.
 const BIAS: (f64, f64) = (0.25, 4.0);
 
-/// Plans that the model is off about alike.
-const KINDS: usize = 4;
-
-fn kind(plan: &Choice) -> usize {
-    let [source, lane, sink] = [plan.cut.source, plan.cut.lane, plan.cut.sink];
-    match plan {
-        _ if plan.cut.depth == 1 => 0,
-        _ if source != lane || lane != sink => 1,
-        _ if plan.counts == [1; 3] => 2,
-        _ => 3,
-    }
-}
-
-/// An exponentially decaying mean that begins as the plain one.
+/// An exponentially decaying mean that starts as the plain mean.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
     value: f64,
@@ -129,20 +114,21 @@ impl Mean {
     }
 }
 
-/// What transfers with a candidate took.
+/// Measured latencies of transfers with a candidate.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
-    /// At a pace of 1, see [`Guard::pace`].
+    /// The mean latency in seconds at a pace of 1, see [`Guard::pace`].
     seconds: f64,
-    /// What they were predicted to take when they were measured, in the mean of the same weights.
+    /// The mean, with the same weights, of the predictions at the time of the measurements.
     predicted: f64,
     outcomes: u32,
-    /// The guard's uses at the last outcome.
+    /// The guard's `uses` at the last outcome.
     at: u32,
 }
 
 impl Measured {
-    /// `seconds`: at a pace of 1; `predicted`: the same of the model as it is now.
+    /// Adds an outcome. `seconds`: the latency at a pace of 1. `predicted`: the model's present
+    /// prediction.
     fn observe(&mut self, seconds: f64, predicted: f64, uses: u32) {
         // Nothing runs much faster than it can: what came before met a stall, and would be held
         // against the candidate for ever, because what is known to be bad is not tried.
@@ -161,8 +147,8 @@ impl Measured {
         self.predicted += weight * (predicted - self.predicted);
     }
 
-    /// The path has changed: a prediction of now that is far from what was predicted then is of
-    /// another one.
+    /// Scales the measurements after a change of the path, if the prediction differs much from the
+    /// one at measurement.
     fn follow(&mut self, predicted: f64) {
         let ratio = predicted / self.predicted;
         let is_usable = ratio.is_finite() && ratio > 0.0;
@@ -177,12 +163,13 @@ impl Measured {
         (self.outcomes >= ENOUGH).then_some(self.seconds)
     }
 
-    /// Outcomes that its mean is worth.
+    /// The number of outcomes that the mean is worth.
     fn weight(self) -> f64 {
         f64::from(self.outcomes).min(2.0 / DECAY - 1.0)
     }
 
-    /// With what is expected for as much as [`EXPECTED`] outcomes, until there are enough.
+    /// The mean, with the expectation counted as [`EXPECTED`] outcomes until there are enough
+    /// outcomes.
     fn beside(self, expected: f64) -> f64 {
         self.known().unwrap_or_else(|| {
             let outcomes = f64::from(self.outcomes);
@@ -191,63 +178,63 @@ impl Measured {
     }
 }
 
-/// A candidate.
+/// A candidate with its measurements.
 #[derive(Debug, Clone)]
 struct Arm {
     plan: Choice,
-    /// Differs where the fragments or the depth do.
+    /// A number that differs where the fragments or the depth do.
     number: u32,
-    /// In the form the engine executes; made when it is first used.
+    /// The plan in the form the engine executes; made when it is first used.
     planned: Option<Arc<Planned>>,
-    /// The guard's uses when that was last made anew.
+    /// The guard's `uses` when `planned` was last made anew.
     made_at: u32,
     measured: Measured,
-    /// What the next transfer with it will take, as far as is known, in seconds at a pace of 1.
+    /// Expected latency of the next transfer with this candidate, in seconds at a pace of 1.
     expected: f64,
 }
 
-/// A candidate as the planner sees it.
+/// A candidate as the planner shows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) plan: Choice,
-    /// Mean latency in practice, in seconds, once there are enough outcomes.
+    /// Mean latency in practice, in seconds; absent until there are enough outcomes.
     pub(super) measured: Option<f64>,
     pub(super) vetoed: bool,
 }
 
-/// See the module.
+/// The candidates of a path and size class with what is measured of each.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Guard {
-    /// The model's proposal first.
+    /// All candidates, the model's proposal first.
     arms: Vec<Arm>,
-    /// Arms behind the proposal that lie in its flat region.
+    /// Number of arms after the proposal that lie in its flat region.
     variations: usize,
     uses: u32,
     next_trial: usize,
     trials: u32,
-    /// An outcome came since the last trial beyond the flat region.
+    /// Whether an outcome came since the last trial outside the flat region.
     heard: bool,
     /// How many times slower than usual transfers are now, whatever their candidate. A machine that
-    /// others use changes its speed within seconds, and candidates are tried at different times:
-    /// compared as they are, the one that was tried in the better moments would win. So they are
-    /// compared by what they took beside the others.
+    /// others use changes its speed within seconds, and candidates are tried at different times.
+    /// Compared directly, the candidate with the better moments would win. Therefore outcomes are
+    /// compared relative to this pace.
     pace: f64,
-    /// What plans of a kind took as multiples of what they are predicted to take now, and by how
-    /// many outcomes.
+    /// For each kind of plan, the mean ratio of measured latencies to present predictions, with the
+    /// number of outcomes.
     bias: [Mean; KINDS],
-    /// How far a transfer is from its candidate's mean, as a part of it.
+    /// Mean distance of a transfer from its candidate's mean, as a part of the mean.
     noise: Mean,
 }
 
 impl Guard {
-    /// With room for all candidates, so that renewing takes no memory.
+    /// An empty guard with room for all candidates, so that renewing allocates nothing.
     pub(super) fn new() -> Self {
         Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, ..Self::default() }
     }
 
-    /// New predictions: the proposal, sizes nearly as good, and others to compare with. What was
-    /// measured stays with its size; `changed`: of costs that are not any more. Returns the plans
-    /// that are not needed any more.
+    /// Takes new predictions: the proposal, sizes nearly as good, and others to compare with.
+    /// Measurements stay with their size. `changed`: the costs have changed. Returns the plans that
+    /// are not needed any more.
     pub(super) fn renew(
         &mut self,
         changed: bool,
@@ -304,7 +291,7 @@ impl Guard {
         retired.into_iter().flatten()
     }
 
-    /// What transfers with each candidate are expected to take.
+    /// Computes the expected latency of each candidate.
     fn expect(&mut self) {
         self.bias = self.biases();
         let common = self.common_bias();
@@ -316,8 +303,8 @@ impl Guard {
         }
     }
 
-    /// By the predictions as they are now: what a plan took against those of a model that knew less
-    /// says nothing.
+    /// Measured against predicted latency by kind of plan. Present predictions are used, because a
+    /// comparison with a model that knew less says nothing.
     fn biases(&self) -> [Mean; KINDS] {
         let mut bias = [Mean::default(); KINDS];
         let used = self.arms.iter().filter(|arm| arm.measured.outcomes > 0);
@@ -333,7 +320,7 @@ impl Guard {
         bias
     }
 
-    /// Of plans of all kinds, by how many outcomes tell it.
+    /// The mean bias over plans of all kinds, weighted by outcomes; 1 without any.
     fn common_bias(&self) -> f64 {
         let weight = |mean: &Mean| f64::from(mean.count.min(ENOUGH));
         let all: f64 = self.bias.iter().map(weight).sum();
@@ -341,7 +328,7 @@ impl Guard {
         if all > 0.0 { sum / all } else { 1.0 }
     }
 
-    /// A transfer with the candidate of this number took so long.
+    /// Takes the latency of a transfer with the candidate of this number.
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
         let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
         let before = arm.measured.known();
@@ -358,13 +345,14 @@ impl Guard {
         self.expect();
     }
 
-    /// What a transfer of so many bytes was predicted to take with the candidate of this number.
+    /// The predicted latency, in seconds, of a transfer of so many bytes with the candidate of this
+    /// number.
     pub(super) fn predicted(&self, number: u32, bytes: u64) -> Option<f64> {
         let arm = self.arms.iter().find(|arm| arm.number == number)?;
         Some(arm.plan.predicted_for(bytes))
     }
 
-    /// The candidate for the next transfer.
+    /// Picks the candidate for the next transfer.
     pub(super) fn choose(&mut self) -> usize {
         self.uses = self.uses.wrapping_add(1);
         let favourite = self.favourite();
@@ -400,7 +388,7 @@ impl Guard {
         favourite
     }
 
-    /// The candidate that is expected to take the least of those that may beat the favourite and
+    /// The candidate with the least expected latency among those that may beat the favourite and
     /// have too few outcomes to tell.
     fn untried(&self, favourite: usize) -> Option<usize> {
         let fastest = self.arms[favourite].expected;
@@ -420,8 +408,8 @@ impl Guard {
         untried.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
     }
 
-    /// The one that may be faster than the favourite by more than is not worth a change: by what it
-    /// took, if that was bad luck.
+    /// The candidate that may be faster than the favourite by more than the threshold of a change,
+    /// if its outcomes were bad luck.
     fn contender(&self, favourite: usize) -> Option<usize> {
         let at_best = |arm: &Arm| {
             // Mean absolute to standard deviation.
@@ -436,7 +424,7 @@ impl Guard {
         known.min_by(|a, b| at_best(a.1).total_cmp(&at_best(b.1))).map(|(index, _)| index)
     }
 
-    /// The candidate that most transfers get: the proposal, unless measurement objects.
+    /// The candidate that most transfers get: the proposal, unless measurements object.
     pub(super) fn favourite(&self) -> usize {
         match self.fastest() {
             Some(fastest) if self.is_beaten(0, fastest) => fastest,
@@ -444,7 +432,8 @@ impl Guard {
         }
     }
 
-    /// Whether the other one, which is known, is faster, by more than both may be wrong.
+    /// Whether the other candidate, which is known, is faster by more than the errors of both
+    /// means.
     fn is_beaten(&self, index: usize, by: usize) -> bool {
         let (arm, other) = (&self.arms[index], &self.arms[by]);
         if arm.measured.known().is_none() {
@@ -462,15 +451,15 @@ impl Guard {
         is_known && self.fastest().is_some_and(|fastest| self.is_beaten(index, fastest))
     }
 
-    /// Of those with enough outcomes.
+    /// The fastest candidate of those with enough outcomes.
     fn fastest(&self) -> Option<usize> {
         let known = self.arms.iter().enumerate();
         let known = known.filter(|(_, arm)| arm.measured.known().is_some());
         known.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
     }
 
-    /// Whether a candidate's executable form tells old news of the others. Ask once after
-    /// [`Guard::choose`]; it is taken for renewed then.
+    /// Whether a candidate's executable form has outdated figures of the others. Ask once after
+    /// [`Guard::choose`]: the form then counts as renewed.
     pub(super) fn is_stale(&mut self, index: usize) -> bool {
         let uses = self.uses;
         let arm = &mut self.arms[index];
@@ -485,7 +474,7 @@ impl Guard {
         self.arms[index].plan
     }
 
-    /// A candidate's executable form, if it was made.
+    /// The executable form of a candidate, if it was made.
     pub(super) fn planned(&mut self, index: usize) -> &mut Option<Arc<Planned>> {
         &mut self.arms[index].planned
     }
@@ -498,30 +487,6 @@ impl Guard {
             vetoed: self.is_vetoed(index),
         })
     }
-}
-
-/// Whether their sizes differ at no level by more than a factor, which may depend on them.
-fn differ_at_most(a: &Choice, b: &Choice, factor: impl Fn(f64, f64) -> f64) -> bool {
-    a.firsts().into_iter().zip(b.firsts()).all(|(a, b)| ratio(a, b) <= factor(a, b))
-}
-
-/// Whether what was measured of one says what the other takes.
-fn is_near(a: &Choice, b: &Choice) -> bool {
-    let is_serial = a.cut.depth == 1;
-    // Where the latency of each fragment counts, so does their number.
-    let few = if is_serial { 1.0 } else { f64::INFINITY };
-    let counts = a.counts.iter().zip(b.counts);
-    let largest = a.firsts().into_iter().fold(0.0, f64::max);
-    let factor = |a: f64, b: f64| if a.max(b) * SMALL <= largest { SAME_SMALL } else { SAME_SIZE };
-    is_serial == (b.cut.depth == 1)
-        && differ_at_most(a, b, factor)
-        && counts.into_iter().all(|(&a, b)| ratio(f64::from(a), f64::from(b)) <= few)
-}
-
-/// How many times the larger is the smaller.
-fn ratio(a: f64, b: f64) -> f64 {
-    let (low, high) = if a < b { (a, b) } else { (b, a) };
-    if low > 0.0 { high / low } else { f64::INFINITY }
 }
 
 #[cfg(test)]

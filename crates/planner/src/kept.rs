@@ -1,9 +1,8 @@
-//! What was measured of stages, in a form that outlives the daemon: plain numbers, and their
-//! bounds.
+//! Measured costs of stages in a form that outlives the daemon: plain numbers with bounds.
 //!
-//! A shard hands them out and takes them to begin with; its driver keeps them meanwhile. What comes
-//! back may have been written by anybody: [`KeptStage::check`] refuses what no stage can cost, and
-//! what is left is a guess of limited weight.
+//! A shard hands these numbers out and takes them at its start; its driver keeps them in between.
+//! The numbers that come back may have been written by anybody. [`KeptStage::check`] refuses what
+//! no stage can cost; the rest is a guess of limited weight.
 
 use std::num::NonZeroU32;
 
@@ -13,97 +12,98 @@ use piped_report::shard::StageResource;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// The longest latency, in seconds: as of a peer's report.
+/// The longest latency in seconds, as in a peer's report.
 const LATENCY_MAX: f64 = 10.0;
 /// The longest overhead, in seconds.
 const OVERHEAD_MAX: f64 = 1.0;
-/// The slowest byte, in seconds.
+/// The slowest time per byte, in seconds.
 const PER_BYTE_MAX: f64 = 1e-3;
-/// The largest fragment: copies within memory are not cut as others are.
+/// The largest fragment in bytes: copies within memory are not cut as other transfers are.
 const BYTES_MAX: f64 = (1_u64 << 31) as f64;
-/// More samples than anybody remembers.
+/// More samples than any estimator counts.
 const SAMPLES_MAX: f64 = 1e6;
 
-/// What a stage costs, piece by piece, and how well that was known.
+/// Costs of a stage, piece by piece, and how well they were known.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct KeptStage {
-    /// In the order of their sizes; a cost without bends has one, at 0.
+    /// Lines of the cost curve in the order of their sizes; a straight cost has one line, at 0.
     pub lines: Vec<KeptLine>,
-    /// The sizes it was measured at.
+    /// Sizes at which the stage was measured, in rising order.
     pub sizes: Vec<KeptSize>,
     /// Whether sizes varied enough to tell `g` from `G`.
     pub identifiable: bool,
-    /// 0 to 1, when it was kept. For people: to begin with it is believed less.
+    /// Confidence when the costs were kept, 0 to 1. Only people read it; a start believes kept
+    /// costs less.
     pub confidence: f64,
 }
 
 // What passed `check` has no number that is none.
 impl Eq for KeptStage {}
 
-/// `L`, `g` and `G` near a size.
+/// `L`, `g` and `G` near one fragment size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct KeptLine {
-    /// In bytes.
+    /// The fragment size in bytes.
     pub bytes: f64,
-    /// In seconds.
+    /// Latency that overlaps with other fragments, in seconds.
     #[cfg_attr(feature = "serde", serde(rename = "L"))]
     pub latency: f64,
-    /// In seconds.
+    /// Overhead for each fragment, in seconds.
     #[cfg_attr(feature = "serde", serde(rename = "g"))]
     pub overhead: f64,
-    /// In seconds per byte.
+    /// Time for each byte, in seconds.
     #[cfg_attr(feature = "serde", serde(rename = "G"))]
     pub per_byte: f64,
 }
 
-/// How well a size was known, in samples' worth.
+/// How well the costs at one fragment size were known, as a number of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
 pub struct KeptSize {
-    /// In bytes.
+    /// The fragment size in bytes.
     pub bytes: f64,
-    /// Of an empty stage.
+    /// Samples of the empty stage, at most a million.
     pub alone: f64,
-    /// Of a busy one.
+    /// Samples of the busy stage, at most a million.
     pub backlogged: f64,
 }
 
-/// A stage, what is kept of it, and the samples it had since the start.
+/// A stage with its kept costs and its number of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownStage {
-    /// What it stands for.
+    /// The resource that the stage stands for.
     pub what: StageResource,
-    /// What is known.
+    /// The costs and how well they are known.
     pub cost: KeptStage,
-    /// None: all of it was kept before, and is no news.
+    /// Samples since the daemon's start; 0: all of the costs were kept before, and are no news.
     pub samples: u64,
 }
 
-/// A figure that no stage has.
+/// A figure that no stage can have.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum KeptFault {
-    /// Out of bounds.
+    /// A figure is out of its bounds.
     #[error("{name} is {value}, which cannot be (0 to {most})")]
     Bounds {
-        /// Which.
+        /// Name of the figure, as in the file.
         name: &'static str,
-        /// What it says.
+        /// The value that was found.
         value: f64,
-        /// The most there can be.
+        /// The largest value there can be.
         most: f64,
     },
-    /// Too many, or none.
+    /// There are too many lines or sizes, or none.
     #[error("it has {0} lines or sizes: 1 to {REGIMES} can be")]
     Count(usize),
-    /// Not one after the other.
+    /// Lines or sizes do not follow in rising order.
     #[error("its sizes are not in order")]
     Order,
 }
 
 impl KeptStage {
-    /// What is known now, if anything was measured. `published`: the cost that plans see.
+    /// The present costs if anything was measured. `published`: the cost that plans see.
     pub(crate) fn of(estimator: &Estimator, published: &Estimate) -> Option<Self> {
         let lines = published.curve.lines().map(|(bytes, line)| KeptLine {
             bytes,
@@ -123,10 +123,10 @@ impl KeptStage {
         kept.check().is_ok().then_some(kept)
     }
 
-    /// Refuses what no stage can cost.
+    /// Checks that all figures are within bounds.
     ///
     /// # Errors
-    /// Which figure is wrong.
+    /// The first figure that is wrong.
     pub fn check(&self) -> Result<(), KeptFault> {
         for count in [self.lines.len(), self.sizes.len()] {
             if count == 0 || count > REGIMES {
@@ -150,8 +150,8 @@ impl KeptStage {
         if lines && sizes { Ok(()) } else { Err(KeptFault::Order) }
     }
 
-    /// An estimator that begins with it, and the cost that plans begin with: exactly the one that
-    /// was kept.
+    /// An estimator that starts with the kept costs, and the cost that plans start with: exactly
+    /// the kept one.
     pub(crate) fn begin(
         &self,
         estimator: Estimator,

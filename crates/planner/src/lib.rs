@@ -7,13 +7,13 @@
 //!               priors (kept)                        solve (elsewhere)    outlook (what was taken)
 //! ```
 //!
-//! [`plan::Planner`] is the whole: it is told what passed each stage and what each transfer took,
-//! and asked for plans. What takes longer than a look-up is a question that somebody else answers
-//! ([`solve`]).
+//! [`plan::Planner`] is the whole. It learns what passed each stage and how long each transfer
+//! took, and is asked for plans. What takes longer than a look-up is a question that another thread
+//! answers ([`solve`]).
 //!
-//! **Invariant:** it knows stages and times, not requests, lanes or operations, and does no IO;
-//! time is an argument. What a peer reports of its stages is a claim, and bounded before it is
-//! used.
+//! **Invariant:** this crate knows stages and times, not requests, connections or operations, and
+//! does no IO; time is an argument. A peer's report of its stages is a claim, and bounded before it
+//! is used.
 #![forbid(unsafe_code)]
 
 pub mod cost;
@@ -31,5 +31,6 @@ pub mod told;
 mod candidates;
 mod guard;
 mod outlook;
+mod path;
 mod priors;
 mod servers;

@@ -1,80 +1,83 @@
-//! How long transfers take against their prediction, and so what to promise of the next.
+//! How long transfers take against their prediction, and so which prediction interval the next one
+//! gets.
 //!
-//! The model knows the stages and what is uncertain of each. It does not know what a request takes
-//! besides (its own way to the peer, being woken at both ends), nor how much one transfer differs
-//! from the next. Both are the same for all plans of a path and size class, so what the last
-//! transfers took, whatever their plan, beside what the model said, tells them: the median is what
-//! the model leaves out, and how far they lie around it is the margin, which is wider as long as
-//! too many lie beyond it. Plans are compared without this: it moves all of them alike.
+//! The model knows the stages and the uncertainty of each. It does not know what else a request
+//! takes (its own way to the peer, wake-ups at both ends), nor how much transfers differ. Both are
+//! alike for all plans of a path and size class. Ratios of the last transfers to their predictions,
+//! whatever their plan, therefore tell both. Their median is what the model leaves out. Their
+//! distance from the median is the margin, which grows while too many lie beyond it. Plans are
+//! compared without this, since it moves all of them alike.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
 
-use super::plan::Path;
+use super::path::Path;
 use super::stage::StageIndex;
 
-/// Transfers remembered.
+/// Number of transfers that are remembered.
 const KEPT: usize = 64;
 
-/// Transfers from which on their median and spread are believed.
+/// Number of transfers from which on their median and spread are believed.
 const ENOUGH: usize = 8;
 
-/// And from which on they alone are: with fewer, the model's own uncertainty may be larger.
+/// Number of transfers from which on the model's own uncertainty is ignored. With fewer, that
+/// uncertainty may be larger.
 const PLENTY: usize = 32;
 
-/// The part of the transfers that the margin is to cover.
+/// The part of the transfers that the margin should cover.
 const COVERED: f64 = 0.95;
 
-/// A transfer beyond the margin makes it so many times as wide, each within it as many times as
-/// narrow, down to what covers that part: quiet times end, and what was learnt in them covers
-/// little of what follows. They balance where one in eighteen is missed, whatever the transfers do.
+/// A transfer beyond the margin widens it by `MISSED_STEP`; each transfer within narrows it by
+/// `COVERED_STEP`, but not below what covers that part. Quiet times end, and what was learnt in
+/// them covers little of what follows. The steps balance where one transfer in eighteen is missed,
+/// whatever the transfers do.
 const MISSED_STEP: f64 = 1.4;
 const COVERED_STEP: f64 = 1.02;
 const WIDER_MAX: f64 = 16.0;
 
-/// However alike they were, the next one is not known better than this: costs that move by less
-/// leave plans and their predictions as they are, and what is between this daemon and who waits for
-/// the transfer is not timed.
+/// The least spread, however alike transfers were. Costs that move by less leave plans and
+/// predictions as they are, and the time between this daemon and the waiting client is not
+/// measured.
 const SPREAD_MIN: f64 = 0.02;
 
-/// A path whose reference takes so many times longer or shorter is another one, if some stage was
-/// found to have changed.
+/// A path counts as another one if its reference takes so many times longer or shorter, and a stage
+/// was found to have changed.
 const CHANGED: f64 = 1.1;
 
-/// Beyond these ratios to the prediction it is not that the model left out a little.
+/// Ratios to the prediction beyond these do not come from small omissions of the model.
 const BIAS: (f64, f64) = (0.5, 2.0);
 
-/// The last transfers of a path and size class: what they took.
+/// Latencies of the last transfers of a path and size class.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
-    /// As if all had had one plan, the *reference*, in seconds: so what was predicted before the
-    /// model has learnt something more is comparable with what is predicted now.
+    /// Latencies in seconds as if all transfers had had one plan, the *reference*. Predictions from
+    /// before the model learnt more are thus comparable with present ones.
     taken: [f32; KEPT],
-    /// What that plan was predicted to take at the last one, in seconds.
+    /// The predicted latency of the reference at the last transfer, in seconds.
     reference: f64,
-    /// All there were.
+    /// Number of transfers so far.
     outcomes: u32,
-    /// Their median, and how far from it [`COVERED`] of them lie, as a part of it; when they were
-    /// last summed up.
+    /// The median of `taken` when it was last computed; `spread` is the distance from it, as a part
+    /// of it, that covers [`COVERED`] of the transfers.
     median: f64,
     spread: Option<f64>,
-    /// The margin is so many times that, since too many were beyond it of late.
+    /// Factor of the margin over `spread`, because too many recent transfers were beyond it.
     wider: f64,
-    /// Those that were beyond it.
+    /// Number of transfers that were beyond the margin.
     misses: u32,
 }
 
-/// The tracks of paths and size classes, whatever mode their plans were made in.
+/// The tracks of all paths and size classes, whatever mode their plans were made in.
 #[derive(Debug, Default)]
 pub(super) struct Tracks {
     known: HashMap<(Path, u16), usize>,
     tracks: Vec<Track>,
-    /// Places of paths that are gone.
+    /// Indices of paths that are gone.
     free: Vec<usize>,
 }
 
 impl Tracks {
-    /// The place of a path and size class, from now on at least.
+    /// The index of a path and size class, which is entered if it is new.
     pub(super) fn place(&mut self, path: Path, class: u16) -> usize {
         let Self { known, tracks, free } = self;
         *known.entry((path, class)).or_insert_with(|| {
@@ -85,12 +88,12 @@ impl Tracks {
         })
     }
 
-    /// What is known of a path and size class.
+    /// The track of a path and size class, if there is one.
     pub(super) fn find(&self, path: Path, class: u16) -> Option<&Track> {
         self.known.get(&(path, class)).map(|&place| &self.tracks[place])
     }
 
-    /// The paths with this stage are gone.
+    /// Drops the tracks of all paths with this stage.
     pub(super) fn forget(&mut self, stage: StageIndex) {
         let free = &mut self.free;
         self.known.retain(|(path, _), place| {
@@ -107,7 +110,7 @@ impl Tracks {
         self.known.len()
     }
 
-    /// Nothing is planned there any more.
+    /// Drops the track of a path and size class for which nothing is planned any more.
     pub(super) fn remove(&mut self, path: Path, class: u16) {
         self.free.extend(self.known.remove(&(path, class)));
     }
@@ -127,14 +130,14 @@ impl IndexMut<usize> for Tracks {
     }
 }
 
-/// What is to be promised.
+/// What to add to a prediction for one path and size class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Outlook {
-    /// What transfers take at the median, as a multiple of their prediction.
+    /// Median latency of transfers as a multiple of their prediction.
     pub(super) bias: f64,
-    /// The margin as a part of that; nothing while too little is known.
+    /// The margin as a part of the corrected prediction; `None` while too little is known.
     spread: Option<f64>,
-    /// So many transfers that it counts alone.
+    /// Whether there were so many transfers that `spread` alone counts.
     plenty: bool,
     outcomes: u32,
     misses: u32,
@@ -161,8 +164,8 @@ impl Default for Track {
 }
 
 impl Track {
-    /// A transfer took `seconds` instead of `predicted`, when the reference was predicted to take
-    /// `reference`.
+    /// Takes a transfer's latency `seconds` beside its `predicted` one, when the reference was
+    /// predicted to take `reference`.
     pub(super) fn observe(&mut self, seconds: f64, predicted: f64, reference: f64) {
         let taken = (seconds / predicted * reference) as f32;
         if !(taken.is_finite() && taken > 0.0) {
@@ -187,9 +190,9 @@ impl Track {
         self.outcomes
     }
 
-    /// Some stage was found to have changed, and the reference takes so much now: if that is much
-    /// more or less than before, what transfers took was on another path. (To scale it would be
-    /// wrong where the model was.)
+    /// Notes that a stage has changed, and the reference's present prediction. If that differs much
+    /// from before, earlier latencies belong to another path and are dropped. (Scaling them would
+    /// be wrong where the model was.)
     pub(super) fn change(&mut self, reference: f64) {
         let factor = reference / self.reference;
         if factor.is_finite() && !(1.0 / CHANGED..=CHANGED).contains(&factor) {
@@ -212,7 +215,7 @@ impl Track {
         self.spread = Some(f64::from(sorted[place.clamp(1, count) - 1]).max(SPREAD_MIN));
     }
 
-    /// `reference`: what the reference is predicted to take by who asks.
+    /// The present outlook. `reference`: the caller's prediction for the reference.
     pub(super) fn outlook(&self, reference: f64) -> Outlook {
         let Self { outcomes, misses, .. } = *self;
         let Some(spread) = self.spread.filter(|_| reference > 0.0) else {
@@ -227,8 +230,8 @@ impl Track {
 }
 
 impl Outlook {
-    /// Half the width of a prediction's interval, in seconds. `model`: how far the costs'
-    /// uncertainty moves it.
+    /// Half the width of the prediction interval, in seconds. `model`: how far the costs'
+    /// uncertainty moves the prediction.
     pub(super) fn margin(&self, model: f64, predicted: f64) -> f64 {
         match self.spread {
             None => model,
@@ -237,8 +240,8 @@ impl Outlook {
         }
     }
 
-    /// Whether there was so much since that it is worth asking again: some transfers, or one that
-    /// it did not cover.
+    /// Whether enough has happened since for a new outlook: some transfers, or one beyond the
+    /// margin.
     pub(super) fn is_outdated(&self, track: &Track) -> bool {
         let since = track.outcomes.wrapping_sub(self.outcomes);
         since >= ENOUGH as u32 || track.misses != self.misses

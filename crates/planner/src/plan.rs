@@ -1,201 +1,168 @@
 //! The planner: stages with their meters (`stages`), and fragment sizes from their costs.
 //!
-//! Every stage execution passes a meter; those that say something (an empty stage, or a busy one)
-//! become samples. An estimate is *published* only when it moved by more than a few percent
-//! (`REPUBLISH` in `stage.rs`) or rests on a size that was guessed before, and plans are made anew
-//! only when the costs of their whole path have moved (`moved`): a quiet system plans each (path,
-//! size class) once and a look-up is a hash.
+//! Every execution of a stage passes a meter; an execution of an empty or a busy stage becomes a
+//! sample. An estimate is *published* only when it moved by more than a few percent (`REPUBLISH` in
+//! `stage.rs`), or when it rests on a size that was guessed before. Plans are made anew only when
+//! the costs of their whole path have moved (`moved`). A quiet system thus plans each (path, size
+//! class) once, and a look-up is a hash.
 //!
-//! The side that holds the data plans. What it cannot time itself, the wire as its receiver sees
-//! it, comes as reports; a report is a claim and is bounded before it is used.
+//! The side that holds the data plans. It cannot time the wire as its receiver sees it; that comes
+//! as reports. A report is a claim and is bounded before it is used.
 
 mod draft;
+mod questions;
+mod retired;
 mod stages;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use piped_core::ids::DeviceId;
-use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, QUESTIONS_MAX};
+use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX};
 use piped_core::link::{LaneClass, ReportedStage};
 use piped_core::modes::{CalibrationMode, ForcedPlan, PlannerMode};
-use piped_core::sizes::Sizes;
 use piped_core::units::Nanos;
-use piped_model::estimate::{Estimator, Meter, Sample, Summary, Ticket};
-use piped_model::plan::Algorithm;
+use piped_model::estimate::{Meter, Sample, Summary, Ticket};
 use piped_model::stage::{Stage, StageCost};
 use piped_report::dial::DialPlace;
 use piped_report::shard::{ServedWith, StageReport, StageResource, device_name};
 
 pub use self::draft::{Draft, Part};
+use self::questions::Questions;
+use self::retired::Retired;
+pub use super::path::{Path, path_of};
 
 use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
-use super::outlook::{Outlook, Track, Tracks};
-use super::planned::{Candidates, Choice, Cut, PathCosts, Planned, STAGES_MAX};
+use super::outlook::{Track, Tracks};
+use super::path::{STAGES_MAX, class_length, size_class};
+use super::planned::{Candidates, Choice, Cut, PathCosts, Planned};
 use super::priors::{Memory, known};
 use super::servers::Servers;
 use super::stage::StageIndex;
 use super::stage::{
-    CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DIAL_PRIOR_WEIGHT, DISK_PRIOR, NET_PRIOR, PRIOR_WEIGHT,
-    PROBE_BYTES, SYNC_PRIOR, StageState,
+    CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DISK_PRIOR, NET_PRIOR, SYNC_PRIOR, StageState,
 };
 use super::told::{TOLD_WEIGHT_MIN, Told, behind};
 use crate::kept::{KeptStage, KnownStage};
 use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
 
-/// Plans kept, and those of one lane: a busy node has tens. Beyond that the one that was used
-/// longest ago goes, of the lane that has its share, so that no peer takes what was learned about
-/// others.
+/// Plans that are kept, in all and for one connection: a busy node has tens. Beyond that, the plan
+/// that was used longest ago is dropped. A connection with its full share drops its own, so that no
+/// peer displaces what was learned about others.
 const PLANS_MAX: usize = 1024;
 const PLANS_PER_LANE_MAX: usize = 256;
 
-/// Questions that one lane may have open.
-const QUESTIONS_PER_LANE_MAX: usize = QUESTIONS_MAX / 4;
-
-/// What a transfer took, and by which plan.
+/// The latency of a transfer, and its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its length in bytes.
+    /// Length of the transfer in bytes.
     pub length: u64,
-    /// The number of its plan.
+    /// The number of the transfer's plan ([`Cut::number`]).
     pub plan: u32,
-    /// How long it took.
+    /// Time from the transfer's beginning to its end.
     pub time: Nanos,
-    /// It waited for nobody: what it took says something of what was promised.
+    /// Whether the transfer waited for nobody, so that its latency says something about the
+    /// prediction.
     pub alone: bool,
 }
 
-/// Stages with what they cost, and the plans that were made from it. See the module.
+/// Stages with their costs, and the plans that were made from these.
 #[derive(Debug)]
 pub struct Planner {
     mode: PlannerMode,
     calibration: CalibrationMode,
-    /// What simulations want instead of plans.
+    /// The plan that simulations set instead of computed ones.
     forced: Option<Cut>,
     serial_first: bool,
     stages: Vec<StageState>,
     index: HashMap<StageResource, StageIndex>,
-    /// What stages that are not there begin with.
+    /// Costs that stages not yet in use will begin with.
     memory: Memory,
-    /// Which of them have one server.
+    /// Which of the stages share a server.
     servers: Servers,
-    /// Places of stages that are gone.
+    /// Indices of stages that are gone.
     free: Vec<StageIndex>,
     copy: StageIndex,
     check: StageIndex,
     plans: HashMap<PlanKey, Cached>,
-    /// Plans that were given out.
+    /// Number of plans that were given out.
     uses: u64,
     tracks: Tracks,
-    /// Plans that were replaced, in that order: the memory of the next ones, once no transfer and
-    /// no record of one uses them.
-    retired: VecDeque<Arc<Planned>>,
-    /// Questions that were put out and not answered.
-    asked: VecDeque<Asked>,
-    /// Questions to be put out.
-    questions: VecDeque<Box<PlanRequest>>,
-    tickets: u64,
+    retired: Retired,
+    questions: Questions,
 }
-
-/// A question about a path and size class.
-#[derive(Debug)]
-struct Asked {
-    ticket: u64,
-    key: PlanKey,
-    /// Of the plans it was put for.
-    renewal: u64,
-}
-
-/// The stages of a path, in order; the rest is [`StageIndex::NONE`].
-pub type Path = [StageIndex; STAGES_MAX];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PlanKey {
     path: Path,
     class: u16,
-    /// Of a mode that leaves no choice. What `auto` has measured waits for its return.
+    /// Whether a mode without choice made the plans. Meanwhile, measurements of `auto` are kept.
     forced: bool,
-    /// For a lane that others keep busy.
+    /// Whether others keep the connection busy.
     busy: bool,
 }
 
 /// The plans of a path and size class.
 #[derive(Debug)]
 struct Cached {
-    /// Of the published costs they were made from, or that are as good as those.
+    /// Versions of the published costs that the plans were made from, or that moved little since.
     versions: [u32; STAGES_MAX],
-    /// Differs where they were made anew.
+    /// A number that changes whenever the plans are made anew.
     renewal: u64,
-    /// Transfers since.
+    /// Transfers since the plans were made.
     served: u32,
-    /// A request of this length was planned.
+    /// Length in bytes of the request that was planned for.
     length: u64,
     guard: Guard,
     costs: Arc<PathCosts>,
-    /// Plans with sizes of their own for each level: the last answer, of costs that may be a little
+    /// Plans with separate sizes for each level, from the last answer; its costs may be a little
     /// older.
     nested: Vec<Choice>,
-    /// Where it is told what transfers took against their predictions.
+    /// Index of the track that learns latencies against predictions.
     track: usize,
-    /// What the plan they are compared by is predicted to take, in seconds.
+    /// Predicted latency of the plan that others are compared by, in seconds.
     reference: f64,
-    /// The planner's uses when it was used last.
+    /// The planner's `uses` when these plans were last used.
     used: u64,
-    /// There was no room for its question.
+    /// Whether there was no room for the plans' question.
     is_unasked: bool,
 }
 
-/// Transfers below this are not cut so finely that it would take long to think about.
+/// The shortest transfer, in bytes, for which separate sizes for each level are computed.
 const QUESTION_BYTES_MIN: u64 = 8192;
 
-/// Costs of a path that moved by less than the first fraction leave its plans as they are, those
-/// that moved by more than the other change them at once.
+/// Costs of a path that moved by less than the first fraction leave its plans as they are. Costs
+/// that moved by more than the second change the plans at once.
 const MOVED_LITTLE: f64 = 0.02;
 const MOVED_MUCH: f64 = 0.2;
 
-/// Between the two so many transfers have the plans there are: to make them takes as long as a
-/// short transfer.
+/// Transfers that get the old plans if costs moved by an amount in between. Making plans takes as
+/// long as a short transfer.
 const SERVED_MIN: u32 = 16;
 
-/// Replaced plans kept for their memory.
-const RETIRED_MAX: usize = 1024;
-
-/// Where what transfers took is told; on a busy lane others are waited for.
+/// The size class of a track; the busy bit keeps plans apart that wait for others.
 fn track_class(key: &PlanKey) -> u16 {
     key.class | u16::from(key.busy) << 15
 }
 
-/// The shortest of the lengths that share a plan.
-fn class_length(length: u64) -> u64 {
-    let length = length.max(8);
-    // Its three bits below the highest make the class.
-    let others = 60 - length.leading_zeros();
-    length >> others << others
-}
-
-/// Lengths within an eighth of a power of two share a plan.
-fn size_class(length: u64) -> u16 {
-    let log = 63 - length.max(8).leading_zeros();
-    ((log << 3) | ((length.max(8) >> (log - 3)) & 7) as u32) as u16
-}
-
 impl Cached {
-    /// By how much the path's costs have moved since its plans were made.
+    /// By how much the path's costs have moved since its plans were made, as a fraction.
     fn moved(&self, versions: &[u32; STAGES_MAX], stages: &[StageState]) -> f64 {
         match self.versions == *versions {
             true => 0.0,
-            false => moved(&self.costs, stages, self.length),
+            false => self.costs.moved(stages, self.length),
         }
     }
 
-    /// Whether the next transfer gets one of the plans there are, by how much their costs have
+    /// Whether the next transfer gets one of the present plans, given how much their costs have
     /// moved.
     fn may_stay(&self, moved: f64) -> bool {
         moved <= MOVED_LITTLE || moved <= MOVED_MUCH && self.served < SERVED_MIN
     }
 
-    /// The same, for the next transfer.
+    /// Decides for the next transfer whether the present plans stay, and notes costs that moved
+    /// little.
     fn stays(&mut self, versions: &[u32; STAGES_MAX], stages: &[StageState]) -> bool {
         let moved = self.moved(versions, stages);
         if moved <= MOVED_LITTLE {
@@ -204,7 +171,7 @@ impl Cached {
         self.may_stay(moved)
     }
 
-    /// The plan of the next transfer, or which candidate's has to be made for it.
+    /// The plan of the next transfer, or the index of the candidate that must be made into one.
     fn choose(&mut self, tracks: &Tracks, live: bool) -> Result<Arc<Planned>, usize> {
         let guard = &mut self.guard;
         // Nobody learns from variety where nothing is learned.
@@ -236,22 +203,20 @@ impl Planner {
             plans: HashMap::with_capacity(PLANS_MAX),
             uses: 0,
             tracks: Tracks::default(),
-            retired: VecDeque::with_capacity(RETIRED_MAX),
-            asked: VecDeque::with_capacity(QUESTIONS_MAX),
-            questions: VecDeque::with_capacity(QUESTIONS_MAX),
-            tickets: 0,
+            retired: Retired::new(),
+            questions: Questions::new(),
         };
         planner.copy = planner.stage(StageResource::Copy, || String::from("copy"), COPY_PRIOR);
         planner.check = planner.stage(StageResource::Check, || String::from("check"), CHECK_PRIOR);
         planner
     }
 
-    /// How sizes are chosen now.
+    /// How fragment sizes are chosen at present.
     pub fn mode(&self) -> PlannerMode {
         self.mode
     }
 
-    /// Chooses sizes in another way from now on.
+    /// Sets how fragment sizes are chosen from now on.
     pub fn set_mode(&mut self, mode: PlannerMode) {
         self.mode = mode;
         self.plans.retain(|key, _| !key.forced);
@@ -262,7 +227,7 @@ impl Planner {
         self.calibration
     }
 
-    /// Takes this plan for everything; without one it chooses again.
+    /// Sets one plan for everything; with `None` the planner chooses again.
     pub fn force(&mut self, plan: Option<ForcedPlan>) {
         self.forced = plan.map(|ForcedPlan { source, lane, sink, depth }| Cut {
             source,
@@ -272,13 +237,13 @@ impl Planner {
         });
     }
 
-    /// Follows samples or not from now on.
+    /// Sets whether costs follow samples from now on.
     pub fn set_calibration(&mut self, calibration: CalibrationMode) {
         self.calibration = calibration;
     }
 
-    /// The path of what a peer reads here: our disk (or nothing, for memory), the checksum, the
-    /// lane, and the checksum there, which is taken to cost what it costs here.
+    /// The path of a peer's read here: this node's disk (absent for memory), the checksum, the
+    /// connection, and the peer's checksum. The latter is assumed to cost what it costs here.
     pub fn path_out(&self, disk: Option<StageIndex>, net: StageIndex) -> Path {
         match disk {
             Some(disk) => path_of([disk, self.check, net, self.check]),
@@ -300,15 +265,15 @@ impl Planner {
         self.plan_by(self.key(path, length), length)
     }
 
-    /// The same where other requests keep the path busy: what overlaps then are requests, and a
-    /// fragment only costs what it costs. So there are as few as can be.
+    /// The plan for a request where other requests keep the path busy. Requests then overlap each
+    /// other, and a fragment only costs its overhead, so there are as few as possible.
     pub fn plan_busy(&mut self, path: Path, length: u64) -> Arc<Planned> {
         self.plan_by(PlanKey { busy: true, ..self.key(path, length) }, length)
     }
 
     fn plan_by(&mut self, key: PlanKey, length: u64) -> Arc<Planned> {
         if let Some(cut) = self.forced {
-            return self.make_forced(cut, key.path, length);
+            return Arc::new(Planned::forced(cut, self.costs(key.path), length));
         }
         let versions = self.versions(&key.path);
         let live = self.calibration == CalibrationMode::Live;
@@ -334,50 +299,26 @@ impl Planner {
         chosen.unwrap_or_else(|index| self.make(key, index))
     }
 
-    /// A plan that was not chosen by its costs: nothing is promised of it.
-    fn make_forced(&self, cut: Cut, path: Path, length: u64) -> Arc<Planned> {
-        let count = |sizes: Sizes| u32::try_from(sizes.count(length)).unwrap_or(u32::MAX);
-        let choice = Choice {
-            cut,
-            algorithm: Algorithm::Static(cut.source.first()),
-            counts: [cut.source, cut.lane, cut.sink].map(count),
-            ramp: None,
-            length,
-            per_byte: 0.0,
-            predicted_seconds: 0.0,
-            margin_seconds: 0.0,
-        };
-        let (costs, candidates) = (Arc::new(self.costs(path)), Candidates::default());
-        Arc::new(Planned::new(choice, false, &costs, candidates, Outlook::default()))
-    }
-
-    /// Of the costs that plans over a path see now.
+    /// Versions of the published costs that plans over a path see now.
     fn versions(&self, path: &Path) -> [u32; STAGES_MAX] {
-        let mut versions = [0; STAGES_MAX];
-        for (version, index) in versions.iter_mut().zip(path) {
-            if *index == StageIndex::NONE {
-                break;
-            }
-            *version = self.stages.get(usize::from(index.0)).map_or(0, |state| state.version);
-        }
-        versions
+        path.map(|index| self.stages.get(usize::from(index.0)).map_or(0, |state| state.version))
     }
 
-    /// A candidate in the form the engine executes, with what is known of all of them now.
+    /// Makes a candidate into the form the engine executes, with present figures of all candidates.
     fn make(&mut self, key: PlanKey, index: usize) -> Arc<Planned> {
         let store_first = self.mode == PlannerMode::Whole;
         let cached = self.plans.get_mut(&key).expect("chosen from");
         let Cached { guard, costs, track, reference, .. } = cached;
-        retire(&mut self.retired, guard.planned(index).take());
+        self.retired.add(guard.planned(index).take());
         let candidates = guard.seen().collect();
         let (choice, outlook) = (guard.plan(index), self.tracks[*track].outlook(*reference));
         let planned = Planned::new(choice, store_first, costs, candidates, outlook);
-        let planned = keep(&mut self.retired, planned);
+        let planned = self.retired.share(planned);
         *guard.planned(index) = Some(Arc::clone(&planned));
         planned
     }
 
-    /// Predictions from the costs as published now.
+    /// Makes the plans of a path and size class anew from the published costs.
     fn renew(&mut self, key: PlanKey, versions: [u32; STAGES_MAX], length: u64) {
         if !self.plans.contains_key(&key) {
             self.make_room(&key.path);
@@ -410,7 +351,7 @@ impl Planner {
         self.ask(key);
     }
 
-    /// Room for one more plan of this path.
+    /// Makes room for one more plan of this path.
     fn make_room(&mut self, path: &Path) {
         let lane = self.lane_of(path);
         let is_of_lane = |key: &PlanKey| self.lane_of(&key.path) == lane;
@@ -429,7 +370,7 @@ impl Planner {
         }
     }
 
-    /// The lane that a path passes, or none.
+    /// The connection that a path passes; [`StageIndex::NONE`] if it passes none.
     fn lane_of(&self, path: &Path) -> StageIndex {
         let is_lane = |stage: &&StageIndex| {
             self.stages.get(usize::from(stage.0)).is_some_and(|state| state.is_lane)
@@ -437,7 +378,7 @@ impl Planner {
         path.iter().find(is_lane).copied().unwrap_or(StageIndex::NONE)
     }
 
-    /// Fills a guard with candidates. `changed`: some cost is not what it was.
+    /// Fills a guard with candidates. `changed`: the costs have changed.
     fn propose(&mut self, key: PlanKey, changed: bool) {
         // An answer may come for what is not the mode any more.
         let mode = match self.mode {
@@ -450,11 +391,11 @@ impl Planner {
         let Cached { guard, costs, length, nested, .. } = cached;
         let old = costs.with(|costs| propose(guard, changed, mode, costs, *length, serial, nested));
         for planned in old {
-            retire(&mut self.retired, Some(planned));
+            self.retired.add(Some(planned));
         }
     }
 
-    /// Whether plans that ask for one fragment at a time are candidates. Without a stage behind the
+    /// Whether plans that ask for one fragment at a time are candidates. Without a stage after the
     /// device there is nothing to overlap.
     fn serial(&self, path: &Path) -> Serial {
         match self.is_device(path[0]) && path[1] != StageIndex::NONE {
@@ -464,53 +405,38 @@ impl Planner {
         }
     }
 
-    /// Puts the question for sizes of their own for each level, unless it is put already.
+    /// Puts the question for separate sizes at each level, unless it is open already.
     fn ask(&mut self, key: PlanKey) {
-        let runs = self.runs(&key.path);
+        let (runs, serial) = (self.runs(&key.path), self.serial(&key.path));
         let lane = self.lane_of(&key.path);
-        let of_lane = |asked: &&Asked| self.lane_of(&asked.key.path) == lane;
-        let has_share = self.asked.iter().filter(of_lane).count() >= QUESTIONS_PER_LANE_MAX;
-        let is_full = has_share || self.asked.len() >= QUESTIONS_MAX;
+        let has_room = self.questions.has_room(|other| self.lane_of(&other.path) == lane);
         let Some(length) = self.plans.get(&key).map(|cached| cached.length) else { return };
-        if !self.may_ask(&key, length, runs) || self.asked.iter().any(|asked| asked.key == key) {
+        if !self.may_ask(&key, length, runs) || self.questions.is_open(&key) {
             return;
         }
         let Some(cached) = self.plans.get_mut(&key) else { return };
-        cached.is_unasked = is_full;
-        if is_full {
-            return;
+        cached.is_unasked = !has_room;
+        if has_room {
+            let serial = serial.is_asked(&cached.guard);
+            self.questions.put((key, cached.renewal), &cached.costs, runs, length, serial);
         }
-        let Some(cached) = self.plans.get(&key) else { return };
-        self.tickets += 1;
-        let ticket = self.tickets;
-        self.asked.push_back(Asked { ticket, key, renewal: cached.renewal });
-        self.questions.push_back(Box::new(PlanRequest {
-            ticket,
-            costs: cached.costs.iter().map(|(_, cost)| *cost).collect(),
-            runs,
-            bytes: cached.length,
-            serial: asks_serial(self.serial(&key.path), &cached.guard),
-        }));
     }
 
-    /// Whether sizes of their own for each level may be better.
+    /// Whether separate sizes at each level may be better.
     fn may_ask(&self, key: &PlanKey, length: u64, runs: Runs) -> bool {
         let wanted = self.mode == PlannerMode::Auto && !key.busy && !key.forced && runs.lane > 0;
         wanted && length >= QUESTION_BYTES_MIN && runs.source + runs.lane + runs.sink >= 2
     }
 
-    /// The next question to be put out.
+    /// The next question for the driver to have solved.
     pub fn poll_question(&mut self) -> Option<Box<PlanRequest>> {
-        self.questions.pop_front()
+        self.questions.fetch()
     }
 
-    /// An answer. Costs may have moved meanwhile: its plans are candidates until the next one
-    /// comes. One that nobody asked for, or for a path that is gone, is ignored.
+    /// Takes an answer. Costs may have moved meanwhile: its plans are candidates until the next
+    /// answer comes. An answer without a question, or for a path that is gone, is ignored.
     pub fn handle_answer(&mut self, answer: &PlanAnswer) {
-        let Some(place) = self.asked.iter().position(|asked| asked.ticket == answer.ticket) else {
-            return;
-        };
-        let Some(Asked { key, renewal, .. }) = self.asked.remove(place) else { return };
+        let Some((key, renewal)) = self.questions.close(answer.ticket) else { return };
         let Some(solved) = &answer.solved else { return };
         let Some(cached) = self.plans.get_mut(&key) else { return };
         let pace = cached.costs.with(|costs| per_byte(costs, cached.length));
@@ -525,14 +451,17 @@ impl Planner {
     }
 
     /// The levels of a path: where bytes are read from a device, where they are written to one, and
-    /// what is between.
+    /// what is in between.
     fn runs(&self, path: &Path) -> Runs {
+        let used = path.iter().take_while(|&&index| index != StageIndex::NONE);
         let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
-        let at_device = |index: &StageIndex| state(index).is_some_and(|state| state.at_device);
-        let used = path.iter().position(|&index| index == StageIndex::NONE).unwrap_or(STAGES_MAX);
-        let mut at = [false; STAGES_MAX];
-        at.iter_mut().zip(path).for_each(|(at, index)| *at = at_device(index));
-        runs_of(&at[..used])
+        let mut at_device = [false; STAGES_MAX];
+        let mut count = 0;
+        for (at, index) in at_device.iter_mut().zip(used) {
+            *at = state(index).is_some_and(|state| state.at_device);
+            count += 1;
+        }
+        Runs::of(&at_device[..count])
     }
 
     fn costs(&self, path: Path) -> PathCosts {
@@ -545,7 +474,7 @@ impl Planner {
         costs
     }
 
-    /// What a transfer really took.
+    /// Takes the measured latency of a transfer.
     pub fn observe_outcome(&mut self, path: Path, outcome: Outcome) {
         let Outcome { length, plan, time, alone } = outcome;
         let key = self.key(path, length);
@@ -558,75 +487,6 @@ impl Planner {
             }
             cached.guard.observe(plan, time.seconds());
         }
-    }
-}
-
-/// By how much a path costs something else now, alone or at its slowest stage, at the size where
-/// that is most. What is noise to a stage of a microsecond is nothing to a path of a millisecond.
-fn moved(costs: &PathCosts, stages: &[StageState], length: u64) -> f64 {
-    let sizes = PROBE_BYTES.into_iter().take_while(|&bytes| bytes <= length as f64);
-    let sizes = sizes.chain([(length as f64).min(FRAGMENT_BYTES_MAX.into())]);
-    let at = |bytes: f64| {
-        let (mut way, mut way_moved) = (0.0, 0.0);
-        let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
-        for (index, old) in costs.iter() {
-            let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
-            let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
-            let (from, to) = (old.alone(bytes), new.alone(bytes));
-            (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
-            slowest = slowest.max(old.occupancy(bytes));
-            slowest_now = slowest_now.max(new.occupancy(bytes));
-        }
-        let part = |moved: f64, of: f64| if of > 0.0 { moved / of } else { 0.0 };
-        part(way_moved, way).max(part((slowest - slowest_now).abs(), slowest.max(slowest_now)))
-    };
-    sizes.map(at).fold(0.0, f64::max)
-}
-
-/// The levels of stages in order: at a device or not.
-fn runs_of(at_device: &[bool]) -> Runs {
-    let source = at_device.iter().take_while(|&&at| at).count();
-    let sink = at_device[source..].iter().rev().take_while(|&&at| at).count();
-    Runs { source, lane: at_device.len() - source - sink, sink }
-}
-
-/// Never better in the model: for devices where one fragment at a time was found to be in practice.
-fn asks_serial(serial: Serial, guard: &Guard) -> bool {
-    match serial {
-        Serial::Never => false,
-        Serial::First => true,
-        Serial::Offered => guard.plan(guard.favourite()).cut.depth == 1,
-    }
-}
-
-/// A path of these stages, without those that are none.
-pub fn path_of(stages: impl IntoIterator<Item = StageIndex>) -> Path {
-    let mut path = [StageIndex::NONE; STAGES_MAX];
-    let mut there = stages.into_iter().filter(|&stage| stage != StageIndex::NONE);
-    for (place, stage) in path.iter_mut().zip(&mut there) {
-        *place = stage;
-    }
-    debug_assert!(there.next().is_none(), "a path of more than {STAGES_MAX} stages");
-    path
-}
-
-/// Shares a plan, in the memory of one that nobody uses any more if there is one.
-fn keep(retired: &mut VecDeque<Arc<Planned>>, planned: Planned) -> Arc<Planned> {
-    // Records of finished transfers hold plans for a while: look at a few, the oldest first.
-    for _ in 0..retired.len().min(4) {
-        let Some(mut old) = retired.pop_front() else { break };
-        if let Some(place) = Arc::get_mut(&mut old) {
-            *place = planned;
-            return old;
-        }
-        retired.push_back(old);
-    }
-    Arc::new(planned)
-}
-
-fn retire(retired: &mut VecDeque<Arc<Planned>>, planned: Option<Arc<Planned>>) {
-    if retired.len() < RETIRED_MAX {
-        retired.extend(planned);
     }
 }
 

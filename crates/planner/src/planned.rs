@@ -1,5 +1,5 @@
-//! A plan in the form the engine executes, with what it was made from. Plain values: making one
-//! takes no memory but its own.
+//! A plan in the form the engine executes, with the costs it was made from. Plain values: making a
+//! plan allocates nothing but itself.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,37 +17,36 @@ use piped_report::shard::Candidate;
 
 use super::guard::{ARMS_MAX, Seen};
 use super::outlook::{Outlook, Track};
-use super::plan::{Path, path_of};
-use super::stage::StageIndex;
+pub use super::path::STAGES_MAX;
+use super::path::{Path, path_of};
+use super::stage::{PROBE_BYTES, StageIndex, StageState};
 use crate::solve::Solved;
 
-/// Fragments and offsets are cut at multiples of this: every device's alignment divides it.
+/// Fragments and offsets are cut at multiples of this many bytes, which every device's alignment
+/// divides.
 pub const CUT_BYTES: u64 = 4096;
 
-/// Stages a plan of this engine spans, at most: a disk, the checksum here, a lane, the checksum
-/// there, a disk there, and what is dialled of them.
-pub const STAGES_MAX: usize = piped_model::stage::STAGES_MAX;
-
-/// Fragments of a serial plan are multiples of this, and no shorter.
+/// Fragments of a serial plan are multiples of this many bytes, and no shorter.
 pub(super) const SERIAL_BYTES: u32 = FRAGMENT_BYTES_MIN;
 
-/// Fragments read and not sent that a serial plan may hold: the device works ahead of the network.
+/// Fragments that a serial plan may hold after reading and before sending: the device works ahead
+/// of the network.
 const AHEAD: u32 = 4;
 
-/// Where the fragment ends that holds byte `next` of a request at `offset`, counted from the
-/// request's start. Sizes count from the aligned offset, so that all inner fragments of a file are
-/// aligned.
+/// End of the fragment with byte `next` of a request at `offset`, both counted from the request's
+/// start. Sizes count from the aligned offset, so that all inner fragments of a file are aligned.
 pub fn boundary(sizes: &Sizes, offset: u64, next: u64) -> u64 {
     let skip = offset % CUT_BYTES;
     sizes.end(next + skip) - skip
 }
 
-/// The same within the request. One of a page or less is not cut: its receiver relies on that.
+/// End of the fragment with byte `at`, at most the request's `length`. A request of a page or less
+/// is not cut; its receiver relies on that.
 pub fn level_end(sizes: &Sizes, offset: u64, at: u64, length: u64) -> u64 {
     if length <= CUT_BYTES { length } else { boundary(sizes, offset, at).min(length) }
 }
 
-/// By how much each fragment is shorter than the one before, at the source.
+/// By how many bytes each fragment at the source is shorter than the one before.
 pub fn shrink(cut: &Cut, bytes: u64) -> u64 {
     let mut sizes = cut.source.of(bytes);
     match (sizes.next(), sizes.next(), sizes.next()) {
@@ -59,29 +58,28 @@ pub fn shrink(cut: &Cut, bytes: u64) -> u64 {
 /// How a plan cuts a request at each level, and how many fragments it has under way at the first
 /// stage.
 ///
-/// Between two levels bytes are cut anew: what is read from a file need not be what a frame
-/// carries, nor what is written to the other file. A level that a request does not pass has the
-/// sizes of its neighbour.
+/// Between two levels, bytes are cut anew: frames and writes need not have the sizes of reads. A
+/// level that a request does not pass has the sizes of its neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cut {
     /// Fragments at the device that is read.
     pub source: Sizes,
-    /// Sub-fragments: a frame carries one.
+    /// Payloads of frames, each part of one or more fragments.
     pub lane: Sizes,
     /// Fragments at the device that is written.
     pub sink: Sizes,
-    /// Fragments under way at the first stage, at most.
+    /// The most fragments under way at the first stage.
     pub depth: u32,
 }
 
 impl Cut {
-    /// The same sizes at every level.
+    /// A cut with equal lists of sizes at every level.
     pub fn same(sizes: Sizes, depth: u32) -> Self {
         Self { source: sizes, lane: sizes, sink: sizes, depth }
     }
 
-    /// A number that is not 0 and differs where plans do (but for one chance in 2^32). It names the
-    /// plan to the peer, which says what a transfer with it took.
+    /// A number other than 0 that differs where plans do (but for one chance in 2^32). It names the
+    /// plan to the peer, which reports the latency of transfers with it.
     pub fn number(&self) -> u32 {
         // FNV-1a.
         let mut hash = 0x811c_9dc5_u32;
@@ -111,7 +109,7 @@ impl From<&FixedBest> for Cut {
     }
 }
 
-/// The stages of a path and what they cost, in order.
+/// The stages of a path and their costs, in order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PathCosts {
     costs: [Option<(StageIndex, Estimate)>; STAGES_MAX],
@@ -124,7 +122,7 @@ impl PathCosts {
         }
     }
 
-    /// Hands the costs alone to the model.
+    /// Calls the model with the costs alone.
     pub(super) fn with<T>(&self, f: impl FnOnce(&[&Estimate]) -> T) -> T {
         let mut known = self.iter().map(|(_, cost)| cost);
         let Some(first) = known.next() else { return f(&[]) };
@@ -137,13 +135,13 @@ impl PathCosts {
         f(&costs[..used])
     }
 
-    /// How often some cost was found to have changed.
+    /// How often the stages' costs were found to have changed, in sum.
     pub(super) fn changes(&self) -> u64 {
         self.iter().map(|(_, cost)| cost.changes).sum()
     }
 
-    /// What one plan is predicted to take, in seconds, by which what others took can be compared
-    /// however costs move: a request of so many bytes in eight fragments.
+    /// Predicted latency, in seconds, of a request of so many bytes in eight fragments. Latencies
+    /// of other plans are compared by it, however costs move.
     pub(super) fn reference(&self, length: u64) -> f64 {
         self.with(|costs| match costs {
             [] => 0.0,
@@ -151,7 +149,30 @@ impl PathCosts {
         })
     }
 
-    /// The path that these are the costs of.
+    /// By how much the costs of a path have moved, as a fraction: alone or at its slowest stage, at
+    /// the size where that is most. A large change of a stage of a microsecond is noise to a path
+    /// of a millisecond.
+    pub(super) fn moved(&self, stages: &[StageState], length: u64) -> f64 {
+        let sizes = PROBE_BYTES.into_iter().take_while(|&bytes| bytes <= length as f64);
+        let sizes = sizes.chain([(length as f64).min(FRAGMENT_BYTES_MAX.into())]);
+        let at = |bytes: f64| {
+            let (mut way, mut way_moved) = (0.0, 0.0);
+            let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
+            for (index, old) in self.iter() {
+                let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
+                let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
+                let (from, to) = (old.alone(bytes), new.alone(bytes));
+                (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
+                slowest = slowest.max(old.occupancy(bytes));
+                slowest_now = slowest_now.max(new.occupancy(bytes));
+            }
+            let part = |moved: f64, of: f64| if of > 0.0 { moved / of } else { 0.0 };
+            part(way_moved, way).max(part((slowest - slowest_now).abs(), slowest.max(slowest_now)))
+        };
+        sizes.map(at).fold(0.0, f64::max)
+    }
+
+    /// The path whose costs these are.
     pub fn stages(&self) -> Path {
         path_of(self.iter().map(|(stage, _)| stage))
     }
@@ -167,20 +188,20 @@ impl PathCosts {
 pub(super) struct Choice {
     pub(super) cut: Cut,
     pub(super) algorithm: Algorithm,
-    /// Fragments at each level.
+    /// Number of fragments at each level: source, connection, sink.
     pub(super) counts: [u32; 3],
-    /// The sizes as the model knows them, where they are the same at all levels.
+    /// The sizes as the model knows them; `None` where they differ between levels.
     pub(super) ramp: Option<Ramp>,
-    /// It was made for a request of so many bytes.
+    /// Length in bytes of the request that the plan was made for.
     pub(super) length: u64,
-    /// What a byte more or less takes, in seconds.
+    /// Time for one byte more or less, in seconds.
     pub(super) per_byte: f64,
     pub(super) predicted_seconds: f64,
     pub(super) margin_seconds: f64,
 }
 
 impl Choice {
-    /// The same sizes at every level. `per_byte`: what a byte takes at the slowest stage, in
+    /// A plan with equal sizes at every level. `per_byte`: time of a byte at the slowest stage, in
     /// seconds.
     pub(super) fn fixed(plan: &FixedBest, length: u64, per_byte: f64) -> Self {
         let (first, shrink) = (plan.fragment_bytes, plan.shrink_bytes);
@@ -196,7 +217,7 @@ impl Choice {
         }
     }
 
-    /// Sizes of their own for each level.
+    /// A plan with separate sizes for each level.
     pub(super) fn nested(plan: &Solved, length: u64, per_byte: f64) -> Self {
         let Solved { source, lane, sink, depth, .. } = *plan;
         let count = |sizes: Sizes| u32::try_from(sizes.count(length)).unwrap_or(u32::MAX);
@@ -217,7 +238,7 @@ impl Choice {
         [self.cut.source, self.cut.lane, self.cut.sink].map(|sizes| sizes.first() as f64)
     }
 
-    /// How much the sizes differ, to find the nearest.
+    /// How much the sizes of two plans differ, to find the nearest plan.
     pub(super) fn distance(&self, other: &Self) -> u64 {
         let firsts = self.firsts().into_iter().zip(other.firsts());
         let first: f64 = firsts.map(|(a, b)| (a - b).abs()).sum();
@@ -225,14 +246,14 @@ impl Choice {
         first as u64 + counts.map(|(a, b)| u64::from(a.abs_diff(b))).sum::<u64>()
     }
 
-    /// The prediction for a request of another length in the same size class.
+    /// Predicted latency, in seconds, for a request of another length in the size class.
     pub(super) fn predicted_for(&self, length: u64) -> f64 {
         let more = (length as f64 - self.length as f64) * self.per_byte;
         (self.predicted_seconds + more).max(self.predicted_seconds / 2.0)
     }
 }
 
-/// A plan that was compared, and what it took in practice.
+/// A plan that was compared, and its latency in practice.
 #[derive(Debug, Clone, Copy)]
 struct Compared {
     number: u32,
@@ -245,14 +266,14 @@ struct Compared {
     vetoed: bool,
 }
 
-/// Plans that were compared.
+/// The plans that were compared for a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Candidates {
     plans: [Option<Compared>; ARMS_MAX],
 }
 
 impl FromIterator<Seen> for Candidates {
-    /// At most [`ARMS_MAX`].
+    /// Takes the first [`ARMS_MAX`] candidates; the rest is left out.
     fn from_iter<T: IntoIterator<Item = Seen>>(seen: T) -> Self {
         let mut candidates = Self::default();
         for (place, Seen { plan, measured, vetoed }) in candidates.plans.iter_mut().zip(seen) {
@@ -272,7 +293,7 @@ impl FromIterator<Seen> for Candidates {
 }
 
 impl Candidates {
-    /// `chosen`: the number of the one that is used.
+    /// The candidates in the form of reports. `chosen`: number of the plan that is used.
     pub fn report(&self, chosen: Option<u32>) -> Vec<Candidate> {
         let candidate = |seen: Compared| Candidate {
             algorithm: seen.algorithm.to_string(),
@@ -293,28 +314,45 @@ impl Candidates {
 /// A plan as transfers execute it, with the candidates it was chosen from.
 #[derive(Debug)]
 pub struct Planned {
-    /// A fragment is the payload of one frame.
+    /// Sizes at each level; one frame carries one fragment of the level between the devices.
     pub cut: Cut,
     choice: Choice,
     outlook: Outlook,
-    /// Store all, then forward (`planner = whole`).
+    /// Whether a stage begins only when the one before has everything (`planner = whole`).
     pub store_first: bool,
-    /// For a request of the length it was made for.
+    /// Predicted latency for a request of the length that the plan was made for.
     pub predicted: Nanos,
-    /// By how much it may take longer or shorter.
+    /// Half-width of the prediction interval.
     pub margin: Nanos,
-    /// The algorithm that made it.
+    /// The algorithm that chose the sizes.
     pub chosen: Algorithm,
-    /// The plans it was chosen from.
+    /// The plans that this one was chosen from.
     pub candidates: Candidates,
-    /// The stages it was made for, with the costs it was made from.
+    /// The stages of the plan, with the costs it was made from.
     pub path: Arc<PathCosts>,
 }
 
 impl Planned {
-    /// What it was chosen from.
+    /// The candidates in the form of reports, this plan marked as chosen.
     pub fn compared(&self) -> Vec<Candidate> {
         self.candidates.report(Some(self.choice.cut.number()))
+    }
+
+    /// A plan that was not chosen by its costs, without a prediction.
+    pub(super) fn forced(cut: Cut, costs: PathCosts, length: u64) -> Self {
+        let count = |sizes: Sizes| u32::try_from(sizes.count(length)).unwrap_or(u32::MAX);
+        let choice = Choice {
+            cut,
+            algorithm: Algorithm::Static(cut.source.first()),
+            counts: [cut.source, cut.lane, cut.sink].map(count),
+            ramp: None,
+            length,
+            per_byte: 0.0,
+            predicted_seconds: 0.0,
+            margin_seconds: 0.0,
+        };
+        let (costs, candidates) = (Arc::new(costs), Candidates::default());
+        Self::new(choice, false, &costs, candidates, Outlook::default())
     }
 
     pub(super) fn new(
@@ -349,18 +387,18 @@ impl Planned {
         }
     }
 
-    /// Where the fragment ends that is read `at` bytes into a request of so many at `offset`.
+    /// End of the read fragment with byte `at` of a request of `length` bytes at `offset`.
     pub fn source_end(&self, offset: u64, at: u64, length: u64) -> u64 {
         level_end(&self.cut.source, offset, at, length)
     }
 
-    /// Where the frame ends.
+    /// End of the frame with byte `at` of a request of `length` bytes at `offset`.
     pub fn lane_end(&self, offset: u64, at: u64, length: u64) -> u64 {
         level_end(&self.cut.lane, offset, at, length)
     }
 
-    /// Where both a fragment and a frame end that hold what follows `at`; where a fragment ends if
-    /// that would be more than the longest fragment.
+    /// The next common end of a fragment and a frame after byte `at`. If that would be more than
+    /// the longest fragment, the next end of a fragment.
     pub fn shared_end(&self, offset: u64, at: u64, length: u64) -> u64 {
         let most = at.saturating_add(FRAGMENT_BYTES_MAX.into());
         let mut end = self.source_end(offset, at, length);
@@ -377,8 +415,8 @@ impl Planned {
         }
     }
 
-    /// What every frame but the last ends at a multiple of: a frame ends where the plan says, or a
-    /// fragment does.
+    /// Divisor, in bytes, of the end of every frame but the last: a frame ends where the plan says,
+    /// or where a fragment does.
     pub fn grid(&self) -> u32 {
         let (mut a, mut b) = (self.cut.lane.grid(), self.cut.source.grid());
         while b != 0 {
@@ -387,30 +425,30 @@ impl Planned {
         a as u32
     }
 
-    /// The margin as percent of the prediction, rounded up; 255 if it is more.
+    /// The margin in percent of the prediction, rounded up; 255 means that or more.
     pub fn margin_percent(&self) -> u8 {
         let percent = self.margin.0.saturating_mul(100).div_ceil(self.predicted.0.max(1));
         u8::try_from(percent).unwrap_or(u8::MAX)
     }
 
-    /// Whether so much was measured since that another prediction would be told.
+    /// Whether later measurements would change the prediction.
     pub(super) fn is_outdated(&self, track: &Track) -> bool {
         self.outlook.is_outdated(track)
     }
 
-    /// One fragment at a time at the first stage.
+    /// Whether the first stage gets one fragment at a time.
     pub fn is_serial(&self) -> bool {
         self.cut.depth == 1
     }
 
-    /// Fragments that are read or being sent at once. As many on their way as at the device: if one
-    /// more could be read only when one is sent, a device that ends several together would get one
-    /// at a time.
+    /// The most fragments that are read or being sent at once: as many being sent as at the device.
+    /// If one more could be read only after one is sent, a device that completes several together
+    /// would get one at a time.
     pub fn held_max(&self) -> u32 {
         if self.is_serial() { AHEAD } else { 2 * self.cut.depth }
     }
 
-    /// The prediction for a request of another length in the same size class.
+    /// The prediction for a request of another length in the size class.
     pub fn predicted_for(&self, length: u64) -> Nanos {
         if self.store_first {
             return self.predicted;

@@ -1,9 +1,9 @@
-//! What stages that are not there yet begin with: what another run has measured, and what was known
-//! of stages that went with their peer.
+//! Costs that new stages begin with: measurements of an earlier run, and of stages that were
+//! dropped with their peer.
 //!
-//! Kept is what this side measures or is told of a lane of its own: disks, lanes, copies,
-//! checksums. Not kept are dials, which end with the daemon, and what a peer reports of its own
-//! stages: it keeps them itself, and reports them with the first bytes.
+//! Kept are costs that this node measures, or is told of a connection that it dialled: disks,
+//! connections, copies, checksums. Costs of delay injections are not kept, since these end with the
+//! daemon. A peer keeps the costs of its own stages, and reports them with the first bytes.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use piped_report::shard::StageResource;
 use super::stage::StageState;
 use crate::kept::{KeptStage, KnownStage};
 
-/// See the module.
+/// Costs of stages that do not exist at present, by their resource.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     stages: HashMap<StageResource, Remembered>,
-    /// Entries so far, to tell the oldest.
+    /// Number of entries so far, which tells the oldest entry.
     entered: u64,
 }
 
@@ -29,27 +29,27 @@ struct Remembered {
 }
 
 impl Memory {
-    /// What was known another time. A claim: what cannot be is left out.
+    /// Takes costs of an earlier run. They are a claim: impossible figures are left out.
     pub(super) fn take(&mut self, what: StageResource, cost: KeptStage) {
         if is_kept(&what) && cost.check().is_ok() {
             self.enter(what, cost, 0);
         }
     }
 
-    /// A stage goes.
+    /// Keeps the costs of a stage that is dropped.
     pub(super) fn keep(&mut self, what: &StageResource, state: &StageState) {
         if let Some(KnownStage { what, cost, samples }) = known(what, state) {
             self.enter(what, cost, samples);
         }
     }
 
-    /// A stage that is new begins with what is known of it.
+    /// Gives a new stage its kept costs, and drops them here.
     pub(super) fn recall(&mut self, what: &StageResource, state: &mut StageState) {
         self.apply(what, state);
         self.stages.remove(what);
     }
 
-    /// The same for a stage that is only looked at.
+    /// Gives the kept costs to a stage that is only looked at.
     pub(super) fn apply(&self, what: &StageResource, state: &mut StageState) {
         let Some(Remembered { cost, samples, .. }) = self.stages.get(what) else { return };
         let window = state.published.stage.window;
@@ -57,7 +57,7 @@ impl Memory {
         state.samples_before = *samples;
     }
 
-    /// Of stages that are not there.
+    /// All kept costs of stages that do not exist at present.
     pub(super) fn known(&self) -> impl Iterator<Item = KnownStage> + '_ {
         self.stages.iter().map(|(what, known)| KnownStage {
             what: what.clone(),
@@ -66,8 +66,8 @@ impl Memory {
         })
     }
 
-    /// Peers come under any name: where there are too many, what they left goes first, the oldest
-    /// of it.
+    /// Enters costs. Peers connect under any name, so beyond the limit the costs that uninvited
+    /// peers left go first, the oldest before the others.
     fn enter(&mut self, what: StageResource, cost: KeptStage, samples: u64) {
         self.entered += 1;
         let entered = self.entered;
@@ -83,7 +83,7 @@ impl Memory {
     }
 }
 
-/// What is known of a stage, if that is kept and there is anything.
+/// Costs of a stage to keep; `None` if the stage is not kept or was not measured.
 pub(super) fn known(what: &StageResource, state: &StageState) -> Option<KnownStage> {
     let cost = is_kept(what).then(|| KeptStage::of(&state.estimator, &state.published))??;
     let samples = state.samples_before + state.estimator.samples().iter().sum::<u64>();

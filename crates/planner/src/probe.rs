@@ -1,4 +1,4 @@
-//! A planner by itself, for benches: what a look-up costs, and what a question is like.
+//! A planner by itself, for benchmarks: the cost of a look-up, and the form of a question.
 
 use piped_core::ids::DeviceId;
 use piped_core::link::LaneClass;
@@ -8,7 +8,7 @@ use piped_core::units::Nanos;
 use super::plan::{Outcome, Path, Planner, path_of};
 use crate::solve::{PlanAnswer, PlanRequest};
 
-/// A read of a slow disk through a network of three stages, of so many bytes.
+/// A read of so many bytes from a slow disk, through a network of three stages.
 #[derive(Debug)]
 pub struct Probe {
     planner: Planner,
@@ -20,7 +20,7 @@ pub struct Probe {
 const COSTS: [(u64, u64); 4] = [(500, 8), (60, 5), (5, 8), (40, 5)];
 
 impl Probe {
-    /// With stages that are measured.
+    /// A planner whose stages were measured with these costs.
     #[must_use]
     pub fn new(length: u64) -> Self {
         let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
@@ -40,13 +40,13 @@ impl Probe {
         Self { planner, path: path_of(stages), length }
     }
 
-    /// The depth of the plan of one more request.
+    /// The depth of the plan for one more request.
     pub fn look_up(&mut self) -> u32 {
         let Self { planner, path, length, .. } = self;
         planner.plan(*path, *length).cut.depth
     }
 
-    /// A transfer took what was predicted.
+    /// Reports a transfer that took as long as predicted.
     pub fn observe(&mut self) {
         let Self { planner, path, length, .. } = self;
         let planned = planner.plan(*path, *length);
@@ -54,12 +54,12 @@ impl Probe {
         planner.observe_outcome(*path, Outcome { length: *length, plan, time, alone: true });
     }
 
-    /// A question that is out.
+    /// The next question of the planner, if there is one.
     pub fn question(&mut self) -> Option<Box<PlanRequest>> {
         self.planner.poll_question()
     }
 
-    /// Its answer.
+    /// Hands the answer to a question to the planner.
     pub fn answer(&mut self, answer: &PlanAnswer) {
         self.planner.handle_answer(answer);
     }

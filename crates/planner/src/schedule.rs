@@ -1,5 +1,5 @@
-//! The schedule that a plan promises: when the model has each fragment in each stage, with the
-//! costs that the plan was made from.
+//! The schedule that a plan predicts: when each fragment is in each stage, by the costs that the
+//! plan was made from.
 
 use std::num::NonZeroU32;
 
@@ -12,19 +12,19 @@ use piped_report::trace::LevelSizes;
 use super::planned::{CUT_BYTES, Planned, level_end};
 use super::stage::StageIndex;
 
-/// Which sizes a stage moves.
+/// The level whose fragment sizes a stage moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Where bytes are read.
+    /// Stages where bytes are read from a device.
     Source,
-    /// On the way to the other node.
+    /// Stages between the devices, or on the way to the other node.
     Lane,
-    /// Where they are written.
+    /// Stages where bytes are written to a device.
     Sink,
 }
 
 impl Level {
-    /// The word for it.
+    /// The level's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Source => "source",
@@ -33,7 +33,8 @@ impl Level {
         }
     }
 
-    /// Of each stage of a path, by which of them are devices: those before a lane are read.
+    /// Levels of a path's stages, from which of them are devices. Devices before all other stages
+    /// are read.
     pub fn of(devices: &[bool]) -> Vec<Self> {
         let first_other = devices.iter().position(|device| !device).unwrap_or(devices.len());
         let level = |(place, &device): (usize, &bool)| match device {
@@ -45,20 +46,20 @@ impl Level {
     }
 }
 
-/// The stages of a transfer as they are shown: the plan's path in its order, then what else was
+/// The stages of a transfer in reports: the plan's path in its order, then other stages that were
 /// passed.
 #[derive(Debug)]
 pub struct Rows {
-    /// Their names.
+    /// Names of all rows, in order.
     pub names: Vec<String>,
-    /// Of the plan's.
+    /// Levels of the plan's stages, which are the first rows.
     pub levels: Vec<Level>,
     stages: Vec<StageIndex>,
 }
 
 impl Rows {
-    /// The rows of a plan and of the stages that were passed. `name`: of a stage, and whether it is
-    /// a device.
+    /// The rows of a plan and of the stages that were passed. `name`: gives a stage's name, and
+    /// whether it is a device.
     pub fn new<'a>(
         plan: Option<&Planned>,
         seen: impl Iterator<Item = StageIndex>,
@@ -83,13 +84,13 @@ impl Rows {
         Self { names, levels: Level::of(&devices), stages }
     }
 
-    /// A stage's place among them.
+    /// A stage's index among the rows.
     pub fn of(&self, stage: StageIndex) -> usize {
         self.stages.iter().position(|&row| row == stage).unwrap_or(0)
     }
 }
 
-/// Sizes of a level that are told; how many there are is told besides.
+/// Most sizes that a report lists for a level; the number of fragments is reported besides.
 const SIZES_TOLD: usize = 64;
 
 /// The sizes of the levels that a request passes.
@@ -104,18 +105,18 @@ pub fn levels(plan: &Planned, levels: &[Level], range: (u64, u64)) -> Vec<LevelS
     told.collect()
 }
 
-/// A fragment in a stage; times in seconds from the transfer's start.
+/// A fragment in a stage as predicted; times are in seconds from the transfer's start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Promised {
-    /// The place of its stage in the path.
+    /// The stage's index in the path.
     pub stage: usize,
-    /// Where it begins, in bytes from the transfer's start.
+    /// Where the fragment begins, in bytes from the transfer's start.
     pub offset: u64,
-    /// Its length.
+    /// Length of the fragment in bytes.
     pub bytes: u64,
-    /// When it comes.
+    /// When the fragment reaches the stage.
     pub arrived: f64,
-    /// When it leaves.
+    /// When the fragment leaves the stage.
     pub departed: f64,
 }
 
@@ -127,7 +128,7 @@ fn sizes(plan: &Planned, level: Level) -> &Sizes {
     }
 }
 
-/// The fragments of a request of so many bytes at an offset.
+/// Sizes of the fragments of a request, which is given as offset and length.
 fn cut(sizes: &Sizes, (offset, bytes): (u64, u64)) -> impl Iterator<Item = u64> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -138,7 +139,7 @@ fn cut(sizes: &Sizes, (offset, bytes): (u64, u64)) -> impl Iterator<Item = u64> 
     })
 }
 
-/// How many there are.
+/// Number of fragments of a request, which is given as offset and length.
 fn count(sizes: &Sizes, (offset, bytes): (u64, u64)) -> u64 {
     if bytes <= CUT_BYTES {
         return 1;
@@ -147,8 +148,8 @@ fn count(sizes: &Sizes, (offset, bytes): (u64, u64)) -> u64 {
     sizes.count(skip + bytes) + 1 - sizes.count(skip + 1)
 }
 
-/// The schedule of a request, or none if it has more than `most` visits, or nothing is known of its
-/// stages.
+/// The schedule of a request; `None` if it has more than `most` visits, or if nothing is known of
+/// its stages.
 pub fn schedule(
     plan: &Planned,
     levels: &[Level],
@@ -173,7 +174,7 @@ pub fn schedule(
     })
 }
 
-/// What a schedule has of a stage, in sums as a transfer keeps them of what it did.
+/// Sums of a schedule for one stage, as a transfer keeps them of its measurements.
 pub fn passing(promised: &[Promised], stage: usize) -> Option<Passing> {
     let (mut fragments, mut busy, mut last) = (0, 0.0, 0.0_f64);
     for it in promised.iter().filter(|it| it.stage == stage) {
@@ -184,7 +185,7 @@ pub fn passing(promised: &[Promised], stage: usize) -> Option<Passing> {
     (fragments > 0).then_some(Passing { fragments, busy_seconds: busy, last_seconds: last })
 }
 
-/// Each stage has the whole request to itself.
+/// The schedule where each stage has the whole request to itself.
 fn one_by_one<C: StageCost>(path: &[C], lists: &[Vec<u64>]) -> Vec<Promised> {
     let mut promised = Vec::new();
     let mut before = 0.0;

@@ -1,13 +1,13 @@
-//! Which stages have one server with what else happens here.
+//! Which stages share one server with other work of this node.
 //!
-//! Of stages that can be busy while the shard's thread works: is it the thread that serves them?
-//! Checksums, copies and the overheads that dials take of the thread are timed by themselves; if
-//! they lengthen the times between departures of a busy stage, it is served by the thread. What is
-//! timed on the thread is one server by construction.
+//! The question is whether the shard's thread serves a stage that can be busy while the thread
+//! works. Checksums, copies and the overheads of delay injections are timed on the thread. If they
+//! lengthen the times between departures of a busy stage, the thread serves that stage. Stages that
+//! are timed on the thread share its server by construction.
 //!
-//! Reads and writes of a device are not asked of each other: what either costs is known from its
-//! own times between departures, which contain the other if they have one server, so the work would
-//! be known the worse the more they share.
+//! Reads and writes of a device are not compared with each other. The cost of either comes from its
+//! own times between departures, which include the other if they share a server. The more they
+//! share, the worse the work would be known.
 
 use piped_core::units::Nanos;
 use piped_model::estimate::shared::{Servers as Known, Shared};
@@ -15,25 +15,25 @@ use piped_report::shard::ServedWith;
 
 use super::stage::StageIndex;
 
-/// See the module.
+/// Evidence for each stage of whether the shard's thread serves it.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     /// Work of the thread that was timed, in seconds.
     thread: f64,
-    /// By stage.
+    /// Evidence by stage, at the stage's index.
     watches: Vec<Watch>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Watch {
-    /// The departure before, and what the thread had done by then.
+    /// The departure before, and the thread's work by that time in seconds.
     last: Option<Nanos>,
     then: f64,
     with_thread: Shared,
 }
 
 impl Servers {
-    /// A stage of a new kind takes this place.
+    /// Starts anew for a stage that takes this index.
     pub(super) fn renew(&mut self, stage: StageIndex) {
         let place = usize::from(stage.0);
         if self.watches.len() <= place {
@@ -42,13 +42,13 @@ impl Servers {
         self.watches[place] = Watch::default();
     }
 
-    /// The thread worked on something that is timed by itself.
+    /// Counts time that the thread worked on something that is timed by itself.
     pub(super) fn work(&mut self, time: Nanos) {
         self.thread += time.seconds();
     }
 
-    /// A fragment left a stage. `waited`: it was there before the one before it left, and for
-    /// longer than one that meets nobody.
+    /// Counts a fragment that left a stage. `waited`: the fragment was there before the one before
+    /// it left, and stayed for longer than a fragment that meets no other.
     pub(super) fn depart(&mut self, stage: StageIndex, bytes: u64, waited: bool, now: Nanos) {
         let thread = self.thread;
         let Some(watch) = self.watches.get_mut(usize::from(stage.0)) else { return };
@@ -58,14 +58,14 @@ impl Servers {
         watch.then = thread;
     }
 
-    /// An execution ended otherwise: what comes next says nothing.
+    /// Notes an execution that ended otherwise, so that the next departure says nothing.
     pub(super) fn interrupt(&mut self, stage: StageIndex) {
         if let Some(watch) = self.watches.get_mut(usize::from(stage.0)) {
             watch.last = None;
         }
     }
 
-    /// When the last fragment left.
+    /// Time at which the last fragment left the stage.
     pub(super) fn last(&self, stage: StageIndex) -> Option<Nanos> {
         self.watch(stage)?.last
     }
@@ -74,7 +74,7 @@ impl Servers {
         self.watches.get(usize::from(stage.0))
     }
 
-    /// What is known of a stage.
+    /// The result for a stage, if anything is known.
     pub(super) fn report(&self, stage: StageIndex, on_thread: bool) -> Vec<ServedWith> {
         let with = |one_server, measured| {
             vec![ServedWith { name: THREAD.to_owned(), one_server, measured }]
@@ -92,7 +92,7 @@ impl Servers {
     }
 }
 
-/// What serves everything that is timed on it.
+/// Name in reports of the server of everything that the shard's thread does.
 const THREAD: &str = "thread";
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Plans whose levels differ, solved where nobody waits for them.
+//! Plans whose levels differ, solved where no request waits for them.
 //!
-//! Whole, fixed and serial sizes are solved when a request wants them: microseconds. Sizes of their
-//! own for each level take up to a millisecond, in which a shard would do nothing else. So the
-//! shard puts out a question and goes on with what it has; its driver calls [`solve`], a pure
-//! function, and brings back the answer. A daemon has a thread for that, a simulated world answers
-//! at once. An answer nobody asked for is ignored.
+//! Whole, fixed and serial sizes are solved when a request wants them, in microseconds. Separate
+//! sizes for each level take up to a millisecond, in which a shard would do nothing else. So the
+//! shard puts a question and continues with the plan it has. Its driver calls [`solve`], a pure
+//! function, and brings back the answer. A daemon has a thread for that; a simulated world answers
+//! at once. An answer without a question is ignored.
 
 use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX};
 use piped_core::sizes::{SIZES_MAX, Sizes, UNIT_BYTES};
@@ -12,29 +12,40 @@ use piped_model::estimate::Estimate;
 use piped_model::leveled::{self, Level, Task, told};
 use piped_model::plan::{Algorithm, Plan};
 
-/// Plans of an answer, at most.
+/// The most plans of an answer.
 pub const SOLVED_MAX: usize = 4;
 
-/// Disk fragments are multiples of this, and no shorter: every device's alignment divides it.
+/// Disk fragments are multiples of this many bytes, and no shorter: every device's alignment
+/// divides it.
 const DISK_BYTES: u64 = 4096;
 
-/// A transfer is cut into so many frames at most: what the model does not know costs something for
-/// each.
+/// The most frames that a transfer is cut into, because costs that the model does not know occur
+/// for each.
 const FRAMES_MAX: u64 = 256;
 
-/// Fragments under way where they are not asked for one by one: what keeps a device busy.
+/// Fewest fragments under way in plans that do not ask for them one by one: they keep a device
+/// busy.
 pub(crate) const DEPTH_LEAST: u32 = 8;
 
-/// Plans this much slower than the best one are not worth an answer.
+/// Plans slower than the best one by more than this factor are left out of an answer.
 const WORTH: f64 = 1.1;
 
-/// Which stages of a path make its levels: so many where bytes are read, then in the lane, then
-/// where they are written.
+/// Which stages of a path make its levels: numbers of stages where bytes are read, between the
+/// devices, and where bytes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Runs {
     pub(crate) source: usize,
     pub(crate) lane: usize,
     pub(crate) sink: usize,
+}
+
+impl Runs {
+    /// The levels of stages in order, from whether each is at a device.
+    pub(crate) fn of(at_device: &[bool]) -> Self {
+        let source = at_device.iter().take_while(|&&at| at).count();
+        let sink = at_device[source..].iter().rev().take_while(|&&at| at).count();
+        Self { source, lane: at_device.len() - source - sink, sink }
+    }
 }
 
 /// A question: how should so many bytes pass these stages?
@@ -44,15 +55,15 @@ pub struct PlanRequest {
     pub(crate) costs: Vec<Estimate>,
     pub(crate) runs: Runs,
     pub(crate) bytes: u64,
-    /// The first stage is a device that may want one fragment at a time.
+    /// Whether the first stage is a device that may want one fragment at a time.
     pub(crate) serial: bool,
 }
 
-/// The answer.
+/// The answer to a [`PlanRequest`], known by its ticket.
 #[derive(Debug, Clone)]
 pub struct PlanAnswer {
     pub(crate) ticket: u64,
-    /// The best first; nothing if nobody has solved it.
+    /// Plans, the best first; `None` if the question was declined.
     pub(crate) solved: Option<Vec<Solved>>,
 }
 
@@ -69,7 +80,7 @@ pub(crate) struct Solved {
 }
 
 impl PlanRequest {
-    /// The answer of someone who has no time: no plan.
+    /// The answer of a driver that has no time: no plan.
     #[must_use]
     pub fn declined(&self) -> PlanAnswer {
         PlanAnswer { ticket: self.ticket, solved: None }
@@ -93,7 +104,7 @@ impl PartialEq for PlanAnswer {
 
 impl Eq for PlanAnswer {}
 
-/// Solves a question. Pure; up to a millisecond.
+/// Answers a question. A pure function that takes up to a millisecond.
 #[must_use]
 pub fn solve(request: &PlanRequest) -> PlanAnswer {
     let Runs { source, lane, sink } = request.runs;
@@ -131,7 +142,8 @@ pub fn solve(request: &PlanRequest) -> PlanAnswer {
     PlanAnswer { ticket: request.ticket, solved: Some(solved) }
 }
 
-/// The others were made when the request came.
+/// Whether the plan has separate sizes for each level. All other plans were made when the request
+/// came.
 fn is_nested(plan: &Plan) -> bool {
     !matches!(
         plan.algorithm,
@@ -143,7 +155,8 @@ fn same_cut(a: &Solved, b: &Solved) -> bool {
     (a.source, a.lane, a.sink, a.depth) == (b.source, b.lane, b.sink, b.depth)
 }
 
-/// A level that the path does not have moves what its neighbour does.
+/// The plan as the engine executes it. A level that the path does not have gets the sizes of its
+/// neighbour.
 fn executable(plan: &Plan, all: &[Level; 3], depth_max: u32) -> Option<Solved> {
     let sizes = |level: &Level| {
         let found = plan.levels.iter().find(|found| found.stages == level.stages)?;

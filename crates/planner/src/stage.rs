@@ -2,33 +2,35 @@
 
 use std::num::NonZeroU32;
 
+use piped_core::link::ReportedStage;
 use piped_model::estimate::{Estimate, Estimator, Meter};
 use piped_model::stage::{Stage, StageCost};
-use piped_report::shard::{StageReport, StageTime};
+use piped_report::dial::DialPlace;
+use piped_report::shard::{StageReport, StageResource, StageTime};
 
 use super::told::TOLD_WEIGHT_MIN;
 
-/// A stage's place in the planner.
+/// A stage's index in the planner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StageIndex(pub u16);
 
 impl StageIndex {
-    /// No stage at all.
+    /// The index of no stage.
     pub const NONE: Self = Self(u16::MAX);
 
-    /// No stage of ours: what a peer says that it took. It is seen, not planned with.
+    /// Stands for a peer's own account of its time, which is shown and not planned with.
     pub const PEER: Self = Self(u16::MAX - 1);
 }
 
-/// A cost that moved by less than this fraction is the same cost.
+/// A cost that moved by less than this fraction counts as unchanged.
 const REPUBLISH: f64 = 0.05;
 
-/// Sizes at which two costs are compared, and the one that a stage's line is shown at.
+/// Fragment sizes at which two costs are compared; `SHOWN_BYTES` is the one that reports show.
 pub(super) const PROBE_BYTES: [f64; 5] = [4096.0, 16_384.0, SHOWN_BYTES, 262_144.0, 1_048_576.0];
 const SHOWN_BYTES: f64 = 65_536.0;
 
-/// A modern SSD and a loopback connection, to begin with: wrong for most machines, and replaced by
-/// what this one measures within a few requests.
+/// Costs to begin with, of a modern SSD and a loopback connection. They are wrong for most
+/// machines, and replaced by measurements within a few requests.
 pub(super) const DISK_PRIOR: Stage =
     Stage { latency: 60e-6, overhead: 17e-6, per_byte: 0.5e-9, window: NonZeroU32::new(32) };
 pub(super) const NET_PRIOR: Stage =
@@ -38,54 +40,98 @@ pub(super) const CHECK_PRIOR: Stage =
 pub(super) const COPY_PRIOR: Stage =
     Stage { latency: 0.0, overhead: 1e-6, per_byte: 0.1e-9, window: None };
 
-/// What is not seen to occupy a dial is latency: a dial of latency alone never has two that wait.
-/// Longer than most are, for errors count as parts of what is expected.
+/// First costs of a delay injection. Time that is not seen to occupy an injection is latency,
+/// because one of latency alone never has two fragments that wait. The prior is longer than most
+/// injections, since errors count relative to expectations.
 pub(super) const DIAL_PRIOR: Stage =
     Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
 
-/// What is not seen to depend on the bytes is latency: a sync is asked for once, and waited for.
+/// First costs of a sync. Time that is not seen to depend on bytes is latency: a request asks for
+/// one sync and waits for it.
 pub(super) const SYNC_PRIOR: Stage =
     Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
 
-/// How many samples the prior is worth.
+/// How many samples the prior counts as.
 pub(super) const PRIOR_WEIGHT: f64 = 2.0;
 
-/// The same of a dial, which can be set to anything.
+/// How many samples the prior of a delay injection counts as: few, since an injection can have any
+/// cost.
 pub(super) const DIAL_PRIOR_WEIGHT: f64 = 0.02;
 
-/// Of a stage that begins with what was known another time.
+/// Note in reports for a stage that began with costs of an earlier run.
 const KEPT_NOTE: &str = "kept from earlier, little measured since";
 
 #[derive(Debug)]
 pub(super) struct StageState {
     pub(super) name: String,
     pub(super) is_device: bool,
-    /// It is a wire: who has it has what is planned for it.
+    /// Whether the stage is a connection, whose peer owns the plans over it.
     pub(super) is_lane: bool,
-    /// It is a device, or a dial of one.
+    /// Whether the stage is a device, or a delay injection on one.
     pub(super) at_device: bool,
-    /// The shard's thread does it, and it is timed by itself.
+    /// Whether the shard's thread does the work, so that it is timed by itself.
     pub(super) on_thread: bool,
     pub(super) meter: Meter,
     pub(super) estimator: Estimator,
     pub(super) published: Estimate,
-    /// Counts publications.
+    /// Number of publications so far.
     pub(super) version: u32,
     pub(super) samples: u64,
-    /// Before it went and came back.
+    /// Samples from before the stage was dropped and came back.
     pub(super) samples_before: u64,
     pub(super) looked_at: u64,
-    /// Changes of cost that the estimator had noticed by then.
+    /// Changes of cost that the estimator had noticed at the last look.
     pub(super) changes: u64,
-    /// Sizes and kinds of samples that the published cost rests on.
+    /// Number of sizes and kinds of samples that the published cost rests on.
     pub(super) known: usize,
-    /// Size of the last sample.
+    /// Size of the last sample, in bytes.
     pub(super) last_bytes: u64,
     pub(super) reported: bool,
 }
 
 impl StageState {
-    /// Lets plans see the present estimate, if it differs from what they saw.
+    /// A stage without measurements, with its prior.
+    pub(super) fn new(resource: &StageResource, name: String, prior: Stage) -> Self {
+        let weight = match resource {
+            StageResource::Dial { .. }
+            | StageResource::Peer { .. }
+            | StageResource::Sync { .. }
+            | StageResource::PeerSync { .. } => DIAL_PRIOR_WEIGHT,
+            _ => PRIOR_WEIGHT,
+        };
+        let estimator = Estimator::new(prior.window).with_prior(prior, weight);
+        Self {
+            name,
+            is_device: matches!(resource, StageResource::Disk { .. }),
+            is_lane: matches!(resource, StageResource::Net { .. }),
+            at_device: matches!(
+                resource,
+                StageResource::Disk { .. }
+                    | StageResource::Dial { place: DialPlace::Disk { .. } | DialPlace::Copy, .. }
+                    | StageResource::Peer {
+                        stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
+                        ..
+                    }
+            ),
+            on_thread: matches!(
+                resource,
+                StageResource::Check | StageResource::Copy | StageResource::Dial { host: true, .. }
+            ),
+            meter: Meter::new(),
+            published: estimator.estimate(),
+            estimator,
+            version: 0,
+            samples: 0,
+            samples_before: 0,
+            looked_at: 0,
+            changes: 0,
+            known: 0,
+            last_bytes: 0,
+            reported: false,
+        }
+    }
+
+    /// Publishes the present estimate, if it differs from the published one.
     pub(super) fn publish(&mut self) {
         let estimate = self.estimator.estimate();
         let moved = PROBE_BYTES.iter().any(|&bytes| {
@@ -104,7 +150,7 @@ impl StageState {
         }
     }
 
-    /// The published cost, and the samples there are by now.
+    /// The published cost, with the present number of samples.
     pub(super) fn report_now(&self) -> StageReport {
         let [samples_alone, samples_backlogged] = self.estimator.samples();
         StageReport { samples_alone, samples_backlogged, ..self.report(&self.published) }

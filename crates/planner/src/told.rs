@@ -1,26 +1,26 @@
-//! What the two sides of a lane tell each other of a stage, as far as the planner has to do with
+//! What the two sides of a connection tell each other about a stage, as far as the planner needs
 //! it.
 
 use piped_core::units::Nanos;
 use piped_model::estimate::{Estimate, Summary};
 use piped_model::stage::StageCost;
 
-/// Samples that are worth telling: one, also when others have aged it a little.
+/// The least weight of samples that is worth a report: one sample, even slightly aged.
 pub const TOLD_WEIGHT_MIN: f64 = 0.5;
 
-/// What the other side knows of a stage of ours.
+/// What the other side was last told of a stage of this node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Told {
-    /// The samples it rests on; 0: nothing was told.
+    /// Number of samples behind the report; 0 if nothing was told.
     pub samples: u64,
-    /// The version of the published cost.
+    /// Version of the published cost that was told.
     pub version: u32,
-    /// When.
+    /// When the report was sent.
     pub at: Nanos,
 }
 
-/// The thread's part of a dial and the dial, one after the other, as one stage: the slower occupies
-/// it, and the other is latency.
+/// The thread's part of a delay injection and the injection itself as one stage: the slower part
+/// occupies it, and the other is latency.
 pub fn behind(host: &Estimate, dial: Summary) -> Summary {
     let line = host.stage_at(dial.bytes);
     let (time, per_byte) = (line.occupancy(dial.bytes), line.per_byte);

@@ -1,6 +1,6 @@
-//! A plan for nobody: from copies of what is known, and without a trace in what is known.
+//! A plan that no transfer uses: it is made from copies, and leaves no trace in the planner.
 
-use super::stages::{disk_name, fresh};
+use super::stages::disk_name;
 use super::*;
 use piped_model::estimate::Estimate;
 
@@ -11,14 +11,14 @@ use crate::planned::shrink;
 use crate::schedule::{self, Level};
 use crate::solve::solve;
 
-/// What a shard knows of a path, copied. See [`crate::draft`].
+/// A copy of what a shard knows of a path. See [`crate::draft`].
 #[derive(Debug)]
 pub struct Draft {
     mode: PlannerMode,
     live: bool,
     forced: Option<Arc<Planned>>,
     length: u64,
-    /// The length that its plans are made for, of the same size class.
+    /// The length in bytes, of the same size class, that the plans are made for.
     planned_length: u64,
     costs: Arc<PathCosts>,
     stages: Vec<StageReport>,
@@ -27,36 +27,37 @@ pub struct Draft {
     guard: Guard,
     nested: Vec<Choice>,
     track: Track,
-    /// There is no plan for the costs as they are now.
+    /// Whether there is no plan for the present costs.
     is_old: bool,
-    /// And since there was, one has changed.
+    /// Whether a stage has changed since there was a plan.
     is_changed: bool,
-    /// The question that would be put, or is.
+    /// The levels for a question about separate sizes, if one is open or would be put.
     question: Option<Runs>,
-    /// Nothing is planned on this path.
+    /// Whether this node plans on the path.
     is_planned: bool,
 }
 
-/// A stage of a path that is to be drafted.
+/// A stage of a path for a draft.
 #[derive(Debug, Clone)]
 pub enum Part {
-    /// A stage that there is.
+    /// A stage that is in use.
     There(StageIndex),
-    /// It has not been used: what it would begin with.
+    /// The reads (`false`) or writes (`true`) of a device that was not used yet, with the costs
+    /// they would begin with.
     Disk(DeviceId, bool),
 }
 
 impl Planner {
-    /// A device's stage, if it has been used.
+    /// The stage of a device; [`Part::Disk`] if the device was not used yet.
     pub fn disk_part(&self, device: DeviceId, write: bool) -> Part {
         let known = self.index.get(&StageResource::Disk { device, write });
         known.map_or(Part::Disk(device, write), |&index| Part::There(index))
     }
 
-    /// What requests between those two lengths in bytes cost on a path: the pace of its slowest
-    /// stage, as the line through both, and the latency of all. Nothing where that stage has never
-    /// been measured. (A tangent somewhere between would have an overhead as uncertain as the whole
-    /// time there.)
+    /// Costs on a path of requests between two lengths in bytes: the pace of the slowest stage, as
+    /// the line through both lengths, and the latency of all stages. `None` where the slowest stage
+    /// was never measured. (A tangent somewhere in between would have an overhead as uncertain as
+    /// the whole time there.)
     pub fn cost(&self, parts: &[Part], (short, long): (f64, f64)) -> Option<PathCost> {
         let states = parts.iter().filter_map(|part| match part {
             Part::There(index) => self.stages.get(usize::from(index.0)),
@@ -82,8 +83,8 @@ impl Planner {
         })
     }
 
-    /// Copies what is known of a path for a transfer of `length` bytes. `planned`: this side plans
-    /// on it.
+    /// Copies what is known of a path for a transfer of `length` bytes. `planned`: this node plans
+    /// on the path.
     pub fn draft(&self, parts: Vec<Part>, length: u64, planned: bool) -> Draft {
         let mut costs = PathCosts::default();
         let (mut stages, mut at_device) = (Vec::new(), Vec::new());
@@ -119,14 +120,14 @@ impl Planner {
         }
         let is_changed = cached.is_some_and(|cached| cached.costs.changes() != costs.changes());
         let first = at_device.first().copied().unwrap_or(false);
-        let runs = runs_of(&at_device);
+        let runs = Runs::of(&at_device);
         let planned_length = cached.filter(|_| !is_old).map_or(length, |cached| cached.length);
-        let is_asked = self.asked.iter().any(|asked| asked.key == key);
+        let is_asked = self.questions.is_open(&key);
         let may_ask = self.may_ask(&key, planned_length, runs);
         Draft {
             mode: self.mode,
             live: self.calibration == CalibrationMode::Live,
-            forced: self.forced.map(|cut| self.make_forced(cut, path, length)),
+            forced: self.forced.map(|cut| Arc::new(Planned::forced(cut, self.costs(path), length))),
             length,
             planned_length,
             serial: match first && at_device.len() > 1 {
@@ -152,14 +153,14 @@ impl Planner {
 
     fn disk_to_be(&self, device: DeviceId, write: bool) -> StageState {
         let resource = StageResource::Disk { device, write };
-        let mut state = fresh(&resource, disk_name(device, write), DISK_PRIOR);
+        let mut state = StageState::new(&resource, disk_name(device, write), DISK_PRIOR);
         self.memory.apply(&resource, &mut state);
         state
     }
 }
 
 impl Draft {
-    /// What would be done. Takes up to some milliseconds.
+    /// The plan that the transfer would get. Takes up to some milliseconds.
     #[must_use]
     pub fn forecast(mut self) -> Forecast {
         if !self.is_planned || self.stages.is_empty() {
@@ -199,7 +200,7 @@ impl Draft {
             costs: self.costs.iter().map(|(_, cost)| *cost).collect(),
             runs,
             bytes: length,
-            serial: asks_serial(self.serial, &self.guard),
+            serial: self.serial.is_asked(&self.guard),
         };
         let pace = self.costs.with(|costs| per_byte(costs, length));
         let solved = solve(&request).solved.into_iter().flatten().take(SOLVED_MAX);

@@ -1,11 +1,12 @@
-//! The stages with their meters: what passes is timed, what is timed is learned, what moved is
+//! The stages with their meters: executions are timed, times are learned, and costs that moved are
 //! published.
 
 use piped_core::limits::REPORT_PAUSE;
 
 use super::*;
 
-/// As a meter has it: a fragment has waited if its sojourn is this much longer than one alone.
+/// A fragment has waited if its time in the stage is this many times that of a fragment alone; a
+/// meter decides alike.
 const WAITED: f64 = 1.25;
 
 /// Samples between two looks at a stage's estimate.
@@ -14,14 +15,17 @@ const SAMPLES_PER_LOOK: u64 = 16;
 /// Samples between two reports of the wire to the sending side.
 const SAMPLES_PER_REPORT: u64 = 64;
 
-/// Time between two reports of a stage: what is twice as far apart here is not too near there.
+/// Least time between two reports of a stage: twice the pause of the receiver, which is safe even
+/// if the network delays one of them.
 const REPORTS_APART: Nanos = Nanos(2 * REPORT_PAUSE.0);
 
-/// Of another stage, whose published cost has changed; and of one whose cost has not.
+/// Samples between two reports of another stage: `SAMPLES_PER_NEWS` if its published cost has
+/// changed, `SAMPLES_PER_REMINDER` if not.
 const SAMPLES_PER_NEWS: u64 = 4;
 const SAMPLES_PER_REMINDER: u64 = 1024;
 
-/// Stages kept: four for each of more peers and devices than a node has.
+/// The most stages: four for each of more peers and devices than a node has. `STAGES_OURS_MAX` more
+/// are only for stages of this node.
 const STAGES_KEPT_MAX: usize = 4096;
 const STAGES_OURS_MAX: usize = 1024;
 
@@ -35,7 +39,7 @@ impl Planner {
         if let Some(&index) = self.index.get(&resource) {
             return index;
         }
-        let mut state = fresh(&resource, name(), prior);
+        let mut state = StageState::new(&resource, name(), prior);
         self.memory.recall(&resource, &mut state);
         let index = match self.free.pop() {
             Some(index) => {
@@ -57,15 +61,17 @@ impl Planner {
         index
     }
 
-    /// A peer that was served is forgotten: its stages' places are for others, and so nobody can
-    /// fill the table by coming under ever new names.
+    /// Drops the stages of a peer that was served. Others get their places, so that nobody fills
+    /// the table under ever new names.
     pub fn forget_served(&mut self, peer: &str) {
-        self.forget(
-            |resource| matches!(resource, StageResource::Net { peer: of, outbound: false, .. } if of == peer),
-        );
+        let is_theirs = |resource: &StageResource| match resource {
+            StageResource::Net { peer: of, outbound: false, .. } => of == peer,
+            _ => false,
+        };
+        self.forget(is_theirs);
     }
 
-    /// What was known another time.
+    /// Takes costs of an earlier run for stages that were not measured yet.
     pub fn take_kept(&mut self, kept: Vec<(StageResource, KeptStage)>) {
         for (what, cost) in kept {
             self.memory.take(what.clone(), cost);
@@ -78,7 +84,7 @@ impl Planner {
         }
     }
 
-    /// What is to be known another time: of stages that are there, and of those that were.
+    /// Costs to keep for a later run: of stages in use, and of stages that were.
     pub fn known_stages(&self) -> Vec<KnownStage> {
         if self.calibration != CalibrationMode::Live {
             return Vec::new();
@@ -90,7 +96,7 @@ impl Planner {
         there.chain(self.memory.known()).collect()
     }
 
-    /// A stage that a peer reports.
+    /// The stage that a peer reports about.
     pub fn peer_stage(&mut self, what: StageResource) -> StageIndex {
         let name = what.to_string();
         let prior = match what {
@@ -101,7 +107,7 @@ impl Planner {
         self.stage(what, || name, prior)
     }
 
-    /// A stage that is gone.
+    /// Drops a stage that is gone.
     pub fn forget_stage(&mut self, stage: StageIndex) {
         let found = self.index.iter().find(|(_, index)| **index == stage);
         if let Some(what) = found.map(|(what, _)| what.clone()) {
@@ -125,21 +131,21 @@ impl Planner {
         });
     }
 
-    /// The stage of a dial that is set.
+    /// The stage of a delay injection that is set; `host`: of its time on the thread.
     pub fn dial_stage(&mut self, place: &DialPlace, host: bool) -> StageIndex {
         let resource = StageResource::Dial { place: place.clone(), host };
         let name = || format!("dial {place}{}", if host { " host" } else { "" });
         self.stage(resource, name, DIAL_PRIOR)
     }
 
-    /// The dial is cleared: its place is for others.
+    /// Drops the stages of a delay injection that was cleared.
     pub fn forget_dial(&mut self, place: &DialPlace) {
         self.forget(
-            |resource| matches!(resource, StageResource::Dial { place: other, .. } if other == place),
+            |resource| matches!(resource, StageResource::Dial { place: it, .. } if it == place),
         );
     }
 
-    /// Whether a device has been read, or written.
+    /// Whether a device has been read (or, with `write`, written).
     pub fn has_disk(&self, device: DeviceId, write: bool) -> bool {
         self.index.contains_key(&StageResource::Disk { device, write })
     }
@@ -158,19 +164,19 @@ impl Planner {
         self.stage(StageResource::Disk { device, write }, name, DISK_PRIOR)
     }
 
-    /// The stage of a device's syncs behind durable writes.
+    /// The stage of a device's syncs after durable writes.
     pub fn sync_stage(&mut self, device: DeviceId) -> StageIndex {
         let name = || format!("sync {}", device_name(device));
         self.stage(StageResource::Sync { device }, name, SYNC_PRIOR)
     }
 
-    /// Of those at a peer.
+    /// The stage of a peer's syncs after durable writes.
     pub fn peer_sync_stage(&mut self, peer: &str) -> StageIndex {
         let name = || format!("sync at {peer}");
         self.stage(StageResource::PeerSync { peer: peer.to_owned() }, name, SYNC_PRIOR)
     }
 
-    /// What so many bytes take in a stage that has nothing else to do, if it was ever measured.
+    /// Time of so many bytes in a stage that has nothing else to do, if it was ever measured.
     pub fn alone_time(&self, stage: StageIndex, bytes: u64) -> Option<Nanos> {
         let state = self.stages.get(usize::from(stage.0)).filter(|state| state.samples > 0)?;
         let bytes = bytes as f64;
@@ -178,7 +184,8 @@ impl Planner {
         (self.calibration != CalibrationMode::Off).then(|| Nanos::from_seconds(seconds))
     }
 
-    /// The stages of a lane: what we receive, and what the other side receives from us.
+    /// The two stages of a connection: what this node receives, and what the other side receives
+    /// from here.
     pub fn net_stages(
         &mut self,
         peer: &str,
@@ -198,7 +205,7 @@ impl Planner {
         (stage(true), stage(false))
     }
 
-    /// A fragment comes to a stage; the ticket is for its departure.
+    /// Notes a fragment that reaches a stage; the ticket is for its departure.
     pub fn arrive(&mut self, stage: StageIndex, now: Nanos) -> Ticket {
         match self.state(stage) {
             Some(state) => state.meter.arrive(now),
@@ -206,7 +213,8 @@ impl Planner {
         }
     }
 
-    /// An execution of a stage ended. One that failed or came back short says nothing about cost.
+    /// Notes the end of an execution of a stage. `counts`: false for an execution that failed or
+    /// came back short, and so says nothing about cost.
     pub fn depart(
         &mut self,
         stage: StageIndex,
@@ -233,9 +241,9 @@ impl Planner {
         }
     }
 
-    /// The same of a dial, which knows whether a fragment waited for another one. To go by its
-    /// sojourn would take a thread that was busy elsewhere, and so let several go together and
-    /// late, for a dial that was.
+    /// Notes the end of an execution of a delay injection, which knows whether a fragment waited
+    /// for another one. A busy thread may release several fragments together and late. Judged by
+    /// their time in the stage, these would look as if the injection had been busy.
     pub fn depart_dial(
         &mut self,
         stage: StageIndex,
@@ -251,52 +259,54 @@ impl Planner {
         }
     }
 
-    /// A frame came; `backlogged`: the one before it had not left when it was ready.
+    /// Notes a frame that arrived. `backlogged`: the frame before it had not left when this one was
+    /// ready.
     pub fn arrived(&mut self, stage: StageIndex, bytes: u32, backlogged: bool, now: Nanos) {
         self.servers.depart(stage, bytes.into(), backlogged, now);
     }
 
-    /// The thread spent time on something that is timed by itself.
+    /// Counts time that the thread spent on something that is timed by itself.
     pub fn note_work(&mut self, time: Nanos) {
         self.servers.work(time);
     }
 
-    /// The stage of checksums.
+    /// The stage of checksums on this node.
     pub fn check_stage(&self) -> StageIndex {
         self.check
     }
 
-    /// A copy within memory took so long.
+    /// Adds a sample of a copy within memory.
     pub fn sample_copy(&mut self, bytes: u32, time: Nanos) {
         self.servers.work(time);
         self.sample_backlogged(self.copy, bytes, time);
     }
 
-    /// How long so many bytes keep a stage busy, in seconds, as far as is known; 0 if it is none.
+    /// How long so many bytes occupy a stage, in seconds, as far as is known; 0 without a stage.
     pub fn seconds(&self, stage: StageIndex, bytes: u32) -> f64 {
         let bytes = f64::from(bytes);
         let state = self.stages.get(usize::from(stage.0));
         state.map_or(0.0, |state| state.published.stage_at(bytes).occupancy(bytes))
     }
 
-    /// The checksum of a frame took so long.
+    /// Adds a sample of a frame's checksum.
     pub fn sample_check(&mut self, bytes: u32, time: Nanos) {
         self.sample_backlogged(self.check, bytes, time);
     }
 
-    /// What the checksum of a frame takes, as far as is known.
+    /// Time of the checksum of so many bytes, as far as is known.
     pub fn check_time(&self, bytes: u32) -> Nanos {
         let state = &self.stages[usize::from(self.check.0)];
         let bytes = f64::from(bytes);
         Nanos::from_seconds(state.published.stage_at(bytes).occupancy(bytes))
     }
 
-    /// A fragment that met nobody took so long.
+    /// Adds a sample of a fragment that met no other.
     pub fn sample_alone(&mut self, stage: StageIndex, bytes: u32, time: Nanos) {
         self.observe(stage, Sample::Alone { bytes: u64::from(bytes), seconds: time.seconds() });
     }
 
-    /// A fragment left a stage so long after the one before it, which it had waited for.
+    /// Adds a sample of the time between a fragment's departure and the one before it, for which it
+    /// had waited.
     pub fn sample_backlogged(&mut self, stage: StageIndex, bytes: u32, time: Nanos) {
         self.observe(
             stage,
@@ -324,7 +334,8 @@ impl Planner {
         }
     }
 
-    /// A peer says what our data cost it. The figures are bounded, not believed.
+    /// Takes a peer's report of a stage. The figures are bounded, not believed. `last`: no more
+    /// reports belong to this one.
     pub fn handle_report(&mut self, stage: StageIndex, claim: &Summary, last: bool) {
         if self.calibration != CalibrationMode::Live {
             return;
@@ -340,7 +351,7 @@ impl Planner {
         }
     }
 
-    /// Whether there is news of a stage of this side since it was told of; it is taken for told
+    /// Whether there is news of a stage of this node since the last report; it counts as reported
     /// then.
     pub fn is_news(
         &mut self,
@@ -370,7 +381,7 @@ impl Planner {
         true
     }
 
-    /// What there is to tell of it. `host`: what else it takes of the thread, or none.
+    /// Summaries to report of a stage. `host`: the stage of its time on the thread, or none.
     pub fn news(&self, stage: StageIndex, host: StageIndex) -> impl Iterator<Item = Summary> + '_ {
         let state = |index: StageIndex| self.stages.get(usize::from(index.0));
         let host = state(host).map(|state| state.estimator.estimate());
@@ -379,7 +390,7 @@ impl Planner {
         known.map(move |known| host.map_or(known, |host| behind(&host, known)))
     }
 
-    /// What plans were made from, with the stages' names.
+    /// Costs that plans were made from, with the stages' names.
     pub fn describe(&self, costs: &PathCosts) -> Vec<StageReport> {
         costs
             .iter()
@@ -401,14 +412,14 @@ impl Planner {
         self.copy
     }
 
-    /// A stage's name, and whether it is a device or its dial.
+    /// A stage's name, and whether it is a device or a delay injection on one.
     pub fn stage_name(&self, stage: StageIndex) -> (&str, bool) {
         let state = self.stages.get(usize::from(stage.0));
         let other = if stage == StageIndex::PEER { "peer" } else { "?" };
         state.map_or((other, false), |state| (&state.name, state.at_device))
     }
 
-    /// What is known of every stage.
+    /// Reports of every stage in use.
     pub fn report(&self) -> Vec<StageReport> {
         let used = self.stages.iter().enumerate();
         let used = used.filter(|&(at, _)| !self.free.contains(&StageIndex(at as u16)));
@@ -424,7 +435,7 @@ impl Planner {
         used.map(report).collect()
     }
 
-    /// At most `most` stages, with what they stand for.
+    /// Reports of at most `most` stages, with their resources.
     pub fn named_stages(&self, most: usize) -> Vec<(StageResource, StageReport)> {
         // Those of this node and of the peers it calls first.
         let [ours, others] = [false, true].map(|of_peers| {
@@ -436,58 +447,17 @@ impl Planner {
     }
 }
 
-/// Places beyond those of others that a stage may take.
+/// Places beyond the common limit that a stage may take.
 fn places_kept(resource: &StageResource) -> usize {
     if is_of_peers(resource) { 0 } else { STAGES_OURS_MAX }
 }
 
-/// It comes with peers that connect here, as many as like to.
+/// Whether the stage comes with peers that connect to this node, in any number.
 fn is_of_peers(resource: &StageResource) -> bool {
     matches!(
         resource,
         StageResource::Net { outbound: false, .. } | StageResource::Peer { outbound: false, .. }
     )
-}
-
-/// A stage that nobody has used.
-pub(super) fn fresh(resource: &StageResource, name: String, prior: Stage) -> StageState {
-    let weight = match resource {
-        StageResource::Dial { .. }
-        | StageResource::Peer { .. }
-        | StageResource::Sync { .. }
-        | StageResource::PeerSync { .. } => DIAL_PRIOR_WEIGHT,
-        _ => PRIOR_WEIGHT,
-    };
-    let estimator = Estimator::new(prior.window).with_prior(prior, weight);
-    StageState {
-        name,
-        is_device: matches!(resource, StageResource::Disk { .. }),
-        is_lane: matches!(resource, StageResource::Net { .. }),
-        at_device: matches!(
-            resource,
-            StageResource::Disk { .. }
-                | StageResource::Dial { place: DialPlace::Disk { .. } | DialPlace::Copy, .. }
-                | StageResource::Peer {
-                    stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,
-                    ..
-                }
-        ),
-        on_thread: matches!(
-            resource,
-            StageResource::Check | StageResource::Copy | StageResource::Dial { host: true, .. }
-        ),
-        meter: Meter::new(),
-        published: estimator.estimate(),
-        estimator,
-        version: 0,
-        samples: 0,
-        samples_before: 0,
-        looked_at: 0,
-        changes: 0,
-        known: 0,
-        last_bytes: 0,
-        reported: false,
-    }
 }
 
 pub(super) fn disk_name(device: DeviceId, write: bool) -> String {

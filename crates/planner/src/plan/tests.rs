@@ -1,3 +1,6 @@
+use piped_core::limits::QUESTIONS_MAX;
+
+use super::questions::QUESTIONS_PER_LANE_MAX;
 use super::*;
 use crate::solve::solve;
 

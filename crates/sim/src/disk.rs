@@ -1,4 +1,5 @@
-//! Devices and files: content, what of it would survive a crash, and what each operation costs.
+//! Devices and files: their content, what of it would survive a crash, and the cost of each
+//! operation.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +10,27 @@ use piped_core::units::Nanos;
 use super::random::Random;
 use super::stage::{Cost, Server};
 
-/// A simulated file, whoever has it open. It outlives a crash of its node.
+/// A simulated file, whoever has it open. The file outlives a crash of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InodeId(pub u32);
 
-/// What a device costs.
+/// Costs and bounds of a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceCosts {
-    /// Per read.
+    /// Cost of each read.
     pub read: Cost,
-    /// Per write and allocation.
+    /// Cost of each write and allocation.
     pub write: Cost,
-    /// Per flush; its bytes are those that were not yet stable.
+    /// Cost of each flush, by the bytes that were not yet stable.
     pub sync: Cost,
     /// The most operations in the device at once.
     pub window: Option<u32>,
-    /// Bytes its files may have together.
+    /// Most bytes that all files of the device may have together.
     pub capacity: u64,
-    /// What a file opened with O_DIRECT demands.
+    /// Alignment that a file opened with O_DIRECT demands.
     pub alignment: Alignment,
-    /// It tells of what it has done when nothing is left to do, as a virtual disk may whose host
-    /// looks at its queue until that is empty.
+    /// Whether the device reports completions only when nothing is left to do. A virtual disk may
+    /// do so if its host reads the queue until it is empty.
     pub tells_at_the_end: bool,
 }
 
@@ -62,7 +63,7 @@ struct Inode {
     device: DeviceId,
     content: Vec<u8>,
     stable: Vec<u8>,
-    /// Blocks whose content may differ from what is stable, with the number of their last write.
+    /// Blocks whose content may differ from the stable one, with the number of their last write.
     dirty: BTreeMap<u64, u64>,
     /// The last write of each block that is stable: flushes may end in another order than they
     /// began.
@@ -116,7 +117,7 @@ impl Disk {
         self.devices[self.device_of(inode).0 as usize].costs
     }
 
-    /// When a device will have nothing left to do, if it tells of nothing before.
+    /// When the device will have nothing left to do, if it reports nothing before that.
     pub(super) fn silent_until(&self, inode: InodeId) -> Option<Nanos> {
         let device = &self.devices[self.device_of(inode).0 as usize];
         device.costs.tells_at_the_end.then(|| device.server.empty_at())
@@ -126,7 +127,7 @@ impl Disk {
         &mut self.device(device).server
     }
 
-    /// As many bytes as there are, from `offset`.
+    /// The bytes from `offset` on, fewer than `length` at the end of the file.
     pub(super) fn read(&self, inode: InodeId, offset: u64, length: u64) -> Vec<u8> {
         let content = self.content(inode);
         let start = (content.len() as u64).min(offset) as usize;
@@ -134,8 +135,8 @@ impl Disk {
         content[start..end].to_vec()
     }
 
-    /// The bytes written, or a negative errno. On a device that has no room for all of them, whole
-    /// blocks are, as many as it has room for.
+    /// Writes bytes and returns their number, or a negative errno. If a device has too little room,
+    /// it takes as many whole blocks as fit.
     pub(super) fn write(&mut self, inode: InodeId, offset: u64, bytes: &[u8]) -> i32 {
         let end = offset.saturating_add(bytes.len() as u64);
         let (bytes, end) = match self.extend(inode, end) {
@@ -159,7 +160,7 @@ impl Disk {
         bytes.len() as i32
     }
 
-    /// Zero, or a negative errno.
+    /// Allocates a range and returns zero, or a negative errno.
     pub(super) fn allocate(&mut self, inode: InodeId, offset: u64, length: u64) -> i32 {
         match self.extend(inode, offset.saturating_add(length)) {
             Ok(()) => 0,
@@ -198,7 +199,7 @@ impl Disk {
         self.inodes[inode.0 as usize].dirty.len() as u64 * BLOCK
     }
 
-    /// The node of this file lost power: each block that was not flushed is there or is not.
+    /// Simulates a loss of power: each block that was not flushed survives or is lost at random.
     pub(super) fn crash(&mut self, inode: InodeId, random: &mut Random) {
         let file = &mut self.inodes[inode.0 as usize];
         for block in std::mem::take(&mut file.dirty).into_keys() {
@@ -217,7 +218,7 @@ impl Disk {
         self.device(device).used -= lost;
     }
 
-    /// How long the file may become.
+    /// The length that the file may grow to on its device.
     fn room_until(&self, inode: InodeId) -> u64 {
         let place = &self.devices[self.device_of(inode).0 as usize];
         self.content(inode).len() as u64 + (place.costs.capacity - place.used)
@@ -262,15 +263,15 @@ pub(super) fn is_misaligned(
     })
 }
 
-/// A shorter result that the kernel could give: at least one unit, mostly whole units on a direct
-/// file (a file system that a program serves does as it likes).
+/// A shorter result that the kernel could give: at least one unit. On a direct file it is mostly
+/// whole units, but a file system that a program serves may return any length.
 pub(super) fn shortened(random: &mut Random, direct: Option<Alignment>, length: u64) -> u64 {
     let unit = direct.filter(|_| random.chance(0.75)).map_or(1, |need| u64::from(need.offset));
     random.between(1, length.div_ceil(unit)).saturating_mul(unit).min(length)
 }
 
-/// Blocks the host for nobody: allocation is bookkeeping, it costs a write of no bytes.
+/// Bytes that an allocation costs: none, since it is bookkeeping and blocks no data transfer.
 pub(super) const ALLOCATION_BYTES: u64 = 0;
 
-/// The time a device refuses an operation that it did not even try.
+/// How long a device takes to refuse an operation that it does not even try.
 pub(super) const REFUSAL: Nanos = Nanos::from_micros(1);

@@ -1,11 +1,11 @@
-//! What happens next: a queue in the order of time, and of insertion at equal times.
+//! The queue of future events, in the order of time, and of insertion at equal times.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use piped_core::units::Nanos;
 
-/// Events by time.
+/// Events in the order of their times.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
@@ -20,19 +20,19 @@ struct Entry<E> {
 }
 
 impl<E> EventQueue<E> {
-    /// Nothing to happen.
+    /// A queue without events.
     #[must_use]
     pub fn new() -> Self {
         Self { heap: BinaryHeap::new(), count: 0 }
     }
 
-    /// Let it happen at that time.
+    /// Adds an event at a time, which may be in the past.
     pub fn push(&mut self, at: Nanos, event: E) {
         self.count += 1;
         self.heap.push(Reverse(Entry { at, number: self.count, event }));
     }
 
-    /// When the next event is.
+    /// Time of the next event, if there is one.
     #[must_use]
     pub fn next_at(&self) -> Option<Nanos> {
         self.heap.peek().map(|Reverse(entry)| entry.at)

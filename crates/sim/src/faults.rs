@@ -1,4 +1,4 @@
-//! What may go wrong by chance.
+//! Probabilities of faults in the simulated kernel.
 
 use piped_core::units::Nanos;
 
@@ -16,9 +16,9 @@ pub struct Faults {
     pub delay: f64,
     /// The longest of those delays.
     pub delay_max: Nanos,
-    /// Per disk read or write: EIO.
+    /// Per disk read or write: it fails with EIO.
     pub disk_error: f64,
-    /// Per flush: EIO.
+    /// Per flush of a file: it fails with EIO.
     pub sync_error: f64,
     /// Per disk read or write: fewer bytes than asked.
     pub disk_short: f64,
@@ -34,8 +34,8 @@ pub struct Faults {
     pub cancel_works: f64,
     /// Per run of bytes that enters a link: other bytes arrive in its place.
     pub garbage: f64,
-    /// Per run of bytes that enters a link: nothing of this direction arrives any more, and both
-    /// ends learn of it when their kernels give up.
+    /// Per run of bytes that enters a link: nothing of this direction arrives any more. Both ends
+    /// learn of it when their kernels give up.
     pub half_open: f64,
 }
 
@@ -61,8 +61,8 @@ impl Faults {
         }
     }
 
-    /// A mix: each fault is on in about half of the worlds, at a rate of its own. Worlds with few
-    /// kinds of faults get deep into each; worlds with all of them find what only meets by chance.
+    /// A mix of faults: each kind is on in about half of the worlds, at a random rate. Worlds with
+    /// few kinds get deep into each; worlds with many find what only meets by chance.
     #[must_use]
     pub fn mixed(random: &mut Random) -> Self {
         let mut rate = |max: f64| {

@@ -1,4 +1,4 @@
-//! The kernel of all nodes: who exists, what time it is, what has ended.
+//! The kernel of all nodes: which nodes there are, the time, and which operations have ended.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,12 +9,13 @@ use piped_core::request::Update;
 use piped_core::units::Nanos;
 
 use super::clock::Clock;
-use super::disk::{DeviceCosts, Disk, Flush, InodeId, OpenFile, OpenFiles};
+use super::disk::{DeviceCosts, Disk, InodeId, OpenFile, OpenFiles};
 use super::events::EventQueue;
 use super::faults::Faults;
 use super::lent::{Notice, ZeroCopy};
 use super::memory::{Memory, OpKey, Touch, WindowId};
 use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYTES};
+use super::pending::{InFlight, KernelEvent};
 use super::random::Random;
 use super::stage::{Cost, Server};
 
@@ -33,40 +34,22 @@ pub struct SimKernel {
     pub(super) connections: Vec<Connection>,
     pub(super) ops: BTreeMap<OpKey, InFlight>,
     pub(super) ops_begun: OpKey,
-    /// What sends have lent, by the operation.
+    /// Memory that sends have lent, by the operation.
     pub(super) notices: BTreeMap<OpKey, Notice>,
     pub(super) zero_copy: Option<ZeroCopy>,
     /// Connections that went half open since this was taken.
     pub(super) half_opens: u64,
-    /// Sockets that were closed while they lent something, and sends without a copy that were
-    /// refused, since these were taken.
+    /// Sockets that were closed while they lent memory, and sends without a copy that were refused,
+    /// since these counts were taken.
     pub(super) lent_at_close: u64,
     pub(super) refused_sends: u64,
     trace: Option<VecDeque<String>>,
 }
 
 #[derive(Debug)]
-pub(super) enum KernelEvent {
-    /// A thread that was ahead of the world's time comes to an operation it has begun.
-    Begin { op: OpKey },
-    /// An operation ends with the result it carries.
-    Finish { op: OpKey },
-    /// The kernel lets go of what a send lent.
-    LetGo { op: OpKey },
-    /// A cancel reaches a stream operation.
-    CancelStream { op: OpKey },
-    /// Bytes come out of a link.
-    Deliver { connection: usize, to: usize, bytes: Vec<u8> },
-    /// The other end closed in an orderly way.
-    Ended { connection: usize, at_side: usize },
-    /// A reset is noticed.
-    Broken { connection: usize, at_side: usize },
-}
-
-#[derive(Debug)]
 pub(super) struct Node {
     pub(super) clock: Clock,
-    /// Its thread has spent time up to there.
+    /// The world's time until which the node's thread is busy.
     busy_until: Nanos,
     alive: bool,
     pub(super) memory: Memory,
@@ -80,35 +63,12 @@ pub(super) struct Node {
     sockets_made: u32,
 }
 
-/// An end of a connection.
+/// One end of a connection, as a node's socket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) connection: usize,
     pub(super) side: usize,
     pub(super) released: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) node: NodeId,
-    pub(super) token: Token,
-    pub(super) op: Op,
-    /// When the device begins with it; until then it may be revoked.
-    pub(super) start: Nanos,
-    /// Set once the end is certain and only its time is to come.
-    pub(super) result: Option<i32>,
-    /// Stream bytes done so far.
-    pub(super) done_bytes: usize,
-    pub(super) carry: Carry,
-}
-
-/// What an operation took along when it began.
-#[derive(Debug)]
-pub(super) enum Carry {
-    Nothing,
-    /// File or memory content of that time.
-    Bytes(Vec<u8>),
-    Flush(Flush),
 }
 
 impl SimKernel {
@@ -135,7 +95,7 @@ impl SimKernel {
         }
     }
 
-    /// Keep the last lines of what happens, for [`SimKernel::trace_lines`].
+    /// Keeps the last lines of what happens, for [`SimKernel::trace_lines`].
     pub fn start_trace(&mut self) {
         self.trace = Some(VecDeque::new());
     }
@@ -145,7 +105,7 @@ impl SimKernel {
         self.trace.iter().flatten().map(String::as_str)
     }
 
-    /// Add a line to the trace. The text is only made when a trace is kept.
+    /// Adds a line to the trace. The text is only made when a trace is kept.
     pub fn note(&mut self, text: impl FnOnce() -> String) {
         const LINES_MAX: usize = 4000;
         if let Some(lines) = &mut self.trace {
@@ -156,19 +116,19 @@ impl SimKernel {
         }
     }
 
-    /// The world's time.
+    /// The world's time, which no node's clock shows.
     #[must_use]
     pub const fn now(&self) -> Nanos {
         self.now
     }
 
-    /// When something happens next, if anything.
+    /// Time of the next event, if there is one.
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {
         self.events.next_at()
     }
 
-    /// Let time pass to `until`, with all that happens on the way.
+    /// Lets time pass to `until`, with all events on the way.
     pub fn advance(&mut self, until: Nanos) {
         while let Some((at, event)) = self.events.pop(until) {
             self.now = self.now.max(at);
@@ -177,7 +137,7 @@ impl SimKernel {
         self.now = self.now.max(until);
     }
 
-    /// How much has happened: the bound of a run's length.
+    /// Number of events so far, which bounds a run's length.
     #[must_use]
     pub const fn events_pushed(&self) -> u64 {
         self.events.pushed()
@@ -199,17 +159,17 @@ impl SimKernel {
         (std::mem::take(&mut self.lent_at_close), std::mem::take(&mut self.refused_sends))
     }
 
-    /// The faults from now on.
+    /// Sets the probabilities of faults from now on.
     pub const fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// Whether drivers take sends without a copy, and what becomes of them.
+    /// Sets whether drivers take sends without a copy, and how these end.
     pub const fn set_zero_copy(&mut self, zero_copy: Option<ZeroCopy>) {
         self.zero_copy = zero_copy;
     }
 
-    /// A new node whose driver takes at most `ops_max` operations at once.
+    /// Adds a node whose driver takes at most `ops_max` operations at once.
     pub fn add_node(&mut self, ops_max: usize) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         let clock = Clock::new(self.random.up_to(Nanos::from_millis(10_000)));
@@ -235,14 +195,15 @@ impl SimKernel {
         SimIo { kernel: self, node }
     }
 
-    /// The node's own clock.
+    /// The time that the node's clock shows.
     #[must_use]
     pub fn node_time(&self, node: NodeId) -> Nanos {
         let node_state = &self.nodes[node.0 as usize];
         node_state.clock.shows(self.now.max(node_state.busy_until))
     }
 
-    /// The node's thread is at something until then, in the world's time: its owner lets it rest.
+    /// The world's time until which the node's thread is busy: the node's owner runs nothing on it
+    /// before.
     #[must_use]
     pub fn busy_until(&self, node: NodeId) -> Nanos {
         self.nodes[node.0 as usize].busy_until
@@ -254,12 +215,12 @@ impl SimKernel {
         node.busy_until = node.busy_until.max(now) + time;
     }
 
-    /// New memory of a node.
+    /// Adds a segment of so many bytes to a node's memory.
     pub fn add_segment(&mut self, node: NodeId, length: u64) -> SegmentId {
         self.node_mut(node).memory.add(length)
     }
 
-    /// The segments a node still has: what was not released.
+    /// Segments of a node that were not released.
     #[must_use]
     pub fn segments(&self, node: NodeId) -> Vec<SegmentId> {
         self.nodes[node.0 as usize].memory.ids()
@@ -276,23 +237,23 @@ impl SimKernel {
         self.node_mut(node).memory.bytes_mut(span)
     }
 
-    /// From now on the engine may touch the segment only inside open windows.
+    /// Guards a segment: from now on the engine may touch it only inside open windows.
     pub fn guard(&mut self, node: NodeId, segment: SegmentId) {
         self.node_mut(node).memory.guard(segment);
     }
 
-    /// Clients race on the segment by its nature (an exported region): an operation may read what
-    /// another one writes. Two that write the same bytes are a bug still.
+    /// Marks a segment as shared by clients, such as an exported region: an operation may read what
+    /// another one writes. Two operations that write the same bytes are still a bug.
     pub fn share(&mut self, node: NodeId, segment: SegmentId) {
         self.node_mut(node).memory.share(segment);
     }
 
-    /// The span belongs to a request: the engine may read it, and write it if `writable`.
+    /// Opens a window for a request's span: the engine may read it, and write it if `writable`.
     pub fn open_window(&mut self, node: NodeId, span: Span, writable: bool) -> WindowId {
         self.node_mut(node).memory.open_window(span, writable)
     }
 
-    /// The window's first `bytes` are final: a later write there is a bug.
+    /// Marks the window's first `bytes` as final: a later write there is a bug.
     ///
     /// # Panics
     /// If an operation in flight writes them.
@@ -300,7 +261,7 @@ impl SimKernel {
         self.node_mut(node).memory.raise_window(window, bytes);
     }
 
-    /// The request gave its buffer back.
+    /// Closes the window of a request that gave its buffer back.
     ///
     /// # Panics
     /// If an operation in flight still uses it.
@@ -308,25 +269,25 @@ impl SimKernel {
         self.node_mut(node).memory.close_window(window);
     }
 
-    /// A new device.
+    /// Adds a device with these costs.
     pub fn add_device(&mut self, costs: DeviceCosts) -> DeviceId {
         self.disk.add_device(costs)
     }
 
-    /// A new file with stable content.
+    /// Adds a file with stable content to a device.
     pub fn create_file(&mut self, node: NodeId, device: DeviceId, content: Vec<u8>) -> InodeId {
         let inode = self.disk.create(device, content);
         self.node_mut(node).inodes.push(inode);
         inode
     }
 
-    /// A file's bytes now, stable or not.
+    /// The present bytes of a file, stable or not.
     #[must_use]
     pub fn file_content(&self, inode: InodeId) -> &[u8] {
         self.disk.content(inode)
     }
 
-    /// Open a file, with O_DIRECT or through the page cache.
+    /// Opens a file, with O_DIRECT or through the page cache.
     pub fn open_file(&mut self, node: NodeId, inode: InodeId, direct: bool) -> FileId {
         let direct = direct.then(|| self.disk.costs(inode).alignment);
         let node = self.node_mut(node);
@@ -336,32 +297,32 @@ impl SimKernel {
         id
     }
 
-    /// Files a node has open: what was not released.
+    /// Files that a node has open.
     #[must_use]
     pub fn open_files(&self, node: NodeId) -> Vec<FileId> {
         let files = self.nodes[node.0 as usize].files.iter();
         files.filter(|(_, file)| !file.closed).map(|(&id, _)| id).collect()
     }
 
-    /// The device serves nobody for that long; operations it has begun with are not delayed.
+    /// Stops the device for that long; operations that it has started are not delayed.
     pub fn block_device(&mut self, device: DeviceId, time: Nanos) {
         let until = self.now + time;
         self.disk.server(device).block(until);
     }
 
-    /// A new one-way link.
+    /// Adds a one-way link with these costs.
     pub fn add_link(&mut self, cost: Cost, window: Option<u32>) -> LinkId {
         self.links.push(Link { cost, server: Server::new(window), piece: PIECE_BYTES });
         LinkId(self.links.len() as u32 - 1)
     }
 
-    /// What enters the link arrives in pieces of so many bytes, not of 64 KiB: nearer to life,
-    /// where a packet carries less, and slower.
+    /// Sets the size of pieces in which bytes leave the link, instead of 64 KiB. Small pieces are
+    /// closer to real packets, and slower to simulate.
     pub fn set_piece(&mut self, link: LinkId, bytes: usize) {
         self.links[link.0 as usize].piece = bytes.max(1);
     }
 
-    /// Connect two nodes over a link each way, with socket buffers of `buffer` bytes a direction.
+    /// Connects two nodes over a link each way, with socket buffers of `buffer` bytes a direction.
     pub fn connect(
         &mut self,
         nodes: [NodeId; 2],
@@ -387,7 +348,7 @@ impl SimKernel {
         sockets.filter(|(_, place)| !place.released).map(|(&id, _)| id).collect()
     }
 
-    /// Operations in flight at a node.
+    /// Number of operations in flight at a node.
     #[must_use]
     pub fn ops_in_flight(&self, node: NodeId) -> usize {
         self.nodes[node.0 as usize].tokens.len()
@@ -399,8 +360,8 @@ impl SimKernel {
         self.nodes[node.0 as usize].alive
     }
 
-    /// The node loses power: its memory, descriptors and operations are gone, its files keep what
-    /// was stable and a part of what was not. Peers learn of it as `notice` says.
+    /// Simulates a loss of power of a node: its memory, descriptors and operations are gone. Its
+    /// files keep what was stable and a part of the rest. Peers notice it as `notice` says.
     pub fn crash(&mut self, node: NodeId, notice: net::Notice) {
         self.note(|| format!("{node:?} crashes"));
         self.crash_writes(node);
@@ -419,7 +380,7 @@ impl SimKernel {
         }
     }
 
-    /// A crashed node is there again, with its files and nothing else.
+    /// Restarts a crashed node, with its files and nothing else.
     pub fn restart(&mut self, node: NodeId) {
         self.node_mut(node).alive = true;
     }
@@ -443,7 +404,7 @@ impl SimKernel {
     }
 }
 
-/// One node's driver.
+/// The driver of one node, as the engine sees it.
 #[derive(Debug)]
 pub struct SimIo<'kernel> {
     kernel: &'kernel mut SimKernel,

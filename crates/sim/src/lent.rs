@@ -1,44 +1,46 @@
-//! Memory lent by sends: the kernel reads it after the send has ended, and says when it is done.
+//! Memory lent by sends: the kernel reads it after the send has ended, and notifies when it is
+//! done.
 //!
-//! The real kernel says nothing to whoever writes to such memory too early; the other side gets
-//! what was never sent. Here the spans stay pinned, as those of an operation, so a touch panics;
-//! and what lies there when the kernel lets go must be what was queued, so one that nobody pinned
-//! is found, too. How long it takes is chance: notices overtake each other, and come long after the
-//! other side has answered.
+//! The real kernel does not complain when such memory is written too early; the other side gets
+//! bytes that were never sent. Here the spans stay pinned, like those of an operation, so that a
+//! touch panics. Also, when the kernel lets go, the memory must hold the bytes that were queued, so
+//! a write without a check is found, too. The time until then is random: notices overtake each
+//! other, and come long after the other side has answered.
 
 use piped_core::ids::SocketId;
 use piped_core::io::{Done, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Spans, Token};
 use piped_core::units::Nanos;
 
-use super::kernel::{KernelEvent, SimKernel};
+use super::kernel::SimKernel;
 use super::memory::{OpKey, Touch};
 use super::net::NodeId;
+use super::pending::KernelEvent;
 use super::stage::Cost;
 
-/// What becomes of sends without a copy.
+/// How sends without a copy end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ZeroCopy {
     /// Per send: the kernel copies all the same.
     pub copied: f64,
-    /// The longest time until the kernel lets go; one of twenty takes ten times as long.
+    /// The longest time until the kernel lets go; one send in twenty takes ten times as long.
     pub held_max: Nanos,
-    /// Per send: the kernel does not take it.
+    /// Per send: the kernel refuses it.
     pub refused: f64,
-    /// What a send takes of the thread's time: with a copy, and without. None: nothing.
+    /// Costs of a send on the thread: with a copy, and without. `None`: no time at all.
     pub costs: Option<[Cost; 2]>,
 }
 
-/// See the module.
+/// A send whose memory is lent, until the kernel notifies that it is done.
 #[derive(Debug)]
 pub(super) struct Notice {
     pub(super) node: NodeId,
     token: Token,
     spans: Spans,
     socket: SocketId,
-    /// What is queued.
+    /// The bytes that were queued, which the memory must still hold at the notice.
     bytes: Vec<u8>,
     result: i32,
-    /// The send has ended.
+    /// Whether the send has ended.
     ended: bool,
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Notice {
 const REFUSAL: i32 = -105;
 
 impl SimKernel {
-    /// A send begins that lends its memory.
+    /// Pins the memory of a send that lends it.
     pub(super) fn lend(&mut self, node: NodeId, key: OpKey, op: &Op) {
         let Op::SendZeroCopy { socket, spans, notice } = *op else { return };
         let Some(zero_copy) = self.zero_copy else {
@@ -62,7 +64,7 @@ impl SimKernel {
         self.notices.insert(key, notice);
     }
 
-    /// Whether the kernel refuses such a send.
+    /// The errno if the kernel refuses a send without a copy.
     pub(super) fn refuses(&mut self, op: &Op) -> Option<i32> {
         let zero_copy = self.zero_copy.filter(|_| matches!(op, Op::SendZeroCopy { .. }))?;
         let refused = self.random.chance(zero_copy.refused);
@@ -70,7 +72,7 @@ impl SimKernel {
         refused.then_some(REFUSAL)
     }
 
-    /// What the thread takes for a send.
+    /// Keeps the thread busy for the time of a send.
     pub(super) fn spend_on_send(&mut self, node: NodeId, op: &Op) {
         let Some([plain, lent]) = self.zero_copy.and_then(|it| it.costs) else { return };
         let (spans, cost) = match op {
@@ -81,14 +83,14 @@ impl SimKernel {
         self.keep_busy(node, cost.occupancy(spans.bytes()));
     }
 
-    /// These bytes of it are queued.
+    /// Records which bytes of a lending send are queued.
     pub(super) fn note_lent(&mut self, key: OpKey, bytes: &[u8]) {
         if let Some(notice) = self.notices.get_mut(&key) {
             notice.bytes = bytes.to_vec();
         }
     }
 
-    /// The send has ended: some time later the kernel lets go.
+    /// Plans the notice of a send that has ended.
     pub(super) fn plan_notice(&mut self, key: OpKey) {
         let Some(zero_copy) = self.zero_copy else { return };
         let long = if self.random.chance(0.05) { 10 } else { 1 };
@@ -100,7 +102,7 @@ impl SimKernel {
         self.events.push(at, KernelEvent::LetGo { op: key });
     }
 
-    /// The socket is closed: what it had queued is forgotten.
+    /// Plans early notices for a closed socket, whose queued bytes are dropped.
     pub(super) fn hurry_notices(&mut self, node: NodeId, socket: SocketId) {
         let its = |notice: &Notice| notice.node == node && notice.socket == socket && notice.ended;
         let keys: Vec<OpKey> =
@@ -112,7 +114,8 @@ impl SimKernel {
         }
     }
 
-    /// The kernel lets go (the first of several times, if it was hurried).
+    /// Notifies that the kernel is done with lent memory (the first of several times, if it was
+    /// hurried).
     pub(super) fn let_go(&mut self, key: OpKey) {
         let Some(notice) = self.notices.remove(&key) else { return };
         let Notice { node, token, spans, bytes, result, .. } = notice;
@@ -130,7 +133,7 @@ impl SimKernel {
         self.note(|| format!("{node:?} #{key} is let go of, {result}"));
     }
 
-    /// What a node has lent.
+    /// Number of ended sends whose memory a node still lends.
     pub(super) fn lent_by(&self, node: NodeId) -> usize {
         self.notices.values().filter(|notice| notice.node == node && notice.ended).count()
     }

@@ -2,24 +2,24 @@
 //!
 //! ```text
 //!   Shard ──Op──► SimIo(node) ─► SimKernel ─┬─ memory: pins and windows on every byte in use
-//!     ▲                            │  ▲     ├─ disk:   Server(L, g, G, window) per device, real bytes
-//!     └──────────── Done ◄─────────┘  │     └─ net:    Server per link, streams, resets
+//!     ▲                            │  ▲     ├─ disk: Server(L, g, G, window) per device, bytes
+//!     └──────────── Done ◄─────────┘  │     └─ net: Server per link, streams, resets
 //!                         EventQueue(now), one Random, Faults
 //! ```
 //!
-//! The same engine that runs over io_uring runs here, as fast as the host computes, from one seed:
-//! the order of everything follows from it, so a failure replays. Time is what the stages say it
-//! is, hence a predicted latency can be compared with a "measured" one to the nanosecond.
+//! The engine that runs over io_uring also runs here, as fast as the host computes, from one seed.
+//! The order of everything follows from the seed, so a failure replays. Time is what the stages
+//! define, hence a predicted latency can be compared with a "measured" one to the nanosecond.
 //!
-//! The simulated kernel is strict where the real one shrugs. It panics, naming the operation, on: a
-//! span outside its segment, an operation on a closed file or socket, a token used twice, memory
-//! released while an operation (or a send that has ended and lent it) uses it, two operations of
-//! which one writes on the same bytes, two sends or two receives at a time on one socket (their
-//! order would be the kernel's), and a touch of a client's byte that no request in flight owns.
-//! Each of these would be silent corruption.
+//! The simulated kernel is strict where the real one is not. It panics, and names the operation, in
+//! these cases: a span outside its segment; an operation on a closed file or socket; a token used
+//! twice; memory released while an operation (or an ended send that lent it) uses it; two
+//! operations on the same bytes of which one writes; two sends or two receives at a time on one
+//! socket, whose order would be the kernel's; a touch of a client's byte that no request in flight
+//! owns. Each of these would be silent corruption.
 //!
-//! **Invariant:** it knows operations, not the engine that makes them; all chance comes from one
-//! seed, and nothing here reads a clock.
+//! **Invariant:** this crate knows operations, not the engine that makes them; all chance comes
+//! from one seed, and nothing here reads a clock.
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -31,6 +31,7 @@ mod lent;
 mod memory;
 mod net;
 mod operations;
+mod pending;
 mod random;
 mod stage;
 mod streams;

@@ -1,8 +1,8 @@
-//! A node's segments, and who may touch which bytes of them when.
+//! The segments of a node, and rules for which bytes may be touched when.
 //!
 //! Real memory forgives: a byte written by two owners looks like a byte. Here every operation in
-//! flight pins its spans, and a client's segment can be guarded by windows that are open only while
-//! a request owns the buffer; whoever touches a byte that is not theirs panics with both names.
+//! flight pins its spans. Windows can guard a client's segment; a window is open only while a
+//! request owns the buffer. A touch of bytes that belong to another owner panics with both names.
 
 use std::collections::BTreeMap;
 

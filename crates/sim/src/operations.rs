@@ -7,9 +7,10 @@ use piped_core::units::Nanos;
 use super::disk::{
     ALLOCATION_BYTES, EINVAL, EIO, InodeId, OpenFile, REFUSAL, is_misaligned, shortened,
 };
-use super::kernel::{Carry, InFlight, KernelEvent, SimKernel};
+use super::kernel::SimKernel;
 use super::memory::{OpKey, Touch};
 use super::net::{ECANCELED, EPIPE, NodeId};
+use super::pending::{Carry, InFlight, KernelEvent};
 
 impl SimKernel {
     /// `Io::push` of a node.
@@ -90,7 +91,7 @@ impl SimKernel {
         }
     }
 
-    /// The time of an operation's end has come (the first of several, if it was cancelled).
+    /// Ends an operation whose time has come (the first of several times, if it was cancelled).
     pub(super) fn finish(&mut self, key: OpKey) {
         if let Some(later) = self.told_of_at(key) {
             return self.events.push(later, KernelEvent::Finish { op: key });
@@ -110,7 +111,7 @@ impl SimKernel {
         }
     }
 
-    /// When a device tells of an operation that is over, if not now.
+    /// When the device reports an operation that is over, if later than now.
     fn told_of_at(&self, key: OpKey) -> Option<Nanos> {
         // What the kernel takes back from the queue has not come to the device.
         let op = self.ops.get(&key).filter(|op| op.result != Some(ECANCELED))?;
@@ -126,7 +127,8 @@ impl SimKernel {
         files.get_mut(&file).expect("looked up above").closed = true;
     }
 
-    /// A crash catches writes in the middle: a part may have reached the page cache or the disk.
+    /// Simulates writes that a crash interrupts: a part may have reached the page cache or the
+    /// disk.
     pub(super) fn crash_writes(&mut self, node: NodeId) {
         let writes: Vec<OpKey> =
             self.ops.iter().filter(|(_, op)| op.node == node).map(|(&key, _)| key).collect();
@@ -224,7 +226,8 @@ impl SimKernel {
         self.settle(key, result, at);
     }
 
-    /// What an operation's end does to memory and files; the result, which the file may shorten.
+    /// Applies an operation's end to memory and files; returns the result, which the file may
+    /// shorten.
     fn take_effect(&mut self, op: &InFlight, planned: i32) -> i32 {
         match op.op {
             Op::Read { file, offset, into } if planned > 0 || planned == EIO => {

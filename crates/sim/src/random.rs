@@ -1,8 +1,8 @@
-//! Chance as an argument: a small generator that is the same on every machine.
+//! Chance as an argument: a small generator with equal sequences on every machine.
 
 use piped_core::units::Nanos;
 
-/// SplitMix64. Good enough to choose faults and sizes, and one line to write down in a report.
+/// A SplitMix64 generator: good enough for faults and sizes, and its seed fits a line of a report.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -57,7 +57,7 @@ impl Random {
         self.between(1, (1u64 << bits.min(63)).clamp(1, max.max(1)))
     }
 
-    /// Fill with noise.
+    /// Fills a buffer with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let noise = self.bits().to_le_bytes();

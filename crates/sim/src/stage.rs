@@ -1,44 +1,45 @@
-//! A stage in virtual time: `L`, `g`, `G` and a window, served first come first served.
+//! A stage in virtual time: `L`, `g`, `G` and a window, served in the order of arrival.
 
 use std::collections::VecDeque;
 
 use piped_core::units::Nanos;
 
-/// What a fragment costs in a stage.
+/// The cost of a fragment in a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// `L`: overlaps with other fragments.
+    /// `L`: latency that overlaps with other fragments.
     pub latency: Nanos,
-    /// `g`: occupies the stage, per fragment.
+    /// `g`: time that each fragment occupies the stage for.
     pub overhead: Nanos,
-    /// `G`: occupies the stage, in nanoseconds per byte.
+    /// `G`: time that each byte occupies the stage for, in nanoseconds.
     pub nanos_per_byte: f64,
 }
 
 impl Cost {
-    /// `g + xG`.
+    /// `g + xG`: how long `bytes` occupy the stage.
     #[must_use]
     pub fn occupancy(&self, bytes: u64) -> Nanos {
         self.overhead + self.transmission(bytes)
     }
 
-    /// `xG`.
+    /// `xG`: the part of the occupancy that grows with `bytes`.
     #[must_use]
     pub fn transmission(&self, bytes: u64) -> Nanos {
         Nanos((bytes as f64 * self.nanos_per_byte).round() as u64)
     }
 }
 
-/// A fragment's times in a stage.
+/// The times of a fragment in a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visit {
-    /// When the stage began to serve it.
+    /// When the stage began to serve the fragment.
     pub start: Nanos,
-    /// When it left: start + g + xG + L.
+    /// When the fragment left: start + g + xG + L.
     pub depart: Nanos,
 }
 
-/// The resource: serves one fragment at a time, holds at most `window` until they depart.
+/// The resource of a stage: serves one fragment at a time, and holds at most `window` until they
+/// depart.
 ///
 /// `start(i) = max(arrive(i), start(i-1) + occupancy(i-1), depart(i-window))`, THEORY §1.
 #[derive(Debug, Clone)]
@@ -51,13 +52,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// An idle server.
+    /// A server that has nothing to do.
     #[must_use]
     pub fn new(window: Option<u32>) -> Self {
         Self { window, free_at: Nanos::ZERO, empty_at: Nanos::ZERO, departures: VecDeque::new() }
     }
 
-    /// A fragment arrives. Arrivals must come in the order of time.
+    /// Serves a fragment. Arrivals must come in the order of time.
     pub fn visit(&mut self, arrival: Nanos, bytes: u64, cost: &Cost) -> Visit {
         let mut start = arrival.max(self.free_at);
         if let Some(window) = self.window
@@ -75,13 +76,13 @@ impl Server {
         Visit { start, depart }
     }
 
-    /// When all who have arrived will have left.
+    /// When all fragments that have arrived will have left.
     #[must_use]
     pub fn empty_at(&self) -> Nanos {
         self.empty_at
     }
 
-    /// Serve nobody before `until`.
+    /// Serves no fragment before `until`.
     pub fn block(&mut self, until: Nanos) {
         self.free_at = self.free_at.max(until);
     }

@@ -4,12 +4,13 @@ use piped_core::ids::SocketId;
 use piped_core::io::{Op, Spans};
 use piped_core::units::Nanos;
 
-use super::kernel::{KernelEvent, SimKernel};
+use super::kernel::SimKernel;
 use super::memory::OpKey;
 use super::net::{ConnectionId, ECANCELED, ECONNRESET, EPIPE, EndState, NodeId, Notice, SILENCE};
+use super::pending::KernelEvent;
 
 impl SimKernel {
-    /// Reset a connection: bytes on the way are lost, each end notices in its own time.
+    /// Resets a connection: bytes on the way are lost, and each end notices it as `notice` says.
     pub fn reset(&mut self, connection: ConnectionId, notice: Notice) {
         let index = connection.0 as usize;
         self.note(|| format!("{connection:?} is reset, {notice:?}"));
@@ -21,8 +22,8 @@ impl SimKernel {
         }
     }
 
-    /// Flip a bit in the last byte of the next run of at least `length` bytes that a node sends on
-    /// this connection: with a length above a header's, that is a payload byte.
+    /// Flips a bit in the last byte of the next run of at least `length` bytes that a node sends on
+    /// this connection. A length above a header's makes that a payload byte.
     pub fn corrupt_next(&mut self, connection: ConnectionId, sender: NodeId, length: usize) {
         let place = &mut self.connections[connection.0 as usize];
         for side in [0, 1] {
@@ -56,7 +57,7 @@ impl SimKernel {
         self.pump_receive(connection, side);
     }
 
-    /// `Resource::Socket`: shut down at once.
+    /// Closes a socket at once, as [`Resource::Socket`](piped_core::io::Resource::Socket) demands.
     pub(super) fn close_socket(&mut self, node: NodeId, socket: SocketId) {
         let (connection, side) = self.place(node, socket, "release");
         let sockets = &mut self.node_mut(node).sockets;
@@ -221,7 +222,7 @@ impl SimKernel {
         }
     }
 
-    /// Move bytes from an inbox to where a receive wants them.
+    /// Moves bytes from an inbox into the memory of a receive.
     fn scatter(&mut self, connection: usize, side: usize, key: OpKey, spans: &Spans, count: usize) {
         let inbox = &mut self.connections[connection].ends[side].inbox;
         let bytes: Vec<u8> = inbox.drain(..count).collect();
@@ -249,7 +250,7 @@ impl SimKernel {
         bytes
     }
 
-    /// A run of bytes enters its link.
+    /// Puts a run of bytes into its link.
     fn transmit(&mut self, connection: usize, side: usize, mut bytes: Vec<u8>) {
         let way = &mut self.connections[connection].ways[side];
         if way.corrupt_next.is_some_and(|length| bytes.len() >= length) {
@@ -308,7 +309,8 @@ impl SimKernel {
         self.events.push(now + SILENCE, KernelEvent::Broken { connection, at_side: side });
     }
 
-    /// The operations of a closed end: its receive ends as at the end of the stream or cancelled.
+    /// Ends the operations of a closed end: its receive ends as at the end of the stream or
+    /// cancelled.
     fn end_ops(&mut self, connection: usize, side: usize, send_errno: i32) {
         let end = &mut self.connections[connection].ends[side];
         let (send, receive) = (end.send.take(), end.receive.take());

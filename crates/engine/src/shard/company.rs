@@ -23,11 +23,11 @@ use piped_report::tally::HeldBy;
 
 use super::Shard;
 use super::bodies::Bodies;
+use super::clients::Place;
 use super::fair::Party;
 use super::keys::{LinkKey, ServeKey, TransferKey};
 use super::sched::Work;
 use super::serve::Serve;
-use super::session::Place;
 use super::trace::Subject;
 use super::transfer::{Body, RemoteOp, Transfer, Waiter, file_of};
 use crate::command::Target;

@@ -21,14 +21,16 @@ use piped_planner::stage::StageIndex;
 use piped_report::tally::{Operation, Route};
 
 use super::Shard;
+use super::clients::Place;
 use super::disk::Direction;
 use super::keys::{TransferKey, kind};
 use super::pins::Pin;
 use super::sched::Work;
-use super::session::{HandleKind, Place, body_for};
+use super::session::body_for;
 
+use super::arena::Memory;
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, Memory, Start, Waiter};
+use super::transfer::{Body, Start, Waiter};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of a copy.
@@ -269,18 +271,19 @@ impl Shard {
     /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers'
     /// requests and unaligned edges; of the other half a session leaves a part to the others'
     /// copies, for its own may hang at a device that stalls.
-    pub(super) fn may_copy(&self, key: TransferKey, want: u64) -> bool {
+    pub(super) fn may_copy(&mut self, key: TransferKey, want: u64) -> bool {
         let left =
             (self.cx.buffers.staging.kept_bytes() / 2).saturating_sub(self.cx.buffers.copy_bytes);
-        let session = self.transfers.get(key).and_then(|copy| self.sessions.get(&copy.session));
-        let own = session.map_or(0, |session| session.copy_bytes);
+        let session = self.transfers.get(key).map(|copy| copy.session);
+        let holdings = session.and_then(|session| self.clients.holdings(session));
+        let own = holdings.map_or(0, |holdings| holdings.copy_bytes);
         want <= left && (own == 0 || own + want <= COPY_SHARE * left)
     }
 
     fn count_copy_of(&mut self, session: SessionId, bytes: i64) {
         self.cx.buffers.copy_bytes = self.cx.buffers.copy_bytes.saturating_add_signed(bytes);
-        if let Some(session) = self.sessions.get_mut(&session) {
-            session.copy_bytes = session.copy_bytes.saturating_add_signed(bytes);
+        if let Some(holdings) = self.clients.holdings(session) {
+            holdings.copy_bytes = holdings.copy_bytes.saturating_add_signed(bytes);
         }
     }
 
@@ -358,10 +361,7 @@ impl Shard {
                 file.length.max(grown)
             }
             Place::Remote(_, handle) => {
-                match self.handles.get(&(transfer.session, handle)).map(|handle| &handle.kind) {
-                    Some(HandleKind::Remote(remote)) => remote.length,
-                    _ => 0,
-                }
+                self.handles.remote(transfer.session, handle).map_or(0, |remote| remote.length)
             }
         };
         offset.saturating_add(end) <= length
@@ -505,17 +505,17 @@ impl Shard {
     }
 
     /// Whether copies of a session may have so many bytes of staging more: one chunk always.
-    pub(super) fn may_stage_copy(&self, session: SessionId, bytes: u64) -> bool {
+    pub(super) fn may_stage_copy(&mut self, session: SessionId, bytes: u64) -> bool {
         let most = self.cx.limits.client.staging;
-        self.sessions
-            .get(&session)
+        self.clients
+            .holdings(session)
             .is_none_or(|state| state.staging.now == 0 || state.staging.now + bytes <= most)
     }
 
     pub(super) fn note_copy_staging(&mut self, session: SessionId, run: Run, taken: bool) {
         let length = i64::from(run.span.length);
         self.count_copy_of(session, if taken { length } else { -length });
-        if let Some(state) = self.sessions.get_mut(&session) {
+        if let Some(state) = self.clients.holdings(session) {
             match taken {
                 true => state.staging.add(run.footprint()),
                 false => state.staging.sub(run.footprint()),

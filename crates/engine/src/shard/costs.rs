@@ -9,8 +9,9 @@ use piped_planner::cost::PathCost;
 use piped_planner::plan::Part;
 
 use super::Shard;
+use super::clients::HandleKind;
+use super::clients::Place;
 use super::keys::LaneKey;
-use super::session::{HandleKind, Place};
 use crate::command::Target;
 
 /// The requests that it is told for, the shortest and the longest.
@@ -29,8 +30,7 @@ impl Shard {
         handle: HandleId,
         write: bool,
     ) -> Result<Option<PathCost>, Status> {
-        let known = self.handles.get(&(session, handle)).ok_or(Status::BadHandle)?;
-        let place = match &known.kind {
+        let place = match self.handles.kind(session, handle).ok_or(Status::BadHandle)? {
             HandleKind::Local(target) => Place::Local(*target),
             HandleKind::Remote(remote) if remote.ticket.is_some() => return Err(Status::BadHandle),
             HandleKind::Remote(remote) => {

@@ -36,6 +36,8 @@ pub(super) struct Cx {
     pub(super) outputs: VecDeque<Output>,
     /// When the completions of this turn were handed over.
     pub(super) batch: Option<Nanos>,
+    /// Requests that had to wait for a limit since start, those of peers as well.
+    pub(super) waited_for_limit: u64,
     pub(super) transfers_started: u64,
     tickets: u64,
 }
@@ -71,6 +73,7 @@ impl Cx {
             },
             outputs: VecDeque::with_capacity(transfers as usize),
             batch: None,
+            waited_for_limit: 0,
             transfers_started: 0,
             tickets: 0,
             config,

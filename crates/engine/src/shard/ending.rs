@@ -19,16 +19,12 @@ use super::Shard;
 use super::keys::{LaneKey, ServedKey};
 use super::lane::Lane;
 use super::sched::Work;
-use super::session::HandleKind;
 use super::transfer::{Transfer, Waiter};
 use crate::command::Target;
 
 impl Shard {
     /// A client's handle, whatever it stands for.
     pub(super) fn end_handle<I: Io>(&mut self, session: SessionId, id: HandleId, io: &mut I) {
-        if !self.handles.contains_key(&(session, id)) {
-            return;
-        }
         let runs = |transfer: &Transfer| {
             transfer.session == session
                 && transfer.uses(id)
@@ -40,22 +36,9 @@ impl Shard {
             from = key.index() + 1;
             self.give_up(key, Status::Gone, io);
         }
-        let Some(handle) = self.handles.get_mut(&(session, id)) else { return };
-        if let HandleKind::Local(_) | HandleKind::Remote(_) = handle.kind {
-            let kind = std::mem::replace(&mut handle.kind, HandleKind::Gone);
-            handle.kind = HandleKind::Ended(Box::new(kind));
+        if let Some(kind) = self.handles.end(session, id) {
+            self.release_kind(kind, io);
         }
-        self.release_ended(session, id, io);
-    }
-
-    /// Lets go of what an ended handle stood for, if nothing uses it any more.
-    pub(super) fn release_ended<I: Io>(&mut self, session: SessionId, id: HandleId, io: &mut I) {
-        let Some(handle) = self.handles.get_mut(&(session, id)) else { return };
-        if handle.uses > 0 || !matches!(handle.kind, HandleKind::Ended(_)) {
-            return;
-        }
-        let kind = std::mem::replace(&mut handle.kind, HandleKind::Gone);
-        self.release_kind(kind, io);
     }
 
     /// What a peer was given for an open, by the ticket of the open.
@@ -89,7 +72,7 @@ impl Shard {
         self.release_ended_served(key, io);
     }
 
-    /// As [`Self::release_ended`].
+    /// Lets go of what ended with what a peer had open, if nothing uses it any more.
     pub(super) fn release_ended_served<I: Io>(&mut self, key: ServedKey, io: &mut I) {
         let Some(served) = self.served.get_mut(key) else { return };
         if served.uses == 0

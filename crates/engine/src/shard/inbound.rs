@@ -17,8 +17,9 @@ use piped_wire::frame::OPEN_BYTES_MAX;
 use piped_wire::{Asker, Frame, LaneKeys, Message};
 
 use super::Shard;
-use super::admission::Account;
+use super::account::Account;
 use super::arrivals::Arriving;
+use super::clients::access_of;
 use super::credit::Grant;
 use super::crowd::Holding;
 use super::faults::PeerFault;
@@ -32,7 +33,6 @@ use super::serve::{Serve, ServeOp};
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};
-use super::session::access_of;
 use super::trace::Subject;
 use crate::command;
 use crate::command::{Caller, Crowded, Event, Expelled, OpenRequest, Standing};

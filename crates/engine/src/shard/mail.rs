@@ -6,8 +6,6 @@
 //! message travels with what asks for it (eager); a longer one is announced, and written like any
 //! other write once the peer says where to.
 
-use std::collections::VecDeque;
-
 use piped_core::ids::PeerId;
 use piped_core::io::Io;
 use piped_core::limits::{EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDSHAKE_FIRST};
@@ -23,7 +21,7 @@ use super::Shard;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, TransferKey};
 use super::lane::{Lane, LaneState};
-use super::numbers::Numbers;
+use super::numbers::Outbox;
 use super::outbound::Outbound;
 use super::sched::Work;
 use super::sending::FrameOwner;
@@ -48,14 +46,6 @@ impl Outgoing {
     pub(super) const fn new(tag: u64, no_wait: bool) -> Self {
         Self { tag, number: None, slot: None, queued: false, no_wait }
     }
-}
-
-/// The messages of a handle.
-#[derive(Debug, Default)]
-pub(super) struct Outbox {
-    /// Those that wait to be asked for, in their order.
-    waiting: VecDeque<TransferKey>,
-    numbers: Numbers,
 }
 
 /// How long a peer takes to answer a message: what it costs to announce one instead of sending it.

@@ -15,12 +15,15 @@
 pub(crate) mod landed;
 pub(crate) mod staging;
 
+mod account;
 mod admission;
+mod arena;
 mod arrivals;
 mod blocks;
 mod bodies;
 mod buffers;
 mod channel;
+mod clients;
 mod company;
 mod copy;
 mod costs;
@@ -51,7 +54,6 @@ mod observe;
 mod observed;
 mod once;
 mod ops;
-mod order;
 mod outbound;
 mod pace;
 mod passed;
@@ -82,18 +84,19 @@ mod zero_copy;
 
 use std::collections::BTreeMap;
 
-use piped_core::ids::{ChannelId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId};
+use piped_core::ids::{ChannelId, FileId, PeerId, RegionId, SegmentId};
 use piped_core::io::{Io, Resource};
 use piped_core::limits;
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 
-use self::admission::Clients;
 use self::arrivals::Arrivals;
 use self::blocks::Blocks;
 use self::bodies::Bodies;
 use self::channel::Channel;
+use self::clients::Clients;
+use self::clients::Handles;
 use self::cx::Cx;
 use self::devices::{On, Wanted};
 use self::early::Early;
@@ -108,7 +111,6 @@ use self::sched::Work;
 use self::sending::Notice;
 use self::serve::Serve;
 use self::served::Served;
-use self::session::{Handle, Session};
 use self::slab::{Beside, Slab};
 use self::staging::Run;
 use self::timers::Timers;
@@ -185,16 +187,14 @@ pub struct Shard {
     served: Slab<kind::Served, Served>,
     /// Peers' writes that were given up and that the kernel has not done with.
     old_writes: Vec<ServeKey>,
-    sessions: BTreeMap<SessionId, Session>,
-    handles: BTreeMap<(SessionId, HandleId), Handle>,
+    clients: Clients,
+    handles: Handles,
     files: BTreeMap<FileId, FileState>,
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
     channels: BTreeMap<ChannelId, Channel>,
     /// Of regions whose exporters are clients of this shard.
     notifications: BTreeMap<RegionId, Notifications>,
-    /// Transfers that receive messages, or wait for notifications.
-    receives: u32,
     announced: Announced,
     early: Early,
     /// What was seen of messages.
@@ -202,7 +202,6 @@ pub struct Shard {
     eager: EagerMode,
     /// Peers that were forgotten to make room for others.
     links_forgotten: u64,
-    clients: Clients,
     noise: Noise,
 }
 
@@ -228,19 +227,17 @@ impl Shard {
             inbound: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
             old_writes: Vec::new(),
-            sessions: BTreeMap::new(),
-            handles: BTreeMap::new(),
+            clients: Clients::new(transfers),
+            handles: Handles::default(),
             files: BTreeMap::new(),
             revoked: Vec::new(),
             channels: BTreeMap::new(),
             notifications: BTreeMap::new(),
-            receives: 0,
             announced: Announced::default(),
             early: Early::default(),
             arrivals: Arrivals::default(),
             eager: config.eager,
             links_forgotten: 0,
-            clients: Clients::default(),
             noise: Noise(config.seed | 1),
             cx: Cx::new(config),
         }
@@ -252,9 +249,9 @@ impl Shard {
             Command::AddStaging { segment, length } => self.add_staging(segment, length),
             Command::SetStaging { bytes } => self.set_staging(bytes),
             Command::SetLimits(limits) => self.set_limits(limits, io.now()),
-            Command::OpenSession { session, weight } => self.open_session(session, weight),
+            Command::OpenSession { session, weight } => self.clients.open(session, weight),
             Command::AddSegment { session, segment, length } => {
-                self.add_segment(session, segment, length);
+                self.clients.add_segment(session, segment, length);
             }
             Command::CloseSession { session } => self.close_session(session, io),
             Command::InstallHandle { session, handle, target } => {

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 
 use piped_core::limits::NUMBERS_PER_HANDLE;
 
+use super::keys::TransferKey;
+
 /// The asking side's.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
@@ -46,6 +48,14 @@ impl Numbers {
         }
         while self.under_way.pop_front_if(|(_, over)| *over).is_some() {}
     }
+}
+
+/// The messages of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Those that wait to be asked for, in their order.
+    pub(super) waiting: VecDeque<TransferKey>,
+    pub(super) numbers: Numbers,
 }
 
 /// Whether a number is one of those that may be under way when `oldest` is.

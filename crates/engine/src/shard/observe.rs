@@ -26,7 +26,7 @@ impl Shard {
         ShardReport {
             planner: self.cx.planner.mode(),
             calibration: self.cx.planner.calibration(),
-            sessions: self.sessions.len() as u32,
+            sessions: self.clients.len() as u32,
             transfers: self.transfers.len(),
             serves: self.serves.len(),
             ops: self.cx.driver.ops.len(),
@@ -112,14 +112,7 @@ impl Shard {
     /// What each session has used.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionUse> {
-        let report = |(&session, state): (&_, &super::session::Session)| SessionUse {
-            session,
-            transfers: state.transfers,
-            completed: state.completed,
-            failed: state.failed,
-            bytes: state.bytes + self.moved_of_session(session),
-        };
-        self.sessions.iter().map(report).collect()
+        self.clients.report(|session| self.moved_of_session(session))
     }
 
     /// At most `most` of what runs, clients' transfers first, and how many run in all.

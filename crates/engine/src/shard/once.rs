@@ -17,11 +17,13 @@ use piped_core::io::{Io, Span};
 use piped_core::link::LaneClass;
 use piped_core::request::{Class, Update};
 use piped_core::status::Status;
+use piped_report::tally::HeldBy;
 use piped_report::tally::Operation;
 use piped_wire::{After, Change, Message};
 
 use super::Shard;
 use super::bodies::Bodies;
+use super::clients::access_of;
 use super::fair::{Flow, Party};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, TransferKey};
@@ -30,7 +32,7 @@ use super::outbound::Ending;
 use super::remote::lane_class;
 use super::role::PeerRequest;
 use super::sched::Work;
-use super::session::access_of;
+use super::trace::Subject;
 use super::transfer::{Body, RemoteBody, RemoteOp};
 use crate::command::{RegionTarget, Target};
 
@@ -278,7 +280,7 @@ impl Shard {
         if notified {
             self.note_landed_before(key);
         }
-        self.wake_order(key);
+        self.clients.wake_order(key, &mut self.cx.sched);
         match op {
             // It was done, so the put before it was.
             _ if asked && status == Status::Ok => self.end_landed(key, io),
@@ -306,7 +308,9 @@ impl Shard {
     /// lane ends well.
     fn note_landed_before(&mut self, key: TransferKey) {
         for at in 0.. {
-            let Some(put) = self.nth_in_order(key, at).filter(|&put| put != key) else { return };
+            let Some(put) = self.clients.nth_in_order(key, at).filter(|&put| put != key) else {
+                return;
+            };
             let Some(transfer) = self.transfers.get_mut(put) else { continue };
             // What is durable has more to do than to land.
             if let Body::Remote(body) = &mut transfer.body
@@ -321,11 +325,13 @@ impl Shard {
     /// Whether a write that is to be sent again may have been notified of: it is not, before that
     /// is known.
     pub(super) fn may_be_notified_of(&self, key: TransferKey) -> bool {
-        self.asked_after(key).any(|other| match self.transfers.get(other).map(|it| &it.body) {
-            Some(Body::Remote(body)) => {
-                body.once.is_some_and(|once| self.bodies[once].may_have_notified())
+        self.clients.asked_after(key).any(|other| {
+            match self.transfers.get(other).map(|it| &it.body) {
+                Some(Body::Remote(body)) => {
+                    body.once.is_some_and(|once| self.bodies[once].may_have_notified())
+                }
+                _ => false,
             }
-            _ => false,
         })
     }
 
@@ -344,7 +350,7 @@ impl Shard {
             *once = Once::new(once.what);
         }
         self.cx.sched.make_ready(Work::Transfer(key));
-        self.wake_order(key);
+        self.clients.wake_order(key, &mut self.cx.sched);
     }
 
     /// A write that notifies is at the peer. `true`: the notification is still to come.
@@ -376,6 +382,20 @@ impl Shard {
         {
             remote.updates.end(number);
         }
+    }
+
+    /// Has a request be looked at again when something happens to one before it.
+    pub(super) fn wait_in_order(&mut self, key: TransferKey) {
+        self.cx.watch.observed.of_mut(Subject::Transfer(key)).stays.hold(HeldBy::Order);
+        self.clients.wait_in_order(key);
+    }
+
+    /// The puts and writes before a request that are not over.
+    pub(super) fn puts_before(&self, key: TransferKey) -> impl Iterator<Item = TransferKey> {
+        self.clients.asked_before(key).filter(|&other| {
+            let kind = self.transfers.get(other).map(|transfer| transfer.kind);
+            matches!(kind, Some(Operation::Put | Operation::Write))
+        })
     }
 
     /// A peer wants something done once. An error is its fault.

@@ -15,15 +15,17 @@ use piped_wire::frame::SWEEP;
 use piped_wire::{LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
 
 use super::Shard;
+use super::clients::HandleKind;
+use super::clients::RemoteHandle;
 use super::company::Spot;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, TransferKey};
 use super::lane::{Arrived, Lane, LaneState, LostLane, Target};
-use super::mail::{Handshake, Outbox};
+use super::mail::Handshake;
 use super::numbers::Numbers;
+use super::numbers::Outbox;
 use super::role::Role;
 use super::sched::Work;
-use super::session::{HandleKind, RemoteHandle};
 use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
@@ -309,7 +311,7 @@ impl Shard {
         io: &mut I,
     ) {
         let is_there = self.outbound.get(&peer).is_some_and(|link| !link.removed);
-        if !is_there || !self.sessions.contains_key(&session) {
+        if !is_there || !self.clients.has(session) {
             let result = Err(Status::NotFound);
             return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
@@ -328,7 +330,7 @@ impl Shard {
             outbox: Outbox::default(),
             updates: Numbers::default(),
         };
-        self.install_remote(session, handle, remote);
+        self.handles.add(session, handle, HandleKind::Remote(Box::new(remote)));
         if let Some(link) = self.outbound.get_mut(&peer) {
             link.unasked = true;
         }
@@ -350,11 +352,8 @@ impl Shard {
             return;
         }
         let mut all = true;
-        for handle in self.handles.values_mut() {
-            let HandleKind::Remote(remote) = &mut handle.kind else { continue };
-            if remote.peer != peer || remote.asked_epoch == lane.epoch {
-                continue;
-            }
+        let epoch = lane.epoch;
+        for (_, remote) in self.handles.at_peer(peer).filter(|(_, it)| it.asked_epoch != epoch) {
             if lane.asking().is_none_or(|asking| asking.opens >= limits::OPENS_PER_LANE)
                 || !push_open(lane, remote.wire_ticket, &remote.open)
             {
@@ -394,14 +393,8 @@ impl Shard {
         let Some(incarnation) = self.outbound.get(&peer).map(|link| link.incarnation) else {
             return;
         };
-        let opened = self.handles.iter_mut().find_map(|(&id, handle)| match &mut handle.kind {
-            HandleKind::Remote(remote)
-                if remote.peer == peer && remote.wire_ticket == ticket && remote.pending =>
-            {
-                Some((id, remote))
-            }
-            _ => None,
-        });
+        let is_it = |it: &RemoteHandle| it.wire_ticket == ticket && it.pending;
+        let opened = self.handles.at_peer(peer).find(|(_, it)| is_it(it));
         let Some(((session, handle), remote)) = opened else {
             // Closed in the meantime: so is the peer's side.
             if status == Status::Ok {
@@ -429,9 +422,7 @@ impl Shard {
         let result = if status == Status::Ok { Ok(length) } else { Err(status) };
         if status != Status::Ok {
             // Gone at the peer: requests that wait for it must not wait until their deadline.
-            if let Some(handle) = self.handles.get_mut(&(session, handle)) {
-                handle.kind = HandleKind::Gone;
-            }
+            self.handles.lose(session, handle);
         }
         if let Some(ticket) = first {
             self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
@@ -691,10 +682,7 @@ impl Shard {
         body: RemoteBody,
     ) -> Option<&mut RemoteHandle> {
         let session = self.transfers.get(key)?.session;
-        match &mut self.handles.get_mut(&(session, body.handle))?.kind {
-            HandleKind::Remote(remote) => Some(remote.as_mut()),
-            _ => None,
-        }
+        self.handles.remote_mut(session, body.handle)
     }
 
     /// Gives the planner what an arrival says about the wire.
@@ -736,10 +724,7 @@ impl Shard {
         let Body::Remote(body) = &transfer.body else { return };
         let told = transfer.told_plan.filter(|told| told.plan > 0);
         let has_company = !self.is_alone_so_far(Subject::Transfer(key));
-        let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
-            Some(HandleKind::Remote(remote)) => remote.number,
-            _ => None,
-        };
+        let number = self.handles.remote(transfer.session, body.handle).and_then(|it| it.number);
         if let (Some(Told { plan, .. }), Some((handle, _)), Some(lane)) = (told, number, body.lane)
             && body.alone
             && transfer.retries == 0

@@ -12,11 +12,11 @@ use piped_planner::stage::StageIndex;
 use piped_report::dial::DialPlace;
 
 use super::Shard;
+use super::clients::Place;
 use super::dial::Hop;
 use super::disk::Direction;
 use super::keys::{LaneKey, ServeKey, TransferKey};
 use super::lane::Lane;
-use super::session::{HandleKind, Place};
 use super::trace::Subject;
 use super::transfer::{Body, RemoteBody, Waiter};
 use crate::command::{FileTarget, Target};
@@ -188,10 +188,7 @@ impl Shard {
         handle: HandleId,
         lane: LaneKey,
     ) -> [StageIndex; PEER_DISK_STAGES] {
-        let number = match self.handles.get(&(session, handle)).map(|handle| &handle.kind) {
-            Some(HandleKind::Remote(remote)) => remote.number,
-            _ => None,
-        };
+        let number = self.handles.remote(session, handle).and_then(|remote| remote.number);
         match (number, self.lanes.get(lane)) {
             (Some((number, _)), Some(lane)) => lane.reports.disk_of(number),
             _ => [StageIndex::NONE; PEER_DISK_STAGES],

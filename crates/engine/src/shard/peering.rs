@@ -12,7 +12,6 @@ use piped_report::tally::LaneLoss;
 
 use super::Shard;
 use super::outbound::Outbound;
-use super::session::HandleKind;
 use crate::command::Event;
 
 const CLASSES: [LaneClass; 2] = [LaneClass::Latency, LaneClass::Bulk];
@@ -32,15 +31,7 @@ impl Shard {
     pub(super) fn remove_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
         let Some(link) = self.outbound.get_mut(&peer) else { return };
         link.removed = true;
-        let mut unopened = Vec::new();
-        for (&(session, handle), state) in &mut self.handles {
-            let HandleKind::Remote(remote) = &mut state.kind else { continue };
-            if remote.peer == peer {
-                unopened.extend(remote.ticket.take().map(|ticket| (ticket, session, handle)));
-                state.kind = HandleKind::Gone;
-            }
-        }
-        for (ticket, session, handle) in unopened {
+        for (ticket, session, handle) in self.handles.lose_peer(peer) {
             let result = Err(Status::PeerLost);
             self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }

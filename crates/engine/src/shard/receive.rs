@@ -22,6 +22,7 @@ use piped_model::buffer::advise::Way;
 use piped_report::tally::MessageWay;
 
 use super::Shard;
+use super::arena::Memory;
 use super::arrivals::Came;
 use super::channel::{Channel, Data, Envelope, Posted};
 use super::dial::{Effect, Hop};
@@ -30,7 +31,7 @@ use super::keys::{LinkKey, ServedKey, TransferKey};
 use super::memory::overlap;
 use super::sched::Work;
 use super::trace::Subject;
-use super::transfer::{Body, Memory};
+use super::transfer::Body;
 
 /// A receive.
 #[derive(Debug, Clone, Copy)]
@@ -390,14 +391,14 @@ impl Shard {
         let owner = self.channels.get(&channel)?.owner;
         let needed = self.early.needed(owner, length);
         let most = self.early_limit();
-        let session = self.sessions.get_mut(&owner)?;
-        let piece = if session.early.now + needed <= self.cx.limits.client.early_arrival {
+        let holdings = self.clients.holdings(owner)?;
+        let piece = if holdings.early.now + needed <= self.cx.limits.client.early_arrival {
             self.early.allocate((owner, length), most, &mut self.cx.buffers.staging)
         } else {
             None
         };
         if piece.is_some() {
-            session.early.add(needed);
+            holdings.early.add(needed);
         }
         let way = if piece.is_some() { MessageWay::Early } else { MessageWay::Stalled };
         self.cx.watch.tally.messages[way as usize] += 1;
@@ -416,8 +417,8 @@ impl Shard {
 
     pub(super) fn free_early(&mut self, piece: Piece) {
         let Some(run) = self.early.free(piece) else { return };
-        if let Some(session) = self.sessions.get_mut(&piece.owner) {
-            session.early.sub(run.footprint());
+        if let Some(holdings) = self.clients.holdings(piece.owner) {
+            holdings.early.sub(run.footprint());
         }
         self.free_staging(run);
     }

@@ -20,7 +20,6 @@ use super::lane::{Destination, Lane, LaneState, Target};
 use super::pins::Pin;
 use super::sched::Work;
 use super::sending::FrameOwner;
-use super::session::HandleKind;
 use super::slab::Key;
 use super::trace::Subject;
 use super::transfer::{Body, RemoteBody, RemoteOp};
@@ -64,7 +63,7 @@ impl Shard {
         }
         // Once: the notification behind it may itself be what waits, for others.
         if !was_sent {
-            self.wake_order(key);
+            self.clients.wake_order(key, &mut self.cx.sched);
         }
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         if matches!(body, Some(Body::Remote(body)) if body.once.is_some()) {
@@ -101,8 +100,8 @@ impl Shard {
             return;
         }
         let incarnation = link.incarnation;
-        let number = match self.handles.get(&(transfer.session, body.handle)).map(|h| &h.kind) {
-            Some(HandleKind::Remote(remote)) => match remote.number {
+        let number = match self.handles.remote(transfer.session, body.handle) {
+            Some(remote) => match remote.number {
                 Some((number, incarnation)) if incarnation == link.incarnation => number,
                 // The peer restarted: the handle is being opened again.
                 _ => return,

@@ -17,7 +17,7 @@ use piped_report::tally::{LaneLoss, Operation};
 use piped_wire::Message;
 
 use super::Shard;
-use super::admission::Admission;
+use super::account::Admission;
 use super::fair::{Flow, Party};
 use super::inbound::Ask;
 use super::keys::{LaneKey, LinkKey, ServeKey, ServedKey};

@@ -124,9 +124,7 @@ impl Shard {
     /// Other rates, for what is owed, too.
     pub(super) fn change_rates(&mut self, new: &Limits, now: Nanos) {
         let (old, clients) = (self.cx.limits, new.client.rate);
-        for session in self.sessions.values_mut() {
-            session.account.throttle.rescale(old.client.rate, clients, now);
-        }
+        self.clients.change_rate(old.client.rate, clients, now);
         let mut from = 0;
         while let Some(link) = self.inbound.next_from(from, |_| true) {
             from = link.index() + 1;
@@ -144,8 +142,8 @@ impl Shard {
                 if matches!(transfer.waiter, Waiter::Copy { .. }) && !transfer.reads() {
                     return None;
                 }
-                let session = self.sessions.get_mut(&transfer.session)?;
-                return Some((&mut session.account.throttle, self.cx.limits.client.rate));
+                let throttle = self.clients.throttle(transfer.session)?;
+                return Some((throttle, self.cx.limits.client.rate));
             }
             Work::Serve(key) => self.serves.get(key)?.link,
             Work::Lane(key) => self.lanes.get(key)?.inbound()?,

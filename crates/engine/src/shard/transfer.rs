@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use piped_core::ids::{FileId, HandleId, PeerId, SegmentId, SessionId};
+use piped_core::ids::{FileId, HandleId, PeerId, SessionId};
 use piped_core::io::{Io, Op, Span};
 use piped_core::limits;
 use piped_core::request::{BufferState, Class, Completion, Origin, Progress, Update};
@@ -18,8 +18,10 @@ use piped_report::tally::{Operation, Route};
 use piped_wire::LastPart;
 
 use super::Shard;
-use super::admission::Admission;
+use super::arena::Memory;
 use super::bodies::Bodies;
+use super::clients::Used;
+use super::cx::Cx;
 use super::devices::Wanted;
 use super::disk::{Direction, JobOwner, JobResult};
 use super::fair::{Flow, Party};
@@ -28,7 +30,6 @@ use super::landed::Landed;
 use super::mail::Outgoing;
 use super::notify::WaitBody;
 use super::ops::{OpOwner, status_of};
-use super::order::Course;
 use super::pins::{Pin, Pins};
 use super::receive::{ReceiveBody, SendBody};
 use super::sched::Work;
@@ -60,22 +61,6 @@ impl Waiter {
     /// Whether it is a part of another one.
     pub(super) fn is_part(self) -> bool {
         matches!(self, Self::Copy { .. } | Self::Vector { .. })
-    }
-}
-
-/// A piece of a segment, of the transfer's length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Memory {
-    pub(super) segment: SegmentId,
-    pub(super) offset: u64,
-}
-
-impl Memory {
-    /// Of what moves no bytes.
-    pub(super) const NONE: Self = Self { segment: SegmentId(u32::MAX), offset: 0 };
-
-    pub(super) fn span(self, skip: u64, length: u32) -> Span {
-        Span { segment: self.segment, offset: self.offset + skip, length }
     }
 }
 
@@ -144,10 +129,6 @@ pub(super) struct Transfer {
     /// What its client is told: of a receive, the tag of its message; of an update, what the word
     /// was; of a wait, what is left.
     pub(super) value: u64,
-    /// Its place among the requests of its queue.
-    pub(super) course: Option<Course>,
-    /// It is among those of its course that wait.
-    pub(super) waits_in_order: bool,
     /// It begins when all before it there are over.
     pub(super) fence: bool,
     /// Of what it writes, bytes that are there: the rest is still being read.
@@ -156,7 +137,6 @@ pub(super) struct Transfer {
     pub(super) status: Option<Status>,
     /// Its client was told, with the buffer held.
     told: bool,
-    pub(super) admission: Admission,
     pub(super) pins: Pins,
     /// Another one that it is a part of, or copies from.
     pub(super) holds: Option<Pin<kind::Transfer>>,
@@ -405,13 +385,10 @@ impl Shard {
             landed: Landed::new(0),
             moved: 0,
             value: 0,
-            course: None,
-            waits_in_order: false,
             fence: false,
             available: u64::MAX,
             status: None,
             told: false,
-            admission: Admission::Free,
             pins: Pins::default(),
             holds: None,
             charged: 0,
@@ -432,14 +409,11 @@ impl Shard {
         self.cx.sched.begin(Work::Transfer(key), turns);
         let _ = self.extents.of_new(key);
         self.cx.watch.observed.begin(Subject::Transfer(key));
-        if waits {
-            self.receives += 1;
-            if let Some(session) = self.sessions.get_mut(&session) {
-                session.receives += 1;
-            }
-        }
         self.deadlines.set(key.index(), deadline);
-        self.enter(session, handles);
+        self.clients.enter(key, session, waits);
+        for handle in handles.into_iter().flatten() {
+            self.handles.enter(session, handle);
+        }
         self.trace_begin(Subject::Transfer(key), now);
         Some(key)
     }
@@ -449,12 +423,12 @@ impl Shard {
         if transfer.status.is_some() {
             return self.settle(key, io);
         }
-        if matches!(transfer.admission, Admission::Waits(_)) {
+        if self.clients.waits_for_limit(key) {
             return;
         }
         if transfer.fence {
             transfer.fence = false;
-            if !self.is_first_in_order(key) {
+            if !self.clients.is_first_in_order(key) {
                 self.wait_in_order(key);
                 if let Some(transfer) = self.transfers.get_mut(key) {
                     transfer.fence = true;
@@ -666,7 +640,7 @@ impl Shard {
                     .transfers
                     .get(key)
                     .map_or((SessionId(0), Class::Bulk), |it| (it.session, it.class));
-                let weight = self.sessions.get(&session).map_or(1, |session| session.weight);
+                let weight = self.clients.weight(session);
                 Flow { party: Party::Client(session), class, weight }
             }
             Work::Serve(key) => self.serves.get(key).map_or(Flow::NONE, |serve| serve.flow),
@@ -712,7 +686,8 @@ impl Shard {
             let buffer = BufferState::Held;
             let finished = Completion::Finished { origin, status, bytes, value, buffer };
             self.cx.outputs.push_back(Output::Completion(finished));
-            self.leave_client(key);
+            let Cx { limits, sched, .. } = &mut self.cx;
+            self.clients.leave_limits(key, limits, sched);
         }
         self.settle(key, io);
     }
@@ -740,9 +715,10 @@ impl Shard {
         self.leave_lane(key, false);
         self.leave_outbox(key);
         self.end_number(key);
-        self.leave_order(key);
+        self.clients.leave_order(key, &mut self.cx.sched);
         self.leave_notifications(key);
-        self.leave_client(key);
+        let Cx { limits, sched, .. } = &mut self.cx;
+        self.clients.leave_limits(key, limits, sched);
         let unused = self
             .transfers
             .get(key)
@@ -752,12 +728,6 @@ impl Shard {
         self.note_moved(key, moved);
         let Some(mut transfer) = self.transfers.remove(key) else { return };
         self.cx.sched.end(Work::Transfer(key));
-        if transfer.waits_for_others() {
-            self.receives -= 1;
-            if let Some(session) = self.sessions.get_mut(&transfer.session) {
-                session.receives -= 1;
-            }
-        }
         self.deadlines.clear(key.index());
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();
@@ -797,17 +767,14 @@ impl Shard {
         for region in transfer.body.regions(&self.bodies) {
             self.drain_region(region.region);
         }
-        if let Some(session) = self.sessions.get_mut(&transfer.session) {
-            session.transfers -= 1;
-            if !transfer.waiter.is_part() {
-                let ok = transfer.status == Some(Status::Ok);
-                session.completed += u64::from(ok);
-                session.failed += u64::from(!ok);
-                session.bytes += transfer.moved();
-            }
-            if session.transfers == 0 {
-                self.drain_session(transfer.session, io);
-            }
+        let ok = transfer.status == Some(Status::Ok);
+        let used = (!transfer.waiter.is_part()).then(|| Used {
+            completed: ok.into(),
+            failed: (!ok).into(),
+            bytes: transfer.moved(),
+        });
+        if self.clients.leave(transfer.session, transfer.waits_for_others(), used) {
+            self.drain_session(transfer.session, io);
         }
     }
 
@@ -866,7 +833,7 @@ impl Shard {
                 self.cx.sched.make_ready(Work::Transfer(key));
             }
         }
-        self.revoke_handles(&wanted);
+        self.handles.revoke(|target| matches!(target, Target::Region(region) if wanted(region)));
         self.revoke_served(|target| matches!(target, Target::Region(region) if wanted(region)));
         self.end_region_serves(&wanted, io);
     }

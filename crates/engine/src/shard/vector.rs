@@ -21,14 +21,16 @@ use piped_core::status::Status;
 use piped_report::tally::{Operation, Route};
 
 use super::Shard;
+use super::arena::Memory;
+use super::clients::Place;
 use super::disk::Direction;
 use super::keys::{TransferKey, kind};
 use super::memory::overlap;
 use super::pins::Pin;
 use super::sched::Work;
-use super::session::{Place, body_for};
+use super::session::body_for;
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, Memory, RemoteBody, RemoteOp, Start, Waiter};
+use super::transfer::{Body, RemoteBody, RemoteOp, Start, Waiter};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of it.

@@ -1,0 +1,284 @@
+//! What clients have open, by the numbers they were given.
+
+use std::collections::BTreeMap;
+
+use piped_core::access::{Access, OpenKind};
+use piped_core::ids::{HandleId, PeerId, SessionId};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+
+use super::super::numbers::{Numbers, Outbox};
+use crate::command::{ChannelTarget, OpenRequest, Target};
+
+/// Something a client opened.
+#[derive(Debug)]
+struct Handle {
+    kind: HandleKind,
+    /// Transfers that use it.
+    uses: u32,
+    closing: bool,
+}
+
+/// What a handle stands for.
+#[derive(Debug)]
+pub(in crate::shard) enum HandleKind {
+    Local(Target),
+    Remote(Box<RemoteHandle>),
+    /// It was ended, and this is still in use by what ended with it.
+    Ended(Box<Self>),
+    /// The exporter of the region is gone, or the handle was ended.
+    Gone,
+}
+
+/// A handle whose file or region lies at a peer.
+#[derive(Debug)]
+pub(in crate::shard) struct RemoteHandle {
+    pub(in crate::shard) peer: PeerId,
+    pub(in crate::shard) open: OpenRequest,
+    /// The peer's number for it, and the peer's incarnation that gave it.
+    pub(in crate::shard) number: Option<(u32, u64)>,
+    pub(in crate::shard) length: u64,
+    /// The control thread's ticket until the first open ended.
+    pub(in crate::shard) ticket: Option<u64>,
+    /// Names the open to the peer: sent again after a lost lane, it opens nothing twice.
+    pub(in crate::shard) wire_ticket: u64,
+    /// The epoch of the latency lane on which the peer was last asked for it.
+    pub(in crate::shard) asked_epoch: u32,
+    /// An open is under way: only then is an answer to it believed.
+    pub(in crate::shard) pending: bool,
+    /// The peer's incarnation that counted bytes of the first write that no sync has covered, and
+    /// when the last such write ended: a peer that restarted may have lost them.
+    pub(in crate::shard) unsynced: Option<(u64, Nanos)>,
+    /// Of a channel, what is sent to it.
+    pub(in crate::shard) outbox: Outbox,
+    /// Of a region, what is done once.
+    pub(in crate::shard) updates: Numbers,
+}
+
+/// What a handle resolves to when a request names it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) enum Place {
+    Local(Target),
+    Remote(PeerId, HandleId),
+}
+
+/// The handles of all clients.
+#[derive(Debug, Default)]
+pub(in crate::shard) struct Handles(BTreeMap<(SessionId, HandleId), Handle>);
+
+impl Handles {
+    /// Gives what was opened its number.
+    pub(in crate::shard) fn add(&mut self, session: SessionId, id: HandleId, kind: HandleKind) {
+        self.0.insert((session, id), Handle { kind, uses: 0, closing: false });
+    }
+
+    /// How many there are.
+    pub(in crate::shard) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The numbers of a session's handles.
+    pub(in crate::shard) fn of(&self, session: SessionId) -> Vec<HandleId> {
+        self.0.keys().filter(|(of, _)| *of == session).map(|&(_, id)| id).collect()
+    }
+
+    /// What a handle stands for.
+    pub(in crate::shard) fn kind(&self, session: SessionId, id: HandleId) -> Option<&HandleKind> {
+        self.0.get(&(session, id)).map(|handle| &handle.kind)
+    }
+
+    /// A handle whose file, region or channel lies at a peer.
+    pub(in crate::shard) fn remote(
+        &self,
+        session: SessionId,
+        id: HandleId,
+    ) -> Option<&RemoteHandle> {
+        match self.kind(session, id)? {
+            HandleKind::Remote(remote) => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// As [`Self::remote`], to be changed.
+    pub(in crate::shard) fn remote_mut(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+    ) -> Option<&mut RemoteHandle> {
+        match &mut self.0.get_mut(&(session, id))?.kind {
+            HandleKind::Remote(remote) => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// All handles of a peer's, with their sessions and numbers.
+    pub(in crate::shard) fn at_peer(
+        &mut self,
+        peer: PeerId,
+    ) -> impl Iterator<Item = ((SessionId, HandleId), &mut RemoteHandle)> {
+        self.0.iter_mut().filter_map(move |(&id, handle)| match &mut handle.kind {
+            HandleKind::Remote(remote) if remote.peer == peer => Some((id, &mut **remote)),
+            _ => None,
+        })
+    }
+
+    /// A request uses a handle from now on.
+    pub(in crate::shard) fn enter(&mut self, session: SessionId, id: HandleId) {
+        if let Some(handle) = self.0.get_mut(&(session, id)) {
+            handle.uses += 1;
+        }
+    }
+
+    /// A request that used a handle is over. What is to be released with it.
+    pub(in crate::shard) fn leave(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+    ) -> Option<HandleKind> {
+        let handle = self.0.get_mut(&(session, id))?;
+        handle.uses -= 1;
+        self.take_unused(session, id)
+    }
+
+    /// A client closes a handle; running requests end first. What is to be released now.
+    pub(in crate::shard) fn close(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+    ) -> Option<HandleKind> {
+        self.0.get_mut(&(session, id))?.closing = true;
+        self.take_unused(session, id)
+    }
+
+    /// Takes back what a handle stands for. It stays until its client closes it, so that its number
+    /// names nothing else. What is to be released now.
+    pub(in crate::shard) fn end(&mut self, session: SessionId, id: HandleId) -> Option<HandleKind> {
+        let handle = self.0.get_mut(&(session, id))?;
+        if let HandleKind::Local(_) | HandleKind::Remote(_) = handle.kind {
+            let kind = std::mem::replace(&mut handle.kind, HandleKind::Gone);
+            handle.kind = HandleKind::Ended(Box::new(kind));
+        }
+        self.take_unused(session, id)
+    }
+
+    /// What a handle stood for that is closed or ended, once nothing uses it.
+    fn take_unused(&mut self, session: SessionId, id: HandleId) -> Option<HandleKind> {
+        let handle = self.0.get_mut(&(session, id)).filter(|handle| handle.uses == 0)?;
+        let kind = if handle.closing {
+            self.0.remove(&(session, id))?.kind
+        } else if let HandleKind::Ended(_) = handle.kind {
+            std::mem::replace(&mut handle.kind, HandleKind::Gone)
+        } else {
+            return None;
+        };
+        match kind {
+            HandleKind::Ended(kind) => Some(*kind),
+            kind => Some(kind),
+        }
+    }
+
+    /// A handle serves nothing any more: what it stands for is gone.
+    pub(in crate::shard) fn lose(&mut self, session: SessionId, id: HandleId) {
+        if let Some(handle) = self.0.get_mut(&(session, id)) {
+            handle.kind = HandleKind::Gone;
+        }
+    }
+
+    /// Handles on such things of this node serve nothing any more.
+    pub(in crate::shard) fn revoke(&mut self, is_it: impl Fn(Target) -> bool) {
+        for handle in self.0.values_mut() {
+            if matches!(handle.kind, HandleKind::Local(target) if is_it(target)) {
+                handle.kind = HandleKind::Gone;
+            }
+        }
+    }
+
+    /// A peer is no more: handles of its serve nothing. Those whose open was under way, and the
+    /// tickets of the opens.
+    pub(in crate::shard) fn lose_peer(&mut self, peer: PeerId) -> Vec<(u64, SessionId, HandleId)> {
+        let mut unopened = Vec::new();
+        for (&(session, id), handle) in &mut self.0 {
+            let HandleKind::Remote(remote) = &mut handle.kind else { continue };
+            if remote.peer == peer {
+                unopened.extend(remote.ticket.take().map(|ticket| (ticket, session, id)));
+                handle.kind = HandleKind::Gone;
+            }
+        }
+        unopened
+    }
+
+    /// Whether some handle stands for such a thing of this node.
+    pub(in crate::shard) fn any(&self, is_it: impl Fn(Target) -> bool) -> bool {
+        let kinds = self.0.values().map(|handle| &handle.kind);
+        kinds.into_iter().any(|kind| matches!(kind, HandleKind::Local(target) if is_it(*target)))
+    }
+
+    /// What a request may use by a handle, in the way that it wants to.
+    pub(in crate::shard) fn place(
+        &self,
+        session: SessionId,
+        id: HandleId,
+        wanted: Access,
+    ) -> Result<Place, Status> {
+        let handle = self.0.get(&(session, id)).ok_or(Status::BadHandle)?;
+        if handle.closing {
+            return Err(Status::BadHandle);
+        }
+        let (place, access) = match &handle.kind {
+            HandleKind::Local(target) => (Place::Local(*target), access_of(*target)),
+            HandleKind::Remote(remote) if remote.ticket.is_some() => return Err(Status::BadHandle),
+            HandleKind::Remote(remote) => (Place::Remote(remote.peer, id), remote.open.access),
+            HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
+        };
+        access.allows(wanted).then_some(place).ok_or(Status::Denied)
+    }
+
+    /// A file or a region: with a channel nothing else can be done than to send and receive.
+    pub(in crate::shard) fn place_of_bytes(
+        &self,
+        session: SessionId,
+        id: HandleId,
+        wanted: Access,
+    ) -> Result<Place, Status> {
+        match self.place(session, id, wanted)? {
+            Place::Local(Target::Channel(_)) => Err(Status::Invalid),
+            Place::Remote(..) if self.is_remote_channel(session, id) => Err(Status::Invalid),
+            place => Ok(place),
+        }
+    }
+
+    /// A region.
+    pub(in crate::shard) fn place_of_region(
+        &self,
+        session: SessionId,
+        id: HandleId,
+        wanted: Access,
+    ) -> Result<Place, Status> {
+        let place = self.place_of_bytes(session, id, wanted)?;
+        self.is_region(session, id).then_some(place).ok_or(Status::Invalid)
+    }
+
+    /// Whether a handle is on a channel of a peer.
+    pub(in crate::shard) fn is_remote_channel(&self, session: SessionId, id: HandleId) -> bool {
+        self.remote(session, id).is_some_and(|it| it.open.kind == OpenKind::Channel)
+    }
+
+    /// Whether a handle is on a region, of this node or of a peer.
+    pub(in crate::shard) fn is_region(&self, session: SessionId, id: HandleId) -> bool {
+        match self.kind(session, id) {
+            Some(HandleKind::Local(target)) => matches!(target, Target::Region(_)),
+            Some(HandleKind::Remote(remote)) => remote.open.kind == OpenKind::Region,
+            Some(HandleKind::Ended(_) | HandleKind::Gone) | None => false,
+        }
+    }
+}
+
+/// What may be done with something of this node.
+pub(in crate::shard) fn access_of(target: Target) -> Access {
+    match target {
+        Target::File(file) => file.access,
+        Target::Region(region) => region.access,
+        Target::Channel(ChannelTarget { receives: true, .. }) => Access::READ,
+        Target::Channel(_) => Access::WRITE,
+    }
+}

@@ -1,0 +1,285 @@
+//! The clients of a shard: the memory and the share of each, and how its requests stand.
+//!
+//! A request of a client stands in three lines: it waits for a limit ([`admission`]), it has its
+//! place among what its queue has asked of a node ([`order`]), and it counts at its session until it
+//! is over, so that a session's memory is given back when nothing uses it any more.
+
+mod admission;
+mod handles;
+mod order;
+
+use std::collections::BTreeMap;
+
+use piped_core::ids::{SegmentId, SessionId};
+use piped_core::limits;
+use piped_core::request::ArenaBuffer;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_report::shard::{Gauge, PartyUse, SessionUse};
+
+use self::admission::Turns;
+use self::order::Order;
+use super::account::{Account, Admission};
+use super::arena::Memory;
+use super::keys::kind;
+use super::slab::Beside;
+use super::throttle::Throttle;
+
+pub(super) use self::admission::{InUse, weight};
+pub(super) use self::handles::{HandleKind, Handles, Place, RemoteHandle, access_of};
+pub(super) use self::order::Course;
+
+/// A client's connection.
+#[derive(Debug)]
+struct Session {
+    /// The arena, by the client's segment numbers.
+    segments: Vec<(SegmentId, u64)>,
+    closing: bool,
+    /// Its share beside the others of a class.
+    weight: u8,
+    /// Transfers that still use its memory.
+    transfers: u32,
+    used: Used,
+    holdings: Holdings,
+    /// Its requests in execution, and those that wait for a limit.
+    account: Account<kind::Transfer>,
+    /// Its receives and waits that have not ended. They wait for others, so they have no place
+    /// among its requests.
+    waits: u32,
+    /// What its queues have asked of each node.
+    orders: BTreeMap<Course, Order>,
+}
+
+/// What a client has of what all share.
+#[derive(Debug, Default)]
+pub(super) struct Holdings {
+    /// Staging of its copies, in bytes asked for.
+    pub(super) copy_bytes: u64,
+    /// Staging of its copies, as it is taken.
+    pub(super) staging: Gauge,
+    /// Messages for it that it has not asked for, in bytes of early-arrival memory.
+    pub(super) early: Gauge,
+}
+
+/// What a client's requests came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Used {
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) bytes: u64,
+}
+
+/// How a request of a client stands.
+#[derive(Debug)]
+struct Standing {
+    session: SessionId,
+    admission: Admission,
+    /// Its place among the requests of its queue.
+    course: Option<Course>,
+    /// It is among those of its course that wait.
+    waits_in_order: bool,
+}
+
+impl Standing {
+    const fn of(session: SessionId) -> Self {
+        Self { session, admission: Admission::Free, course: None, waits_in_order: false }
+    }
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self::of(SessionId(0))
+    }
+}
+
+/// All clients of a shard.
+#[derive(Debug)]
+pub(super) struct Clients {
+    sessions: BTreeMap<SessionId, Session>,
+    standings: Beside<kind::Transfer, Standing>,
+    /// What all have in execution, and who is to get more of it next.
+    all: Turns,
+    /// Receives and waits of all.
+    waits: u32,
+}
+
+impl Clients {
+    /// Room for so many transfers.
+    pub(super) fn new(transfers: u32) -> Self {
+        Self {
+            sessions: BTreeMap::new(),
+            standings: Beside::with_capacity(transfers),
+            all: Turns::default(),
+            waits: 0,
+        }
+    }
+
+    /// A client has connected.
+    pub(super) fn open(&mut self, session: SessionId, weight: u8) {
+        let value = Session {
+            segments: Vec::new(),
+            closing: false,
+            weight: weight.max(1),
+            transfers: 0,
+            used: Used::default(),
+            holdings: Holdings::default(),
+            account: Account::default(),
+            waits: 0,
+            orders: BTreeMap::new(),
+        };
+        self.sessions.insert(session, value);
+    }
+
+    /// A client's arena has one more segment, of so many bytes.
+    pub(super) fn add_segment(&mut self, session: SessionId, segment: SegmentId, length: u64) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.segments.push((segment, length));
+        }
+    }
+
+    /// A client goes: it asks nothing any more. The segments of its arena.
+    pub(super) fn close(&mut self, session: SessionId) -> Option<Vec<SegmentId>> {
+        let state = self.sessions.get_mut(&session)?;
+        state.closing = true;
+        Some(state.segments.iter().map(|&(segment, _)| segment).collect())
+    }
+
+    /// Forgets a client that goes, once nothing uses its memory; `is_served`: a peer's request uses
+    /// a segment. The segments that are to be released.
+    pub(super) fn drain(
+        &mut self,
+        session: SessionId,
+        is_served: impl Fn(SegmentId) -> bool,
+    ) -> Option<Vec<SegmentId>> {
+        let state = self.sessions.get(&session).filter(|state| state.closing)?;
+        if state.transfers > 0 || state.segments.iter().any(|&(segment, _)| is_served(segment)) {
+            return None;
+        }
+        let state = self.sessions.remove(&session)?;
+        Some(state.segments.into_iter().map(|(segment, _)| segment).collect())
+    }
+
+    /// The clients that go, and whose memory something may still use.
+    pub(super) fn closing(&self) -> Vec<SessionId> {
+        self.sessions.iter().filter(|(_, state)| state.closing).map(|(&id, _)| id).collect()
+    }
+
+    /// Whether a session is there, be it that it closes.
+    pub(super) fn has(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// How many sessions there are.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether a client may ask for something.
+    pub(super) fn may_ask(&self, session: SessionId) -> Result<(), Status> {
+        let open = self.sessions.get(&session).is_some_and(|session| !session.closing);
+        open.then_some(()).ok_or(Status::Closed)
+    }
+
+    /// Whether a segment is of a session's arena.
+    pub(super) fn owns(&self, session: SessionId, segment: SegmentId) -> bool {
+        let segments = self.sessions.get(&session).map(|session| &session.segments);
+        segments.is_some_and(|segments| segments.iter().any(|&(id, _)| id == segment))
+    }
+
+    /// The memory of a client's buffer.
+    pub(super) fn memory_of(
+        &self,
+        session: SessionId,
+        buffer: ArenaBuffer,
+    ) -> Result<Memory, Status> {
+        let session = self.sessions.get(&session).ok_or(Status::Closed)?;
+        let &(segment, length) =
+            session.segments.get(buffer.segment as usize).ok_or(Status::BadBuffer)?;
+        let end = buffer.offset.checked_add(buffer.length).ok_or(Status::BadBuffer)?;
+        if end > length {
+            return Err(Status::BadBuffer);
+        }
+        if buffer.length == 0 || buffer.length > limits::REQUEST_BYTES_MAX {
+            return Err(Status::Invalid);
+        }
+        Ok(Memory { segment, offset: buffer.offset })
+    }
+
+    /// A client's share beside the others of a class.
+    pub(super) fn weight(&self, session: SessionId) -> u8 {
+        self.sessions.get(&session).map_or(1, |session| session.weight)
+    }
+
+    /// What a client has of what all share.
+    pub(super) fn holdings(&mut self, session: SessionId) -> Option<&mut Holdings> {
+        self.sessions.get_mut(&session).map(|session| &mut session.holdings)
+    }
+
+    /// What a client may move in a second.
+    pub(super) fn throttle(&mut self, session: SessionId) -> Option<&mut Throttle> {
+        self.sessions.get_mut(&session).map(|session| &mut session.account.throttle)
+    }
+
+    /// Another rate, in bytes a second, for what clients owe as well.
+    pub(super) fn change_rate(&mut self, old: u64, new: u64, now: Nanos) {
+        for session in self.sessions.values_mut() {
+            session.account.throttle.rescale(old, new, now);
+        }
+    }
+
+    /// A transfer begins that uses a session's memory. `waits`: for what others do.
+    pub(super) fn enter(&mut self, key: super::keys::TransferKey, session: SessionId, waits: bool) {
+        *self.standings.of_new(key) = Standing::of(session);
+        self.waits += u32::from(waits);
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.transfers += 1;
+            session.waits += u32::from(waits);
+        }
+    }
+
+    /// A transfer of a session is over; `used`: what it came to, unless it was a part of another.
+    /// Whether it was the last that used the session's memory.
+    pub(super) fn leave(&mut self, session: SessionId, waits: bool, used: Option<Used>) -> bool {
+        self.waits -= u32::from(waits);
+        let Some(session) = self.sessions.get_mut(&session) else { return false };
+        session.transfers -= 1;
+        session.waits -= u32::from(waits);
+        if let Some(used) = used {
+            session.used.completed += used.completed;
+            session.used.failed += used.failed;
+            session.used.bytes += used.bytes;
+        }
+        session.transfers == 0
+    }
+
+    /// Receives and waits of a session that have not ended.
+    pub(super) fn waits_of(&self, session: SessionId) -> u32 {
+        self.sessions.get(&session).map_or(0, |session| session.waits)
+    }
+
+    /// Receives and waits of all sessions that have not ended.
+    pub(super) fn waits(&self) -> u32 {
+        self.waits
+    }
+
+    /// What each client has of what is limited.
+    pub(super) fn parties(&self) -> impl Iterator<Item = PartyUse> {
+        self.sessions.iter().map(|(id, session)| PartyUse {
+            staging: session.holdings.staging,
+            early_arrival: session.holdings.early,
+            ..session.account.report(id.0.to_string())
+        })
+    }
+
+    /// What each session has used, with the bytes that `running` says of what is not over.
+    pub(super) fn report(&self, running: impl Fn(SessionId) -> u64) -> Vec<SessionUse> {
+        let report = |(&session, state): (&SessionId, &Session)| SessionUse {
+            session,
+            transfers: state.transfers,
+            completed: state.used.completed,
+            failed: state.used.failed,
+            bytes: state.used.bytes + running(session),
+        };
+        self.sessions.iter().map(report).collect()
+    }
+}

@@ -22,14 +22,14 @@ use piped_report::shard::{Waiting, device_name};
 use piped_report::tally::HeldBy;
 
 use super::Shard;
-use super::bodies::Bodies;
 use super::clients::Place;
 use super::fair::Party;
 use super::keys::{LinkKey, ServeKey, TransferKey};
+use super::requests::Bodies;
+use super::requests::{Body, RemoteOp, Transfer, Waiter, file_of};
 use super::sched::Work;
 use super::serve::Serve;
 use super::trace::Subject;
-use super::transfer::{Body, RemoteOp, Transfer, Waiter, file_of};
 use crate::command::Target;
 
 /// Where requests meet.

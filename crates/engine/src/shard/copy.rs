@@ -29,8 +29,8 @@ use super::sched::Work;
 use super::session::body_for;
 
 use super::arena::Memory;
+use super::requests::{Body, Start, Waiter};
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, Start, Waiter};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of a copy.
@@ -332,7 +332,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
         if let Body::Copy(copy) = transfer.body {
             self.bodies[copy].chunks[index] = Some(chunk);
-            self.keep_pinned(child, key);
+            self.transfers.keep_pinned(child, key);
         }
         self.cx.sched.make_ready(Work::Transfer(child));
         true
@@ -408,7 +408,7 @@ impl Shard {
             return;
         }
         let Some((from, to)) = chunk.land(bytes) else { return };
-        let inserted = transfer.landed.insert(self.extents.at_mut(parent), from, to);
+        let inserted = self.transfers.land(parent, from, to);
         debug_assert!(inserted.is_ok(), "each byte is counted once");
         self.tell_progress(parent);
     }
@@ -422,7 +422,8 @@ impl Shard {
         (status, bytes): (Status, u64),
         io: &mut I,
     ) {
-        let Some(transfer) = self.transfers.get_mut(parent) else { return };
+        let Some(transfer) = self.transfers.get(parent) else { return };
+        let (session, mut given_up) = (transfer.session, transfer.status.is_some());
         let Body::Copy(copy) = transfer.body else { return };
         let copy = &mut self.bodies[copy];
         let place = &mut copy.chunks[usize::from(index)];
@@ -441,13 +442,14 @@ impl Shard {
             Ended::Written => {
                 // Chunks are written in any order; the watermark tells how far the copy is.
                 if let Some((from, to)) = chunk.land(bytes) {
-                    let inserted = transfer.landed.insert(self.extents.at_mut(parent), from, to);
+                    let inserted = self.transfers.land(parent, from, to);
                     debug_assert!(inserted.is_ok(), "each byte is counted once");
                 }
             }
             Ended::Revoked => {}
             Ended::Failed => {
-                transfer.status.get_or_insert(status);
+                self.transfers.end_with(parent, status);
+                given_up = true;
             }
         }
         let sibling = match (ended, chunk.write) {
@@ -458,8 +460,8 @@ impl Shard {
             (Ended::Failed, _) => chunk.reading,
             _ => None,
         };
-        if chunk.is_over(transfer.status.is_some()) {
-            let (run, session) = (chunk.run, transfer.session);
+        if chunk.is_over(given_up) {
+            let run = chunk.run;
             *place = None;
             copy.plans[usize::from(index)] = None;
             self.note_copy_staging(session, run, false);
@@ -468,7 +470,7 @@ impl Shard {
             self.note_chunk_read(parent, index, bytes);
         }
         self.tell_progress(parent);
-        self.unpin(pin);
+        self.transfers.unpin(pin, &mut self.cx.sched);
         self.cx.sched.make_ready(Work::Transfer(parent));
         if let Some(sibling) = sibling {
             let why = if ended == Ended::Short { Status::Cancelled } else { status };

@@ -28,12 +28,12 @@ use super::keys::{DialKey, LaneKey, ServeKey, TransferKey, kind};
 use super::lane::Lane;
 use super::outbound::Outbound;
 use super::pins::AnyPin;
+use super::requests::Body;
 use super::role::Role;
 use super::sched::Work;
 use super::sending::FrameOwner;
 use super::slab::Slab;
 use super::timers::Timers;
-use super::transfer::Body;
 
 /// What goes on when the last dial lets go of it.
 #[derive(Debug)]

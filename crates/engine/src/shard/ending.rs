@@ -18,8 +18,8 @@ use piped_report::tally::LaneLoss;
 use super::Shard;
 use super::keys::{LaneKey, ServedKey};
 use super::lane::Lane;
+use super::requests::{Transfer, Waiter};
 use super::sched::Work;
-use super::transfer::{Transfer, Waiter};
 use crate::command::Target;
 
 impl Shard {

@@ -19,9 +19,9 @@ use super::Shard;
 use super::company::{Met, Spot};
 use super::keys::{ServeKey, TransferKey};
 use super::passed::Passed;
+use super::requests::{Body, RemoteOp, Told, Transfer};
 use super::serve::Serve;
 use super::trace::Subject;
-use super::transfer::{Body, RemoteOp, Told, Transfer};
 
 /// A transfer that is over. Small and without text: the words are made when somebody asks.
 #[derive(Debug, Clone)]

@@ -27,8 +27,8 @@ use super::keys::{LaneKey, LinkKey, ServedKey, TransferKey};
 use super::lane::{Destination, Lane, LaneState, PeerLane, Target as Landing};
 use super::numbers::is_within;
 use super::receive::{From, ReceiveBody, Slot};
+use super::requests::Body;
 use super::sched::Work;
-use super::transfer::Body;
 use crate::command::{RegionTarget, Target};
 
 /// A message that comes from a peer.
@@ -193,13 +193,13 @@ impl Shard {
             Landing::Receive(pin)
                 if self.transfers.get(pin.key()).is_none_or(|it| it.status.is_some()) =>
             {
-                self.unpin(pin);
+                self.transfers.unpin(pin, &mut self.cx.sched);
                 self.announce(on, to, sent, None, io)
             }
             Landing::Receive(pin) => {
                 let key = pin.key();
                 self.take_in(served, sent.sequence);
-                self.unpin(pin);
+                self.transfers.unpin(pin, &mut self.cx.sched);
                 if let Some(came) = came {
                     self.note_received(id, sent.length, came, io.now());
                 }
@@ -384,7 +384,7 @@ impl Shard {
             access: Access::WRITE,
         });
         let (number, served) = self.inbound.get_mut(link)?.keep_slot(target, &mut self.served)?;
-        let pin = self.pin(key);
+        let pin = self.transfers.pin(key);
         if let Some(served) = self.served.get_mut(served) {
             served.receive = pin;
         }
@@ -448,7 +448,7 @@ impl Shard {
         match landed {
             Landing::Receive(pin) => {
                 let key = pin.key();
-                self.unpin(pin);
+                self.transfers.unpin(pin, &mut self.cx.sched);
                 self.post_again(key, io);
             }
             Landing::Early(id, piece) => {

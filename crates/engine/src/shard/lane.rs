@@ -438,7 +438,7 @@ impl Shard {
         self.receive_frames(key, io);
         if let Some(pin) = predicted {
             let transfer = pin.key();
-            self.unpin(pin);
+            self.transfers.unpin(pin, &mut self.cx.sched);
             self.settle(transfer, io);
         }
         if let Some(peer) = self.lanes.get(key).and_then(Lane::asking).map(|asking| asking.peer) {
@@ -484,7 +484,7 @@ impl Shard {
     fn drop_target<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         match self.take_target(key) {
             Target::Nothing => {}
-            Target::Transfer(pin) => self.unpin(pin),
+            Target::Transfer(pin) => self.transfers.unpin(pin, &mut self.cx.sched),
             Target::ServeRegion(pin) => self.unpin_serve(pin),
             Target::ServeStaging(pin) => self.drop_landing(pin),
             landed @ (Target::Receive(_) | Target::Early(..)) => self.drop_landed(landed, io),
@@ -547,7 +547,7 @@ impl Shard {
         // own target.
         let predicted = prediction.filter(|_| !whole).map(|(transfer, _)| transfer);
         if let Some(op) = self.start_op(OpOwner::LaneReceive(key), op, io) {
-            let pin = predicted.and_then(|transfer| self.pin(transfer));
+            let pin = predicted.and_then(|transfer| self.transfers.pin(transfer));
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.receive_op = Some(op);
                 if let Some(asking) = lane.asking_mut() {

@@ -23,10 +23,10 @@ use super::keys::{LaneKey, TransferKey};
 use super::lane::{Lane, LaneState};
 use super::numbers::Outbox;
 use super::outbound::Outbound;
+use super::requests::{Body, RemoteBody, RemoteOp};
 use super::sched::Work;
 use super::sending::FrameOwner;
 use super::slab::Key;
-use super::transfer::{Body, RemoteBody, RemoteOp};
 
 /// What makes a transfer with a peer a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,13 +209,13 @@ impl Shard {
 
     /// The peer says how it has ended, or that its write has.
     pub(super) fn end_send<I: Io>(&mut self, key: TransferKey, status: Status, io: &mut I) {
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let (written, peer, sent_at) = (body.op != RemoteOp::Send, body.peer, body.sent_at);
         let length = transfer.length;
         match status {
             Status::Ok => {
-                let inserted = transfer.landed.insert(self.extents.at_mut(key), 0, transfer.length);
+                let inserted = self.transfers.land(key, 0, length);
                 debug_assert!(inserted.is_ok(), "a message is taken in once");
                 // A long one's answer waited for its bytes.
                 if !written && length <= u64::from(EAGER_BYTES_MIN) {

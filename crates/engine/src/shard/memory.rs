@@ -9,9 +9,9 @@ use super::Shard;
 use super::dial::{Effect, Hop};
 use super::disk::Direction;
 use super::keys::TransferKey;
+use super::requests::{Body, MemoryBody, Transfer};
 use super::sched::Work;
 use super::trace::Subject;
-use super::transfer::{Body, MemoryBody, Transfer};
 
 impl Shard {
     pub(super) fn drive_memory<I: Io>(
@@ -120,16 +120,17 @@ impl Shard {
         end: u64,
         io: &mut I,
     ) {
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Some(transfer) = self.transfers.get(key) else { return };
         if matches!(transfer.body, Body::Receive(_)) {
             return self.handle_message_copied(key, start, end, io);
         }
         if transfer.status.is_some() {
             return;
         }
-        let inserted = transfer.landed.insert(self.extents.at_mut(key), start, end);
+        let whole = end == transfer.length;
+        let inserted = self.transfers.land(key, start, end);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
-        if end == transfer.length {
+        if whole {
             self.end_memory(key, io);
         } else {
             self.tell_progress(key);

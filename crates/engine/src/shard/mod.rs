@@ -20,7 +20,6 @@ mod admission;
 mod arena;
 mod arrivals;
 mod blocks;
-mod bodies;
 mod buffers;
 mod channel;
 mod clients;
@@ -45,6 +44,7 @@ mod inbound;
 mod inbox;
 mod keys;
 mod lane;
+mod local_file;
 mod mail;
 mod memory;
 mod moved;
@@ -63,6 +63,7 @@ mod pins;
 mod receive;
 mod remote;
 mod reports;
+mod requests;
 mod role;
 mod sched;
 mod scratch;
@@ -93,7 +94,6 @@ use piped_core::units::Nanos;
 
 use self::arrivals::Arrivals;
 use self::blocks::Blocks;
-use self::bodies::Bodies;
 use self::channel::Channel;
 use self::clients::Clients;
 use self::clients::Handles;
@@ -103,10 +103,11 @@ use self::early::Early;
 use self::inbound::Inbound;
 use self::inbox::Announced;
 use self::keys::{ServeKey, kind};
-use self::landed::Extents;
 use self::lane::Lane;
 use self::notify::Notifications;
 use self::outbound::Outbound;
+use self::requests::Bodies;
+use self::requests::Transfers;
 use self::sched::Work;
 use self::sending::Notice;
 use self::serve::Serve;
@@ -114,7 +115,6 @@ use self::served::Served;
 use self::slab::{Beside, Slab};
 use self::staging::Run;
 use self::timers::Timers;
-use self::transfer::Transfer;
 use crate::command::{Command, Event, Output};
 
 pub use self::trace::Recording;
@@ -163,11 +163,8 @@ struct FileState {
 #[derive(Debug)]
 pub struct Shard {
     cx: Cx,
-    transfers: Slab<kind::Transfer, Transfer>,
+    transfers: Transfers,
     bodies: Bodies,
-    /// What has landed of transfers beyond their watermarks.
-    extents: Beside<kind::Transfer, Extents>,
-    deadlines: Timers,
     serves: Slab<kind::Serve, Serve>,
     /// Staging of serves, and what has landed of them beyond their watermarks.
     blocks: Beside<kind::Serve, Blocks>,
@@ -211,10 +208,8 @@ impl Shard {
     pub fn new(config: ShardConfig) -> Self {
         let transfers = config.transfers_max;
         Self {
-            transfers: Slab::with_capacity(transfers),
+            transfers: Transfers::with_capacity(transfers),
             bodies: Bodies::new(transfers),
-            extents: Beside::with_capacity(transfers),
-            deadlines: Timers::with_capacity(transfers),
             serves: Slab::with_capacity(limits::SERVES_MAX),
             blocks: Beside::with_capacity(limits::SERVES_MAX),
             serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
@@ -313,8 +308,8 @@ impl Shard {
     }
 
     fn work_off<I: Io>(&mut self, now: Nanos, io: &mut I) -> bool {
-        while let Some(slot) = self.deadlines.take_due(now) {
-            self.expire(slot, io);
+        while let Some(key) = self.transfers.take_due(now) {
+            self.expire(key, io);
         }
         while let Some(slot) = self.serve_deadlines.take_due(now) {
             self.expire_serve(slot, io);
@@ -365,9 +360,10 @@ impl Shard {
         if self.has_work() {
             return Some(Nanos::ZERO);
         }
-        [&self.deadlines, &self.serve_deadlines, &self.lane_times, &self.frame_times]
+        [&self.serve_deadlines, &self.lane_times, &self.frame_times]
             .into_iter()
             .filter_map(Timers::next)
+            .chain(self.transfers.next_deadline())
             .chain(self.announced.next_deadline())
             .chain(self.cx.driver.ask_at)
             .chain(self.cx.sched.next_due())

@@ -15,8 +15,8 @@ use piped_report::tally::Tally;
 use super::Shard;
 use super::copy::CopyBody;
 use super::keys::{LaneKey, TransferKey};
+use super::requests::{Body, RemoteOp, Transfer, Waiter};
 use super::serve::{Serve, ServeOp};
-use super::transfer::{Body, RemoteOp, Transfer, Waiter};
 
 impl Transfer {
     /// Bytes that it has moved.

@@ -13,8 +13,8 @@ use piped_core::status::Status;
 
 use super::Shard;
 use super::keys::TransferKey;
+use super::requests::Body;
 use super::sched::Work;
-use super::transfer::Body;
 
 /// Those of a region.
 #[derive(Debug, Default)]

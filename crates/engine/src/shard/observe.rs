@@ -13,7 +13,7 @@ use piped_report::shard::{
 use piped_report::tally::{LaneLoss, RetryReason};
 
 use super::Shard;
-use super::transfer::Transfer;
+use super::requests::Transfer;
 
 impl Shard {
     /// The shard at a glance.

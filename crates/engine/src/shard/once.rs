@@ -22,7 +22,6 @@ use piped_report::tally::Operation;
 use piped_wire::{After, Change, Message};
 
 use super::Shard;
-use super::bodies::Bodies;
 use super::clients::access_of;
 use super::fair::{Flow, Party};
 use super::faults::PeerFault;
@@ -30,10 +29,11 @@ use super::keys::{LaneKey, TransferKey};
 use super::lane::{Lane, LaneState, PeerLane};
 use super::outbound::Ending;
 use super::remote::lane_class;
+use super::requests::Bodies;
+use super::requests::{Body, RemoteBody, RemoteOp};
 use super::role::PeerRequest;
 use super::sched::Work;
 use super::trace::Subject;
-use super::transfer::{Body, RemoteBody, RemoteOp};
 use crate::command::{RegionTarget, Target};
 
 /// Something that is asked of a peer, and done once.

@@ -24,11 +24,11 @@ use super::lane::{Arrived, Lane, LaneState, LostLane, Target};
 use super::mail::Handshake;
 use super::numbers::Numbers;
 use super::numbers::Outbox;
+use super::requests::{Body, RemoteBody, RemoteOp, Told, Transfer};
 use super::role::Role;
 use super::sched::Work;
 use super::slab::Key;
 use super::trace::Subject;
-use super::transfer::{Body, RemoteBody, RemoteOp, Told, Transfer};
 use crate::command::{Event, OpenRequest};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
@@ -470,7 +470,7 @@ impl Shard {
         let landed = match target {
             Target::Transfer(pin) => {
                 let is_its = pin.key() == key;
-                self.unpin(pin);
+                self.transfers.unpin(pin, &mut self.cx.sched);
                 is_its
             }
             _ => false,
@@ -486,21 +486,17 @@ impl Shard {
         let told = Told::piece(transfer.told_plan, arrival.fragment, arrival.payload);
         transfer.told_plan = Some(told);
         transfer.mispredicted += u32::from(arrival.copied > 0);
+        transfer.damaged |= !arrival.intact;
         self.cx.watch.company.moved(
             &self.cx.watch.observed.of(Subject::Transfer(key)).stays,
             Spot::Peer(body.peer),
             arrival.payload.into(),
         );
-        let mut moved = false;
-        if arrival.intact {
-            let end = arrival.offset + u64::from(arrival.payload);
-            moved =
-                transfer.landed.insert(self.extents.at_mut(key), arrival.offset, end) == Ok(true);
-        } else {
-            transfer.damaged = true;
-        }
+        let end = arrival.offset + u64::from(arrival.payload);
+        let moved = arrival.intact && self.transfers.land(key, arrival.offset, end) == Ok(true);
         if self.cx.dials.any() {
-            let watermark = moved.then(|| transfer.landed.watermark());
+            let transfer = self.transfers.get(key).filter(|_| moved);
+            let watermark = transfer.map(|transfer| transfer.landed.watermark());
             let (lane, bytes) = (arrival.lane, arrival.payload);
             return self.dial_data(key, lane, bytes, (watermark, last), io);
         }
@@ -608,11 +604,12 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = transfer.body else { return };
         let durable = body.op == RemoteOp::Write { durable: true };
-        let moved = transfer.landed.insert(self.extents.at_mut(key), 0, last.bytes);
-        debug_assert!(moved.is_ok(), "a write lands once, at its end");
         transfer.told_plan = Some(Told::last(None, last));
+        let whole = last.bytes == transfer.length;
+        let moved = self.transfers.land(key, 0, last.bytes);
+        debug_assert!(moved.is_ok(), "a write lands once, at its end");
         // A write that failed was fast for another reason, and a durable one waits for a sync.
-        if last.status == Status::Ok && last.bytes == transfer.length && !durable {
+        if last.status == Status::Ok && whole && !durable {
             self.time_write(key, body, service_us, now);
         }
         if last.status == Status::Ok && durable {
@@ -631,15 +628,12 @@ impl Shard {
 
     /// A write was done, as is known from what was done behind it.
     pub(super) fn end_landed<I: Io>(&mut self, key: TransferKey, io: &mut I) {
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let (landed, length) = (transfer.landed.watermark(), transfer.length);
         let Body::Remote(body) = transfer.body else { return };
-        let inserted = transfer.landed.insert(
-            self.extents.at_mut(key),
-            transfer.landed.watermark(),
-            transfer.length,
-        );
+        let inserted = self.transfers.land(key, landed, length);
         debug_assert!(inserted.is_ok(), "a write has no extents");
-        if transfer.length > 0 {
+        if length > 0 {
             self.note_unsynced(key, body, io.now());
         }
         // Its own notification may be still to come: it was told to wait.

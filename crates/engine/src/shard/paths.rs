@@ -17,8 +17,8 @@ use super::dial::Hop;
 use super::disk::Direction;
 use super::keys::{LaneKey, ServeKey, TransferKey};
 use super::lane::Lane;
+use super::requests::{Body, RemoteBody, Waiter};
 use super::trace::Subject;
-use super::transfer::{Body, RemoteBody, Waiter};
 use crate::command::{FileTarget, Target};
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.

@@ -5,7 +5,7 @@
 //! it is done. A request ends when all are back.
 
 use super::Shard;
-use super::keys::{TransferKey, kind};
+use super::keys::kind;
 use super::sched::Work;
 use super::slab::Key;
 
@@ -60,30 +60,14 @@ pub(super) enum AnyPin {
 }
 
 impl Shard {
-    /// Pins a transfer's buffer, if there is such a transfer.
-    pub(super) fn pin(&mut self, key: TransferKey) -> Option<Pin<kind::Transfer>> {
-        Some(self.transfers.get_mut(key)?.pins.take(key))
-    }
-
     pub(super) fn pin_work(&mut self, work: Work) -> Option<AnyPin> {
         match work {
-            Work::Transfer(key) => self.pin(key).map(AnyPin::Transfer),
+            Work::Transfer(key) => self.transfers.pin(key).map(AnyPin::Transfer),
             Work::Serve(key) => {
                 let serve = self.serves.get_mut(key)?;
                 Some(AnyPin::Serve(serve.pins.take(key)))
             }
             Work::Lane(_) => None,
-        }
-    }
-
-    /// One thing fewer touches a transfer's buffer.
-    pub(super) fn unpin(&mut self, pin: impl Into<Option<Pin<kind::Transfer>>>) {
-        let Some(pin) = pin.into() else { return };
-        let key = pin.key();
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
-        transfer.pins.give_back(pin);
-        if !transfer.pins.any() && transfer.status.is_some() {
-            self.cx.sched.make_ready(Work::Transfer(key));
         }
     }
 
@@ -94,21 +78,5 @@ impl Shard {
             serve.pins.give_back(pin);
             self.cx.sched.make_ready(Work::Serve(key));
         }
-    }
-
-    /// A transfer keeps the buffer of another one from being given back: as a part of it, or
-    /// because it copies from it.
-    pub(super) fn keep_pinned(&mut self, holder: TransferKey, held: TransferKey) {
-        let pin = self.pin(held);
-        if let Some(holder) = self.transfers.get_mut(holder) {
-            debug_assert!(holder.holds.is_none(), "it holds another one");
-            holder.holds = pin;
-        }
-    }
-
-    /// A transfer keeps no other one any more.
-    pub(super) fn let_go(&mut self, holder: TransferKey) {
-        let pin = self.transfers.get_mut(holder).and_then(|holder| holder.holds.take());
-        self.unpin(pin);
     }
 }

@@ -29,9 +29,9 @@ use super::dial::{Effect, Hop};
 use super::early::Piece;
 use super::keys::{LinkKey, ServedKey, TransferKey};
 use super::memory::overlap;
+use super::requests::Body;
 use super::sched::Work;
 use super::trace::Subject;
-use super::transfer::Body;
 
 /// A receive.
 #[derive(Debug, Clone, Copy)]
@@ -231,7 +231,7 @@ impl Shard {
                     self.decide(key, Status::Invalid, io);
                     return false;
                 }
-                self.keep_pinned(key, sender);
+                self.transfers.keep_pinned(key, sender);
             }
             Data::Peer(mail) => {
                 slot = self.open_slot(mail.link, key, envelope.length);
@@ -310,7 +310,7 @@ impl Shard {
         if transfer.status.is_some() {
             return;
         }
-        let inserted = transfer.landed.insert(self.extents.at_mut(key), start, end);
+        let inserted = self.transfers.land(key, start, end);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
         if end < envelope.length.into() {
             return self.tell_progress(key);
@@ -322,7 +322,7 @@ impl Shard {
         match envelope.data {
             Data::Here(piece) => self.free_early(piece),
             Data::Local(sender) => {
-                self.let_go(key);
+                self.transfers.let_go(key, &mut self.cx.sched);
                 self.end_message(sender, envelope.length, io);
             }
             Data::Peer(_) => debug_assert!(false, "a peer's message is not copied"),
@@ -332,10 +332,7 @@ impl Shard {
 
     /// A message of this shard has been taken in.
     fn end_message<I: Io>(&mut self, sender: TransferKey, length: u32, io: &mut I) {
-        if let Some(transfer) = self.transfers.get_mut(sender) {
-            let inserted = transfer.landed.insert(self.extents.at_mut(sender), 0, length.into());
-            debug_assert!(inserted.is_ok(), "a message is received once");
-        }
+        let _ = self.transfers.land(sender, 0, length.into());
         self.decide(sender, Status::Ok, io);
     }
 
@@ -354,7 +351,7 @@ impl Shard {
                 }
                 let From::Message(envelope, slot) = body.from else { return };
                 self.forget_message(key);
-                self.let_go(key);
+                self.transfers.let_go(key, &mut self.cx.sched);
                 if let Some(slot) = slot {
                     self.close_slot(slot, io);
                 }
@@ -425,8 +422,8 @@ impl Shard {
 
     /// A message is in its receive's buffer.
     pub(super) fn end_received<I: Io>(&mut self, key: TransferKey, length: u32, io: &mut I) {
-        if let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) {
-            let inserted = transfer.landed.insert(self.extents.at_mut(key), 0, length.into());
+        if self.transfers.get(key).is_some_and(|it| it.status.is_none()) {
+            let inserted = self.transfers.land(key, 0, length.into());
             debug_assert!(inserted.is_ok(), "a message lands once");
         }
         self.forget_message(key);

@@ -18,11 +18,11 @@ use super::faults::PeerFault;
 use super::keys::{LaneKey, TransferKey};
 use super::lane::{Destination, Lane, LaneState, Target};
 use super::pins::Pin;
+use super::requests::{Body, RemoteBody, RemoteOp};
 use super::sched::Work;
 use super::sending::FrameOwner;
 use super::slab::Key;
 use super::trace::Subject;
-use super::transfer::{Body, RemoteBody, RemoteOp};
 
 impl RemoteBody {
     /// Which lane it takes. Messages must keep their order, so they are asked for on one.
@@ -360,7 +360,7 @@ impl Shard {
 
     /// The kernel is done with a frame of a write: its memory is free of it.
     pub(super) fn handle_write_frame_sent(&mut self, key: TransferKey) {
-        self.unpin(Pin::of_frame(key));
+        self.transfers.unpin(Pin::of_frame(key), &mut self.cx.sched);
         self.cx.sched.make_ready(Work::Transfer(key));
     }
 
@@ -466,7 +466,7 @@ impl Shard {
             return Destination::Fault(PeerFault::StrayAnswerPayload);
         };
         let key = Key::from_bits(transfer);
-        let Some(transfer) = self.transfers.get_mut(key) else { return Destination::Discard };
+        let Some(transfer) = self.transfers.get(key) else { return Destination::Discard };
         let Body::Remote(body) = &transfer.body else {
             return Destination::Fault(PeerFault::ForeignData);
         };
@@ -477,7 +477,7 @@ impl Shard {
             return Destination::Fault(PeerFault::DataForNoRead);
         }
         let end = offset.saturating_add(u64::from(frame.payload));
-        if end > transfer.length || !transfer.landed.is_open(self.extents.at(key), offset, end) {
+        if end > transfer.length || !self.transfers.is_open(key, offset, end) {
             return Destination::Fault(PeerFault::DataOutside);
         }
         // `next_arrival` relied on it, and does for the next piece.
@@ -488,7 +488,8 @@ impl Shard {
             return Destination::Fault(PeerFault::DataCutWrong);
         }
         let span = body.memory.span(offset, frame.payload);
-        Destination::Land(Target::Transfer(transfer.pins.take(key)), span)
+        let pin = self.transfers.pin(key);
+        pin.map_or(Destination::Discard, |pin| Destination::Land(Target::Transfer(pin), span))
     }
 
     /// Everything that waits for a lane to this peer may try again.

@@ -25,12 +25,12 @@ use super::landed::{Extents, Landed};
 use super::lane::Lane;
 use super::observed::Observed;
 use super::pins::{Pin, Pins};
+use super::requests::file_of;
 use super::sched::Work;
 use super::serve_pieces::Table;
 use super::serve_read::ReadState;
 use super::serve_write::Sink;
 use super::trace::Subject;
-use super::transfer::file_of;
 use crate::command::{FileTarget, RegionTarget, Target};
 
 /// What the peer asked.

@@ -24,13 +24,14 @@ use super::disk::{Direction, JobOwner, JobResult};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, ServeKey, kind};
 use super::lane::{Destination, Lane, Target as Landing};
+use super::local_file::Ahead;
 use super::ops::status_of;
 use super::pins::Pin;
+use super::requests::file_of;
 use super::role::PeerRequest;
 use super::sched::Work;
 use super::serve::{Allocation, Serve, ServeOp};
 use super::staging::footprint_of;
-use super::transfer::{Ahead, file_of};
 use crate::command::{FileTarget, Target};
 
 /// The fragments of a write.

@@ -244,7 +244,7 @@ impl Shard {
         if let Some(ticket) = served.ticket {
             self.cx.event(Event::ServeClosed { ticket });
         }
-        self.unpin(served.receive);
+        self.transfers.unpin(served.receive, &mut self.cx.sched);
     }
 
     /// A serve that used it is over.

@@ -14,8 +14,8 @@ use super::Shard;
 use super::cx::Cx;
 use super::disk::Direction;
 use super::keys::{ServeKey, TransferKey};
+use super::requests::{Body, RemoteBody, RemoteOp};
 use super::trace::Subject;
-use super::transfer::{Body, RemoteBody, RemoteOp};
 
 /// What is left of a durable write to a peer is at least this, so that it is a time.
 const LEFT_MIN: Nanos = Nanos(1_000);

@@ -12,8 +12,8 @@ use piped_report::shard::Gauge;
 use piped_report::tally::HeldBy;
 
 use super::Shard;
+use super::requests::Waiter;
 use super::sched::Work;
-use super::transfer::Waiter;
 use crate::command::Limits;
 
 /// How far ahead of its rate a party may be.

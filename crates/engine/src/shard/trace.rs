@@ -17,10 +17,10 @@ use piped_report::tally::Operation;
 use piped_report::trace::TraceState;
 
 use super::Shard;
-use super::bodies::Bodies;
 use super::disk::JobOwner;
 use super::keys::{ServeKey, TransferKey};
-use super::transfer::{Told, Transfer, Waiter};
+use super::requests::Bodies;
+use super::requests::{Told, Transfer, Waiter};
 
 mod lane;
 mod report;

@@ -27,10 +27,10 @@ use super::disk::Direction;
 use super::keys::{TransferKey, kind};
 use super::memory::overlap;
 use super::pins::Pin;
+use super::requests::{Body, RemoteBody, RemoteOp, Start, Waiter};
 use super::sched::Work;
 use super::session::body_for;
 use super::staging::{Run, footprint_of};
-use super::transfer::{Body, RemoteBody, RemoteOp, Start, Waiter};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of it.
@@ -414,7 +414,7 @@ impl Shard {
             self.free_part(session, part);
             return false;
         };
-        self.keep_pinned(child, key);
+        self.transfers.keep_pinned(child, key);
         if let Some(vector) = self.vector_mut(key) {
             vector.parts[index] = Some(part);
         }
@@ -443,11 +443,7 @@ impl Shard {
         }
         let from = part.start + u64::from(part.told);
         part.told = bytes;
-        let inserted = transfer.landed.insert(
-            self.extents.at_mut(parent),
-            from,
-            part.start + u64::from(bytes),
-        );
+        let inserted = self.transfers.land(parent, from, part.start + u64::from(bytes));
         debug_assert!(inserted.is_ok(), "parts are apart");
         self.tell_progress(parent);
     }
@@ -482,22 +478,19 @@ impl Shard {
             self.move_part(memory, part, direction, io);
         }
         self.free_part(session, part);
-        if let Some(transfer) = self.transfers.get_mut(parent) {
-            let told = u64::from(part.told);
-            if status == Status::Ok && bytes > told {
-                let (from, to) = (part.start + told, part.start + bytes);
-                let inserted = transfer.landed.insert(self.extents.at_mut(parent), from, to);
-                debug_assert!(inserted.is_ok(), "parts are apart");
-            }
-            if status != Status::Ok {
-                transfer.status.get_or_insert(status);
-            }
+        let told = u64::from(part.told);
+        if status != Status::Ok {
+            self.transfers.end_with(parent, status);
+        } else if bytes > told {
+            let (from, to) = (part.start + told, part.start + bytes);
+            let inserted = self.transfers.land(parent, from, to);
+            debug_assert!(inserted.is_ok(), "parts are apart");
         }
         if status != Status::Ok {
             self.give_up_children(parent, status, io);
         }
         self.tell_progress(parent);
-        self.unpin(pin);
+        self.transfers.unpin(pin, &mut self.cx.sched);
         self.cx.sched.make_ready(Work::Transfer(parent));
     }
 
@@ -543,7 +536,7 @@ impl Shard {
         let Body::Vector(vector) = transfer.body else { return };
         let vector = &self.bodies[vector];
         let (next, from) = (vector.next, transfer.landed.watermark());
-        let inserted = transfer.landed.insert(self.extents.at_mut(key), from, next);
+        let inserted = self.transfers.land(key, from, next);
         debug_assert!(inserted.is_ok(), "a copy goes forward");
         self.tell_progress(key);
         self.cx.sched.make_ready(Work::Transfer(key));

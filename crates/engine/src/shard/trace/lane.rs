@@ -8,9 +8,9 @@ use piped_wire::Message;
 use super::super::Shard;
 use super::super::dial::Effect;
 use super::super::keys::{LaneKey, TransferKey};
+use super::super::requests::Body;
 use super::super::sched::Work;
 use super::super::sending::FrameOwner;
-use super::super::transfer::Body;
 use super::Subject;
 
 impl Shard {

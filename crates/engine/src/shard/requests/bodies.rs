@@ -5,16 +5,16 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::copy::CopyBody;
-use super::keys::{CopyKey, OnceKey, VectorKey, kind};
-use super::once::Once;
-use super::slab::Slab;
-use super::transfer::Body;
-use super::vector::VectorBody;
+use super::super::copy::CopyBody;
+use super::super::keys::{CopyKey, OnceKey, VectorKey, kind};
+use super::super::once::Once;
+use super::super::slab::Slab;
+use super::super::vector::VectorBody;
+use super::Body;
 
 /// The bodies of all transfers that have one here.
 #[derive(Debug)]
-pub(super) struct Bodies {
+pub(in crate::shard) struct Bodies {
     copies: Slab<kind::Copy, CopyBody>,
     vectors: Slab<kind::Vector, VectorBody>,
     onces: Slab<kind::Once, Once>,
@@ -25,7 +25,7 @@ macro_rules! bodies {
     ($slab:ident, $key:ty, $body:ty, $keep:ident, $doc:literal) => {
         impl Bodies {
             #[doc = $doc]
-            pub(super) fn $keep(&mut self, body: $body) -> $key {
+            pub(in crate::shard) fn $keep(&mut self, body: $body) -> $key {
                 self.$slab
                     .insert(body)
                     .unwrap_or_else(|_| unreachable!("each transfer has a place"))
@@ -72,7 +72,7 @@ bodies!(
 
 impl Bodies {
     /// Places for the bodies of so many transfers.
-    pub(super) fn new(transfers: u32) -> Self {
+    pub(in crate::shard) fn new(transfers: u32) -> Self {
         Self {
             copies: Slab::with_capacity(transfers),
             vectors: Slab::with_capacity(transfers),
@@ -81,7 +81,7 @@ impl Bodies {
     }
 
     /// Forgets the body of a transfer that is over.
-    pub(super) fn forget(&mut self, body: &Body) {
+    pub(in crate::shard) fn forget(&mut self, body: &Body) {
         match body {
             Body::Copy(copy) => drop(self.copies.remove(*copy)),
             Body::Vector(vector) => drop(self.vectors.remove(*vector)),

@@ -1,0 +1,203 @@
+//! A transfer between a file of this node and a client's memory: fragments as the plan cuts them, as
+//! many at the device as it says.
+
+use piped_core::ids::FileId;
+use piped_core::io::{Io, Op};
+use piped_core::limits;
+use piped_core::status::Status;
+use piped_planner::planned::boundary;
+
+use super::Shard;
+use super::devices::Wanted;
+use super::disk::{Direction, JobOwner, JobResult};
+use super::keys::{OpKey, TransferKey, kind};
+use super::ops::{OpOwner, status_of};
+use super::pins::Pin;
+use super::requests::Body;
+use super::requests::FileBody;
+use super::requests::Phase;
+use super::sched::Work;
+use crate::command::FileTarget;
+
+/// The least that a write has at its device at once: what is not read yet bounds it anyway.
+const WRITES_AT_ONCE: u32 = 8;
+
+impl Shard {
+    pub(super) fn drive_file<I: Io>(&mut self, key: TransferKey, mut body: FileBody, io: &mut I) {
+        let (length, available) =
+            self.transfers.get(key).map_or((0, 0), |t| (t.length, t.available));
+        if body.phase == Phase::Allocate {
+            match self.allocate_ahead(body.target, body.offset, length, Work::Transfer(key), io) {
+                Ahead::NotNeeded => body.phase = Phase::Moving,
+                Ahead::Started => {
+                    body.phase = Phase::Allocating;
+                }
+                Ahead::NoRoom(wanted) => self.want(Work::Transfer(key), wanted),
+            }
+        }
+        if body.phase == Phase::Moving {
+            let planned = self.plan_local(key, body.target, body.direction, length);
+            let cut = &planned.cut;
+            // What a write finds in memory is as much as was read: the device decides.
+            let (sizes, depth) = match body.direction {
+                Direction::Read => (&cut.source, cut.depth),
+                Direction::Write => (&cut.sink, cut.depth.max(WRITES_AT_ONCE)),
+            };
+            while body.next < length && !body.ended && body.in_flight < depth {
+                let end = boundary(sizes, body.offset, body.next).min(length);
+                if end > available {
+                    break;
+                }
+                let now = io.now();
+                if !self.may_move(Work::Transfer(key), now) {
+                    break;
+                }
+                let span = body.memory.span(body.next, (end - body.next) as u32);
+                let owner = JobOwner::Transfer { transfer: key, start: body.next };
+                let offset = body.offset + body.next;
+                let started = self.start_job(owner, body.target, body.direction, offset, span, io);
+                if let Err(wanted) = started {
+                    self.want(Work::Transfer(key), wanted);
+                    break;
+                }
+                self.charge(Work::Transfer(key), end - body.next, now);
+                body.next = end;
+                body.in_flight += 1;
+            }
+            if body.in_flight == 0 && (body.next == length || body.ended) {
+                self.store_body(key, Body::File(body));
+                return self.file_moved(key, body, io);
+            }
+        }
+        self.store_body(key, Body::File(body));
+    }
+
+    /// All bytes are moved: make them durable if that was asked.
+    fn file_moved<I: Io>(&mut self, key: TransferKey, mut body: FileBody, io: &mut I) {
+        if !body.durable {
+            return self.decide(key, Status::Ok, io);
+        }
+        match self.start_sync(Work::Transfer(key), body.target.buffered, io) {
+            Ok(_) => {
+                (body.phase, body.syncing) = (Phase::Syncing, io.now());
+                self.store_body(key, Body::File(body));
+            }
+            Err(wanted) => self.want(Work::Transfer(key), wanted),
+        }
+    }
+
+    /// Hands the sync of an open file to its device.
+    pub(super) fn start_sync<I: Io>(
+        &mut self,
+        work: Work,
+        file: FileId,
+        io: &mut I,
+    ) -> Result<OpKey, Wanted> {
+        let on = self.files.get(&file).expect("a file in use is open").on;
+        self.start_file_op(OpOwner::Step(work), on, Op::Sync { file }, io)
+    }
+
+    /// The end of an allocation or a sync.
+    pub(super) fn handle_transfer_step<I: Io>(
+        &mut self,
+        pin: Pin<kind::Transfer>,
+        result: i32,
+        io: &mut I,
+    ) {
+        let key = pin.key();
+        self.transfers.unpin(pin, &mut self.cx.sched);
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        match &mut transfer.body {
+            Body::File(body) if body.phase == Phase::Allocating => {
+                body.phase = Phase::Moving;
+                let (file, end) = (body.target.buffered, body.offset + transfer.length);
+                if let Err(status) = self.allocated(file, end, result) {
+                    self.decide(key, status, io);
+                }
+            }
+            _ => {
+                let status = if result < 0 { status_of(result) } else { Status::Ok };
+                if status == Status::Ok {
+                    self.note_synced(key, io.now());
+                }
+                self.decide(key, status, io);
+            }
+        }
+        self.cx.sched.make_ready(Work::Transfer(key));
+    }
+
+    /// A fragment of a local transfer ended.
+    pub(super) fn handle_fragment<I: Io>(
+        &mut self,
+        pin: Pin<kind::Transfer>,
+        start: u64,
+        result: JobResult,
+        io: &mut I,
+    ) {
+        let key = pin.key();
+        self.transfers.unpin(pin, &mut self.cx.sched);
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let length = transfer.length;
+        let Body::File(body) = &mut transfer.body else { return };
+        body.in_flight -= 1;
+        // The next boundary tells whether it was short; only the last fragment may be shorter.
+        let wanted = transfer.plan.as_ref().map_or(length, |plan| {
+            let cut = &plan.cut;
+            let sizes = if body.direction == Direction::Read { &cut.source } else { &cut.sink };
+            boundary(sizes, body.offset, start).min(length)
+        }) - start;
+        body.ended |= u64::from(result.bytes) < wanted;
+        let moved = self.transfers.land(key, start, start + u64::from(result.bytes));
+        if result.status != Status::Ok {
+            return self.decide(key, result.status, io);
+        }
+        if moved == Ok(true) {
+            self.tell_progress(key);
+        }
+    }
+
+    /// Gives an extending write its blocks before its bytes, so that direct writes beside each
+    /// other need not each move the end of the file.
+    pub(super) fn allocate_ahead<I: Io>(
+        &mut self,
+        target: FileTarget,
+        offset: u64,
+        length: u64,
+        work: Work,
+        io: &mut I,
+    ) -> Ahead {
+        let file = target.buffered;
+        let Some(state) = self.files.get(&file) else { return Ahead::NotNeeded };
+        if offset + length <= state.length || !state.can_allocate || target.direct.is_none() {
+            return Ahead::NotNeeded;
+        }
+        let (on, op) = (state.on, Op::Allocate { file, offset, length });
+        match self.start_file_op(OpOwner::Step(work), on, op, io) {
+            Ok(_) => Ahead::Started,
+            Err(wanted) => Ahead::NoRoom(wanted),
+        }
+    }
+
+    /// Books the end of an allocation.
+    pub(super) fn allocated(&mut self, file: FileId, end: u64, result: i32) -> Result<(), Status> {
+        const EOPNOTSUPP: i32 = -95;
+        const ENOSYS: i32 = -38;
+        let Some(state) = self.files.get_mut(&file) else { return Ok(()) };
+        match result {
+            EOPNOTSUPP | ENOSYS => state.can_allocate = false,
+            result if result < 0 => return Err(status_of(result)),
+            _ => state.length = state.length.max(end),
+        }
+        Ok(())
+    }
+}
+
+/// What became of allocating ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    NotNeeded,
+    Started,
+    NoRoom(Wanted),
+}
+
+const _: () = assert!(limits::FRAGMENT_BYTES_MAX as u64 <= limits::REQUEST_BYTES_MAX);

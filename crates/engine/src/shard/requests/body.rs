@@ -1,0 +1,286 @@
+//! What is left to do of a request, by where its other end is.
+
+use super::super::arena::Memory;
+use super::super::disk::Direction;
+use super::super::keys::CopyKey;
+use super::super::keys::LaneKey;
+use super::super::keys::OnceKey;
+use super::super::keys::VectorKey;
+use super::super::mail::Outgoing;
+use super::super::notify::WaitBody;
+use super::super::receive::ReceiveBody;
+use super::super::receive::SendBody;
+use super::super::requests::Bodies;
+use crate::command::{FileTarget, RegionTarget, Target};
+
+use piped_core::ids::{FileId, HandleId, PeerId};
+use piped_core::io::Span;
+use piped_core::request::Update;
+use piped_core::units::Nanos;
+use piped_report::tally::Route;
+
+/// What is left to do, by where the other end is.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) enum Body {
+    File(FileBody),
+    Memory(MemoryBody),
+    Remote(RemoteBody),
+    Copy(CopyKey),
+    Vector(VectorKey),
+    /// A message to a channel of this shard.
+    Send(SendBody),
+    Receive(ReceiveBody),
+    /// For notifications.
+    Wait(WaitBody),
+    /// Of a word of a region of this node.
+    Update {
+        region: RegionTarget,
+        offset: u64,
+        update: Update,
+    },
+    Sync {
+        file: FileId,
+        started: bool,
+    },
+    /// Nothing: it ends as soon as it is looked at.
+    Settled,
+}
+
+/// Between a local file and memory.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct FileBody {
+    pub(in crate::shard) target: FileTarget,
+    pub(in crate::shard) direction: Direction,
+    pub(in crate::shard) durable: bool,
+    pub(in crate::shard) offset: u64,
+    pub(in crate::shard) memory: Memory,
+    /// Bytes from the start for which a fragment was started.
+    pub(in crate::shard) next: u64,
+    pub(in crate::shard) in_flight: u32,
+    pub(in crate::shard) phase: Phase,
+    /// A fragment came back short.
+    pub(in crate::shard) ended: bool,
+    /// When the sync of a durable write began.
+    pub(in crate::shard) syncing: Nanos,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum Phase {
+    /// An extending write gets its blocks first.
+    Allocate,
+    Allocating,
+    Moving,
+    Syncing,
+}
+
+impl FileBody {
+    pub(in crate::shard) fn new(
+        target: FileTarget,
+        direction: Direction,
+        durable: bool,
+        offset: u64,
+        memory: Memory,
+    ) -> Self {
+        let phase = match direction {
+            Direction::Read => Phase::Moving,
+            Direction::Write => Phase::Allocate,
+        };
+        Self {
+            target,
+            direction,
+            durable,
+            offset,
+            memory,
+            next: 0,
+            in_flight: 0,
+            phase,
+            ended: false,
+            syncing: Nanos::ZERO,
+        }
+    }
+}
+
+/// Between a local region and memory: the daemon copies, a piece a turn.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct MemoryBody {
+    pub(in crate::shard) region: RegionTarget,
+    pub(in crate::shard) direction: Direction,
+    pub(in crate::shard) offset: u64,
+    pub(in crate::shard) memory: Memory,
+    pub(in crate::shard) next: u64,
+    /// Its next piece waits for its turn.
+    pub(in crate::shard) waits: bool,
+    /// What the region's exporter is notified of at its end.
+    pub(in crate::shard) notify: Option<u32>,
+}
+
+/// What is asked of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum RemoteOp {
+    Read,
+    Write {
+        durable: bool,
+    },
+    Sync,
+    /// A message; once the peer has asked for it, a write.
+    Send,
+    /// What moves no bytes and is done once.
+    Once,
+}
+
+/// Between a peer and memory.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct RemoteBody {
+    pub(in crate::shard) peer: PeerId,
+    pub(in crate::shard) handle: HandleId,
+    pub(in crate::shard) op: RemoteOp,
+    pub(in crate::shard) offset: u64,
+    pub(in crate::shard) memory: Memory,
+    /// The lane the request went out on; `None` while it waits for one.
+    pub(in crate::shard) lane: Option<LaneKey>,
+    pub(in crate::shard) sent_at: Nanos,
+    /// Bytes of a write queued on the lane.
+    pub(in crate::shard) next: u64,
+    /// Of those, what the peer has given credit back for.
+    pub(in crate::shard) taken: u64,
+    /// Where the fragment at the peer's device ends that these belong to.
+    pub(in crate::shard) fragment_end: u64,
+    /// Frames of a write queued and not taken by the kernel.
+    pub(in crate::shard) frames: u32,
+    /// Nothing else was outstanding on the lane when it was sent: its first arrival times the wire.
+    pub(in crate::shard) alone: bool,
+    /// Of a write, bytes that were there when it was sent.
+    pub(in crate::shard) ready: u64,
+    /// Of a sync: the peer's incarnation that took the first write it is to cover.
+    pub(in crate::shard) unsynced: Option<u64>,
+    /// What makes it a message.
+    pub(in crate::shard) message: Option<Outgoing>,
+    /// What is done once: after a write, or alone.
+    pub(in crate::shard) once: Option<OnceKey>,
+    /// The table of the pieces that it reads or writes instead of a range.
+    pub(in crate::shard) pieces: Option<Span>,
+    /// Of a write: it has landed, as a notification behind it was done. It must not come again.
+    pub(in crate::shard) is_landed: bool,
+}
+
+impl RemoteBody {
+    pub(in crate::shard) fn new(
+        peer: PeerId,
+        handle: HandleId,
+        op: RemoteOp,
+        offset: u64,
+        memory: Memory,
+    ) -> Self {
+        Self {
+            peer,
+            handle,
+            op,
+            offset,
+            memory,
+            lane: None,
+            sent_at: Nanos::ZERO,
+            next: 0,
+            taken: 0,
+            fragment_end: 0,
+            frames: 0,
+            alone: false,
+            ready: 0,
+            unsynced: None,
+            message: None,
+            once: None,
+            pieces: None,
+            is_landed: false,
+        }
+    }
+}
+
+impl Body {
+    /// The local regions it touches.
+    pub(in crate::shard) fn regions(
+        &self,
+        bodies: &Bodies,
+    ) -> impl Iterator<Item = RegionTarget> + use<> {
+        let (memory, copy) = match self {
+            Self::Memory(MemoryBody { region, .. }) | Self::Update { region, .. } => {
+                (Some(*region), None)
+            }
+            Self::Copy(copy) => (None, Some(bodies[*copy].regions())),
+            _ => (None, None),
+        };
+        let vector = match self {
+            Self::Vector(vector) => bodies[*vector].region(),
+            _ => None,
+        };
+        memory.into_iter().chain(copy.into_iter().flatten()).chain(vector)
+    }
+
+    /// Where its bytes lie in the file or region that is not the client's; of a copy, in the
+    /// source.
+    pub(in crate::shard) fn offset(&self, bodies: &Bodies) -> u64 {
+        match self {
+            Self::File(body) => body.offset,
+            Self::Memory(body) => body.offset,
+            Self::Remote(body) => body.offset,
+            Self::Copy(copy) => bodies[*copy].offset(),
+            Self::Update { offset, .. } => *offset,
+            Self::Vector(_)
+            | Self::Send(_)
+            | Self::Receive(_)
+            | Self::Wait(_)
+            | Self::Sync { .. }
+            | Self::Settled => 0,
+        }
+    }
+
+    /// Where the other end is.
+    pub(in crate::shard) fn place(&self, bodies: &Bodies) -> Route {
+        match self {
+            Self::Remote(_) => Route::Remote,
+            Self::Copy(copy) => bodies[*copy].place(),
+            Self::Vector(vector) => bodies[*vector].route().0,
+            Self::File(_)
+            | Self::Memory(_)
+            | Self::Send(_)
+            | Self::Receive(_)
+            | Self::Wait(_)
+            | Self::Update { .. }
+            | Self::Sync { .. }
+            | Self::Settled => Route::Local,
+        }
+    }
+
+    /// A target's device and way, for `explain`.
+    pub(in crate::shard) fn route(&self, bodies: &Bodies) -> &'static str {
+        match self {
+            Self::File(body) if body.direction == Direction::Read => "local file -> client memory",
+            Self::File(_) => "client memory -> local file",
+            Self::Memory(body) if body.direction == Direction::Read => {
+                "local region -> client memory"
+            }
+            Self::Memory(_) => "client memory -> local region",
+            Self::Remote(body) => match body.op {
+                RemoteOp::Read => "peer -> lane -> client memory",
+                RemoteOp::Write { .. } => "client memory -> lane -> peer",
+                RemoteOp::Sync => "peer's file",
+                RemoteOp::Send => "client memory -> lane -> channel of a peer",
+                RemoteOp::Once => "lane -> peer",
+            },
+            Self::Send(_) => "client memory -> local channel",
+            Self::Receive(_) => "channel -> client memory",
+            Self::Wait(_) => "notifications",
+            Self::Update { .. } => "local region",
+            Self::Copy(copy) => bodies[*copy].route(),
+            Self::Vector(vector) => bodies[*vector].route().1,
+            Self::Sync { .. } => "local file",
+            Self::Settled => "nothing to do",
+        }
+    }
+}
+
+/// Whether a target is a file, and which.
+pub(in crate::shard) fn file_of(target: Target) -> Option<FileTarget> {
+    match target {
+        Target::File(file) => Some(file),
+        Target::Region(_) | Target::Channel(_) => None,
+    }
+}

@@ -1,0 +1,176 @@
+//! A client's request in execution, or a part of one.
+
+use super::super::disk::Direction;
+use super::super::keys::TransferKey;
+use super::super::keys::kind;
+use super::super::landed::Landed;
+use super::super::pins::Pin;
+use super::super::pins::Pins;
+use super::super::requests::Body;
+use super::super::requests::RemoteOp;
+use std::sync::Arc;
+
+use piped_core::ids::{HandleId, SessionId};
+use piped_core::request::{Class, Origin};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::Planned;
+use piped_report::tally::Operation;
+use piped_wire::LastPart;
+
+/// Who is told when a transfer ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum Waiter {
+    Client(Origin),
+    /// A copy, for one half of one of its chunks.
+    Copy {
+        parent: TransferKey,
+        chunk: u8,
+    },
+    /// A vectored request, for one of its parts.
+    Vector {
+        parent: TransferKey,
+        part: u8,
+    },
+    /// The session is gone.
+    Nobody,
+}
+
+impl Waiter {
+    /// Whether it is a part of another one.
+    pub(in crate::shard) fn is_part(self) -> bool {
+        matches!(self, Self::Copy { .. } | Self::Vector { .. })
+    }
+}
+
+/// What the side that planned a transfer said of its plan.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::shard) struct Told {
+    /// What pieces end at multiples of, in bytes; 0 if nothing was said.
+    pub(in crate::shard) fragment: u32,
+    /// Bytes of the first piece that came, and how many came so far.
+    pub(in crate::shard) first: u32,
+    pub(in crate::shard) pieces: u32,
+    /// Of the whole transfer; known at its end.
+    pub(in crate::shard) predicted: Nanos,
+    /// Half the width of that prediction's interval; 0 if nothing was said.
+    pub(in crate::shard) margin: Nanos,
+    /// The peer says that it had company there.
+    pub(in crate::shard) company: bool,
+    /// Its number, by which the peer knows it; 0 until the end.
+    pub(in crate::shard) plan: u32,
+}
+
+impl Told {
+    /// With another piece.
+    pub(in crate::shard) fn piece(before: Option<Self>, fragment: u32, bytes: u32) -> Self {
+        let told = before.unwrap_or(Self { first: bytes, ..Self::default() });
+        Self { fragment, pieces: told.pieces + 1, ..told }
+    }
+
+    /// With what the last piece added.
+    pub(in crate::shard) fn last(before: Option<Self>, last: LastPart) -> Self {
+        let predicted = Nanos::from_micros(last.predicted_us.into());
+        let margin = Nanos(predicted.0 / 100 * u64::from(last.margin_percent));
+        let LastPart { company, plan, .. } = last;
+        Self { predicted, margin, company, plan, ..before.unwrap_or_default() }
+    }
+}
+
+/// What a new transfer is made of.
+#[derive(Debug)]
+pub(in crate::shard) struct Start {
+    pub(in crate::shard) waiter: Waiter,
+    pub(in crate::shard) session: SessionId,
+    pub(in crate::shard) handles: [Option<HandleId>; 2],
+    pub(in crate::shard) kind: Operation,
+    pub(in crate::shard) class: Class,
+    pub(in crate::shard) deadline: Nanos,
+    pub(in crate::shard) length: u64,
+    pub(in crate::shard) body: Body,
+}
+
+/// A request, from its start to the last byte that may still touch its buffer.
+#[derive(Debug)]
+pub(in crate::shard) struct Transfer {
+    pub(in crate::shard) id: u64,
+    pub(in crate::shard) waiter: Waiter,
+    pub(in crate::shard) session: SessionId,
+    pub(in crate::shard) handles: [Option<HandleId>; 2],
+    pub(in crate::shard) kind: Operation,
+    pub(in crate::shard) class: Class,
+    pub(in crate::shard) started: Nanos,
+    pub(in crate::shard) deadline: Nanos,
+    pub(in crate::shard) length: u64,
+    pub(in crate::shard) landed: Landed,
+    /// Bytes that count as moved besides, see [`super::moved`].
+    pub(in crate::shard) moved: u64,
+    /// What its client is told: of a receive, the tag of its message; of an update, what the word
+    /// was; of a wait, what is left.
+    pub(in crate::shard) value: u64,
+    /// It begins when all before it there are over.
+    pub(in crate::shard) fence: bool,
+    /// Of what it writes, bytes that are there: the rest is still being read.
+    pub(in crate::shard) available: u64,
+    /// How it ends, once that is decided. Nothing new is started after that.
+    pub(in crate::shard) status: Option<Status>,
+    /// Its client was told, with the buffer held.
+    pub(in crate::shard) told: bool,
+    pub(in crate::shard) pins: Pins,
+    /// Another one that it is a part of, or copies from.
+    pub(in crate::shard) holds: Option<Pin<kind::Transfer>>,
+    /// Bytes of a read from a peer that its client has paid for.
+    pub(in crate::shard) charged: u64,
+    pub(in crate::shard) retries: u32,
+    pub(in crate::shard) corrupt: u32,
+    /// A payload of the present attempt did not match its checksum.
+    pub(in crate::shard) damaged: bool,
+    /// Fragments that arrived by way of a copy.
+    pub(in crate::shard) mispredicted: u32,
+    pub(in crate::shard) plan: Option<Arc<Planned>>,
+    /// What the side that planned said, when it was not this one.
+    pub(in crate::shard) told_plan: Option<Told>,
+    /// When nothing held it back any more for the first time; [`Nanos::MAX`] before.
+    pub(in crate::shard) begun: Nanos,
+    /// Of a durable write, what its sync was predicted to take.
+    pub(in crate::shard) sync: Option<Nanos>,
+    pub(in crate::shard) body: Body,
+}
+
+impl Transfer {
+    /// Whether it is by this handle of its session.
+    pub(in crate::shard) fn uses(&self, handle: HandleId) -> bool {
+        self.handles.contains(&Some(handle))
+    }
+
+    /// Whether it sends or receives a message.
+    pub(in crate::shard) fn is_message(&self) -> bool {
+        matches!(self.kind, Operation::Send | Operation::Receive)
+    }
+
+    /// Whether it waits for others and counts so.
+    pub(in crate::shard) fn waits_for_others(&self) -> bool {
+        matches!(self.kind, Operation::Receive | Operation::Wait)
+    }
+
+    /// Whether it fills its memory.
+    pub(in crate::shard) fn reads(&self) -> bool {
+        match &self.body {
+            Body::File(body) => body.direction == Direction::Read,
+            Body::Memory(body) => body.direction == Direction::Read,
+            Body::Remote(body) => body.op == RemoteOp::Read,
+            Body::Vector(_) => matches!(self.kind, Operation::Get | Operation::Read),
+            Body::Receive(_) => true,
+            Body::Send(_)
+            | Body::Copy(_)
+            | Body::Wait(_)
+            | Body::Update { .. }
+            | Body::Sync { .. }
+            | Body::Settled => false,
+        }
+    }
+}
+
+// What a request takes while it runs; the rest of it is in [`Bodies`], or beside the slabs for
+// those who look there.
+const _: () = assert!(size_of::<Transfer>() <= 512);

@@ -10,7 +10,7 @@
 //! ```text
 //! c_i = max(e_{i-1}, s_i) + alpha                 start of the copy
 //! e_i = c_i + L/mu                                its end, in the paper
-//! e_i = max(c_i + L/mu, s_i + L/lambda)           its end, if no byte is copied before it has arrived
+//! e_i = max(c_i + L/mu, s_i + L/lambda)           its end, if no byte is copied early
 //! required = max over t of  arrived(t) - copied(t)
 //! ```
 //!
@@ -61,12 +61,12 @@ impl Arrival {
     }
 }
 
-/// Who copies messages out of the buffer, one after the other.
+/// The thread that copies messages out of the buffer, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Consumer {
-    /// `alpha`: what it spends before every message, in seconds.
+    /// `alpha`: time that the thread spends before every message, in seconds.
     pub startup_seconds: f64,
-    /// `mu`: how fast it copies, in bytes per second, positive.
+    /// `mu`: how fast the thread copies, in bytes per second, positive.
     pub bytes_per_second: f64,
 }
 
@@ -104,7 +104,8 @@ impl std::error::Error for BufferFault {}
 ///
 /// ```
 /// use piped_model::buffer::{burst, required, Consumer, Mode};
-/// // 4 messages of 4000 bytes at 105 MB/s, every eighth of the time one takes; 91 MB/s and 9 us to copy.
+/// // 4 messages of 4000 bytes at 105 MB/s, one every eighth of a message's time; 91 MB/s and
+/// // 9 us to copy.
 /// let arrivals = burst(4, 4000.0, 105e6, 4000.0 / 105e6 / 8.0);
 /// let consumer = Consumer { startup_seconds: 9e-6, bytes_per_second: 91e6 };
 /// let need = required(&arrivals, consumer, Mode::Paper)?;

@@ -213,7 +213,8 @@ pub fn parts<C: StageCost>(
 /// use piped_model::evaluate::{few, same_sizes};
 /// use piped_model::stage::Stage;
 /// use std::num::NonZeroU32;
-/// let path = [Stage { latency: 1.0, overhead: 2.0, per_byte: 0.1, window: NonZeroU32::new(2) }; 3];
+/// let window = NonZeroU32::new(2);
+/// let path = [Stage { latency: 1.0, overhead: 2.0, per_byte: 0.1, window }; 3];
 /// let one = NonZeroU32::new(1);
 /// assert_eq!(few(&path, &[5, 3, 2], one), same_sizes(&path, &[5.0, 3.0, 2.0], one));
 /// ```

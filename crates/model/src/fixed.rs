@@ -15,91 +15,15 @@
 //! The depth comes last: the fewest fragments outstanding at the first stage that still reach the
 //! best latency within one percent, because outstanding fragments hold memory and queue places.
 
+mod constraints;
+
 use core::num::NonZeroU32;
 
+pub use self::constraints::Constraints;
 use crate::evaluate;
 use crate::plan::{Algorithm, Level, Levels, Plan, Sizes};
 use crate::serial::Ramp;
-use crate::stage::{Buffers, STAGES_MAX, Stage, StageCost};
-
-/// What a plan may use. The defaults forbid nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Constraints {
-    /// The smallest fragment in bytes (the last one of a transfer may be shorter); 0 is 1.
-    pub smallest: u64,
-    /// The largest fragment in bytes. Holds before all other limits, except that a fragment is
-    /// never smaller than `alignment`.
-    pub largest: u64,
-    /// Fragment sizes are multiples of this many bytes (but for the last one); 0 is 1.
-    pub alignment: u64,
-    /// The most fragments outstanding at the first stage; 0 is 1.
-    pub depth_max: u32,
-    /// The most fragments of a transfer, where `largest` permits; 0 is 1.
-    pub fragments_max: u32,
-    /// The room between the stages. No fragment is larger than the buffers that it has to be put
-    /// together in; where not even the smallest allowed one fits, there is no plan (of
-    /// [`FixedBest`], one that takes forever).
-    pub buffers: Buffers,
-}
-
-impl Default for Constraints {
-    fn default() -> Self {
-        Self {
-            smallest: 1,
-            largest: u64::MAX,
-            alignment: 1,
-            depth_max: u32::MAX,
-            fragments_max: u32::MAX,
-            buffers: Buffers::UNLIMITED,
-        }
-    }
-}
-
-impl Constraints {
-    /// The nearest allowed fragment size that is not below `bytes` (or not above, where that would
-    /// pass `largest`).
-    ///
-    /// ```
-    /// use piped_model::fixed::Constraints;
-    /// let limits = Constraints { alignment: 4096, largest: 10_000, ..Constraints::default() };
-    /// assert_eq!(limits.fit(1), 4096);
-    /// assert_eq!(limits.fit(5000), 8192);
-    /// assert_eq!(limits.fit(9000), 8192);
-    /// ```
-    #[must_use]
-    pub fn fit(&self, bytes: u64) -> u64 {
-        let alignment = self.alignment.max(1);
-        let (smallest, largest) = self.range();
-        let up = bytes.div_ceil(alignment).saturating_mul(alignment);
-        up.clamp(smallest, largest)
-    }
-
-    /// These constraints with fragments that fit the buffers before `stages`.
-    #[must_use]
-    pub fn fitting(&self, stages: core::ops::Range<usize>) -> Self {
-        Self { largest: self.largest.min(self.buffers.least(stages)), ..*self }
-    }
-
-    /// The allowed sizes as multiples of the alignment, the first not above the second.
-    fn range(&self) -> (u64, u64) {
-        let alignment = self.alignment.max(1);
-        let largest = (self.largest / alignment).max(1) * alignment;
-        let smallest = self.smallest.max(1).div_ceil(alignment).saturating_mul(alignment);
-        (smallest.min(largest), largest)
-    }
-
-    /// The allowed numbers of fragments of a transfer.
-    fn counts(&self, bytes: u64) -> (u64, u64) {
-        let (smallest, largest) = self.range();
-        let fewest = bytes.div_ceil(largest).max(1);
-        let most = (bytes / smallest).min(u64::from(self.fragments_max.max(1)));
-        (fewest, most.max(fewest))
-    }
-
-    fn depth_limit(&self) -> NonZeroU32 {
-        NonZeroU32::new(self.depth_max).unwrap_or(NonZeroU32::MIN)
-    }
-}
+use crate::stage::{STAGES_MAX, Stage, StageCost};
 
 /// The best number of equal fragments over the reals.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -128,13 +52,14 @@ pub struct FixedBest {
     pub depth: NonZeroU32,
     /// The latency of this very plan, rounding included, in seconds.
     pub predicted_seconds: f64,
-    /// Half the width of the prediction's interval, in seconds: how far the uncertainty of the
-    /// stages' costs moves it.
+    /// Half the width of the prediction interval, in seconds: how far the uncertainty of the
+    /// stages' costs moves the prediction.
     pub margin_seconds: f64,
 }
 
 impl FixedBest {
-    /// As a [`Plan`] for `bytes` over `stages` stages. Allocates only for sizes that fall.
+    /// The [`Plan`] of these fragments for `bytes` over `stages` stages. Allocates only for sizes
+    /// that fall.
     #[must_use]
     pub fn plan(&self, stages: usize, bytes: u64) -> Plan {
         let mut plan = Plan {
@@ -165,7 +90,7 @@ impl FixedBest {
 /// use piped_model::fixed::optimum;
 /// use piped_model::stage::Stage;
 /// let gam = [(7.2, 7.2), (5.2, 24.9), (7.5, 24.9), (7.4, 7.9)]
-///     .map(|(g, per_kb)| Stage { latency: 0.0, overhead: g, per_byte: per_kb / 1024.0, window: None });
+///     .map(|(g, us)| Stage { latency: 0.0, overhead: g, per_byte: us / 1024.0, window: None });
 /// assert_eq!(optimum(&gam, 4096.0, (1, 4096), None).count, 5);
 /// ```
 #[must_use]
@@ -392,7 +317,8 @@ pub fn whole<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) ->
 /// let path = [Stage { latency: 0.0, overhead: 1e-6, per_byte: 1e-9, window: None }; 2];
 /// let halves = static_size(&path, 8192, 4096, &Constraints::default());
 /// assert_eq!((halves.count, halves.algorithm.to_string().as_str()), (2, "static-4096"));
-/// assert!(halves.predicted_seconds < whole(&path, 8192, &Constraints::default()).predicted_seconds);
+/// let whole = whole(&path, 8192, &Constraints::default());
+/// assert!(halves.predicted_seconds < whole.predicted_seconds);
 /// ```
 #[must_use]
 pub fn static_size<C: StageCost>(

@@ -9,7 +9,7 @@
 //! | | fragments at the bottleneck | paper |
 //! | --- | --- | --- |
 //! | [`fixed()`] | of equal size | algorithm B |
-//! | [`ramp()`] | a ramp (Theorem 4) if it is first or last, up and down (Theorem 5) elsewhere | C, C' |
+//! | [`ramp()`] | a ramp (Theorem 4) at either end, up and down (Theorem 5) elsewhere | C, C' |
 //!
 //! A ramp needs a compound stage's `g` and `G`: those of the straight line through its own best
 //! latency over the range of fragment sizes in use, which starts wide and is narrowed to the sizes
@@ -34,14 +34,14 @@ use crate::stage::Stage;
 pub struct Real {
     /// The stage that moves the large fragments, by index.
     pub bottleneck: usize,
-    /// Its fragments, in bytes.
+    /// The fragments of the bottleneck, in bytes.
     pub sizes: Vec<f64>,
-    /// Into how many equal sub-fragments each is cut before the bottleneck.
+    /// The number of equal sub-fragments of each fragment before the bottleneck.
     pub before: Vec<u64>,
-    /// Into how many equal sub-fragments each is cut behind it.
+    /// The number of equal sub-fragments of each fragment behind the bottleneck.
     pub after: Vec<u64>,
-    /// The latency in seconds if a compound stage were free only when its last stage is, and for
-    /// ramps as straight as its line: what the sizes were chosen by.
+    /// The latency in seconds that the sizes were chosen by. The model takes a compound stage to be
+    /// free only when its last stage is, and for ramps as straight as its line.
     pub model_seconds: f64,
     /// The exact latency of these very sizes (the recurrence), in seconds.
     pub predicted_seconds: f64,

@@ -12,9 +12,9 @@
 //! | --- | --- |
 //! | whole, fixed, serial | the same in all levels |
 //! | ramp-up, ramp-up-down | the same, each level taken for its slowest stage |
-//! | hierarchical-fixed, hierarchical-ramp | large ones in one level, cut into equal small ones beside it |
-//! | release-curve | one small size beside the slow level, which is grouped optimally (`grouping`) |
-//! | searched | the best of these, its cuts moved together (a linear program, then steps of the allowed grid) |
+//! | hierarchical-fixed, hierarchical-ramp | large in one level, cut into equal ones beside it |
+//! | release-curve | one small size beside the slow level, grouped optimally (`grouping`) |
+//! | searched | the best of these, its cuts moved together (linear program, then grid steps) |
 //!
 //! Costs may bend with the size: the search sees each stage as the line that holds at the sizes in
 //! use, and what comes out is evaluated with the costs as they are, windows and depth included. So
@@ -35,10 +35,10 @@ use crate::serial;
 use crate::stage::{STAGES_MAX, Stage, StageCost};
 use shape::Shape;
 
-/// What one level may do. Some size has to be allowed by all levels of a task.
+/// What one level may cut. Some size has to be allowed by all levels of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// Its stages, by index.
+    /// The stages of the level, by index.
     pub stages: Range<usize>,
     /// The smallest fragment but for the last, in bytes; 0 is 1.
     pub smallest: u64,

@@ -14,9 +14,9 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`stage`] | [`stage::Stage`], [`stage::Path`], and [`stage::StageCost`]: a cost that may bend with the size |
-//! | [`plan`] | [`plan::Plan`]: fragment sizes per level of the path, and which algorithm chose them |
-//! | [`evaluate`] | the latency of a plan: the recurrence, and its closed form for equal fragments |
+//! | [`stage`] | [`stage::Stage`], [`stage::Path`], [`stage::StageCost`]: a cost that may bend |
+//! | [`plan`] | [`plan::Plan`]: fragment sizes per level of the path, and their algorithm |
+//! | [`evaluate`] | the latency of a plan: the recurrence, and a closed form for equal fragments |
 //! | [`fixed`] | the best fixed fragment size and depth (Theorem 1 with a moving bottleneck) |
 //! | [`serial`] | fragments one at a time at the first stage, in sizes that fall (Theorem 3) |
 //! | [`ramp`] | sizes that change so that nobody waits (Theorems 3 to 5) |
@@ -29,8 +29,8 @@
 //! | [`tile`] | nested loops in tiles, passed on through a grid of processors |
 //! | [`grouping`] | one stage cut optimally between neighbours that are given |
 //! | [`search`] | a plan while it is made: where each stage cuts, and how good that is |
-//! | [`leveled`] | the best plan where only some boundaries may cut anew: what a program can execute |
-//! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of a pipeline and a network from measurements |
+//! | [`leveled`] | the best plan where only some boundaries may cut anew, as in programs |
+//! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of pipelines and networks |
 //!
 //! Whatever only people ask for (the best plan there is, a bound, the linear program, figures) is
 //! in the crate `piped-theory`, which names this one and is not named here.

@@ -105,7 +105,9 @@ impl fmt::Display for PlanFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sizes => "fragment sizes must be positive and their sum must fit 64 bits",
-            Self::Levels => "levels must cover the stages from 0 on, in order, without gap or overlap, at most 12",
+            Self::Levels => {
+                "levels must cover the stages from 0 on, in order, without gap or overlap, at most 12"
+            }
             Self::Totals => "every level must carry the same number of bytes",
         })
     }

@@ -6,7 +6,10 @@
 //! | pipelines | `G` in us per | packet sizes |
 //! | --- | --- | --- |
 //! | [`gam`], [`gms`] | 1024 bytes ([`KIB`]) | 4 KB = 4096 bytes, 8 KB = 8192 bytes |
-//! | [`network`], [`disk`], [`network_disk`], [`network_disk_network`] | 1000 bytes ([`KB`]), 5 MB/s = 5·10⁶ B/s | 64 KB = 65536 bytes ([`PACKET_BYTES`]) |
+//! | [`network`], [`disk`] and chains of them | 1000 bytes ([`KB`]) | 64 KB = [`PACKET_BYTES`] |
+//!
+//! Chains are [`network_disk`] and [`network_disk_network`]. 5 MB/s are 5·10⁶ bytes/s, and 64 KB
+//! are 65536 bytes.
 //!
 //! All stages have `L = 0` and no window: the papers' model.
 

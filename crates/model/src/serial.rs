@@ -152,7 +152,7 @@ pub fn best<C: StageCost>(
     chosen
 }
 
-/// These fragments, one at a time at the first stage.
+/// The plan of falling fragments from `first` on, one at a time at the first stage.
 fn plan<C: StageCost>(
     path: &[C],
     bytes: u64,

@@ -55,8 +55,8 @@ impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "nothing moves after {} ns, with {} fragments through stage {}: a buffer is too small for \
-             what is put together in it, or stages move different numbers of bytes",
+            "nothing moves after {} ns, with {} fragments through stage {}: a buffer is too small \
+             for what is put together in it, or stages move different numbers of bytes",
             self.at_nanos, self.left, self.stage
         )
     }
@@ -76,7 +76,8 @@ impl std::error::Error for Stuck {}
 /// let slow = Stage { latency: 0.0, overhead: 10.0, per_byte: 1.0, window: None };
 /// let trace = run(&[slow, slow], &[&[50, 50], &[100]], None, &Buffers::UNLIMITED)?;
 /// assert_eq!((trace.seconds, trace.visits.len()), (230.0, 3));
-/// assert!(run(&[slow, slow], &[&[50, 50], &[100]], None, &Buffers::UNLIMITED.with(1, 99)).is_err());
+/// let buffers = Buffers::UNLIMITED.with(1, 99);
+/// assert!(run(&[slow, slow], &[&[50, 50], &[100]], None, &buffers).is_err());
 /// # Ok::<(), piped_model::simulate::Stuck>(())
 /// ```
 pub fn run<C: StageCost>(

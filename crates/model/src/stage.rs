@@ -119,6 +119,17 @@ impl Stage {
         Ok(self)
     }
 
+    /// The stage with no parameter above so many seconds (per byte): sums of such parameters, and
+    /// their ratios, stay finite.
+    pub(crate) fn at_most(self, seconds: f64) -> Self {
+        Self {
+            latency: self.latency.min(seconds),
+            overhead: self.overhead.min(seconds),
+            per_byte: self.per_byte.min(seconds),
+            ..self
+        }
+    }
+
     /// How long a fragment of `bytes` keeps the stage busy: `g + x·G`, in seconds.
     ///
     /// ```
@@ -144,7 +155,10 @@ impl Stage {
     ///
     /// ```
     /// use piped_model::stage::Stage;
-    /// let at = |window| Stage { latency: 70e-6, overhead: 17e-6, per_byte: 0.0, window: std::num::NonZeroU32::new(window) };
+    /// let at = |window| {
+    ///     let window = std::num::NonZeroU32::new(window);
+    ///     Stage { latency: 70e-6, overhead: 17e-6, per_byte: 0.0, window }
+    /// };
     /// assert!((at(1).interval(0.0) - 87e-6).abs() < 1e-15);
     /// assert!((at(8).interval(0.0) - 17e-6).abs() < 1e-15);
     /// ```
@@ -251,7 +265,8 @@ impl fmt::Display for PathFault {
             Self::Count(count) => {
                 write!(
                     f,
-                    "a path of {count} stages: give 1 to {STAGES_MAX}, merging those on one resource"
+                    "a path of {count} stages: give 1 to {STAGES_MAX}, merging those on one \
+                     resource"
                 )
             }
             Self::Stage { index, fault } => write!(f, "stage {index}: {fault}"),

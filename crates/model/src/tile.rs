@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! non-overlapping   D/z +  (p_x-1) +  (p_y-1)  planes of  t_comp + t_comm
-//! overlapping       D/z + 2(p_x-1) + 2(p_y-1)  planes of  t_start_dma + max(t_comp, t_comm) + t_sync
+//! overlapping       D/z + 2(p_x-1) + 2(p_y-1)  planes of
+//!                   t_start_dma + max(t_comp, t_comm) + t_sync
 //! ```
 //!
 //! Overlapping, what is computed in one plane is sent in the next and used in the one after it:

@@ -65,7 +65,8 @@ impl Best {
 /// let path = reference::network_disk();
 /// let best = best::best(&path, reference::PACKET_BYTES, &Constraints::default()).unwrap();
 /// assert!(best.plan.predicted_seconds < 23.86e-3);
-/// assert!(best.candidates.iter().all(|plan| plan.predicted_seconds >= best.plan.predicted_seconds));
+/// let latest = best.plan.predicted_seconds;
+/// assert!(best.candidates.iter().all(|plan| plan.predicted_seconds >= latest));
 /// ```
 #[must_use]
 pub fn best(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Best> {

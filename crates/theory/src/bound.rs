@@ -61,7 +61,8 @@ const TOLERANCE: f64 = 1e-4;
 /// use piped_model::{fixed::{self, Constraints}, stage::Stage};
 /// use piped_theory::bound;
 /// let gam = [(7.2, 7.2), (5.2, 24.9), (7.5, 24.9), (7.4, 7.9)]
-///     .map(|(g, per_kb)| Stage { latency: 0.0, overhead: g * 1e-6, per_byte: per_kb * 1e-9, window: None });
+///     .map(|(g, us)| (g * 1e-6, us * 1e-9))
+///     .map(|(overhead, per_byte)| Stage { latency: 0.0, overhead, per_byte, window: None });
 /// let plan = fixed::best(&gam, 4096, &Constraints::default());
 /// let bound = bound::lower_bound(&gam, 4096);
 /// assert!(bound < plan.predicted_seconds && plan.predicted_seconds < 1.1 * bound);
@@ -78,7 +79,8 @@ pub fn lower_bound(path: &[Stage], bytes: u64) -> f64 {
 /// use piped_model::reference;
 /// use piped_theory::bound;
 /// let path = reference::network_disk();
-/// let [coarse, fine] = [24, 192].map(|cells| bound::on_grid(&path, reference::PACKET_BYTES, cells));
+/// let bound = |cells| bound::on_grid(&path, reference::PACKET_BYTES, cells);
+/// let [coarse, fine] = [24, 192].map(bound);
 /// assert!(coarse < fine && fine < 23.65e-3);
 /// ```
 #[must_use]

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`best`] | the best of all planners, improved by search; with a certificate if asked |
 //! | [`bound`] | a latency that no plan can beat |
-//! | [`release`] | the release-curve planner: small sub-fragments, grouped optimally for the slow stage |
+//! | [`release`] | the release-curve planner: small sub-fragments, grouped for the slow stage |
 //! | [`lp`] | the optimum with the same fragments in every stage, by linear programs |
 //! | [`signature`] | the LogGP signature of a network with given parameters |
 //! | [`svg`] | what all pictures share |

@@ -43,8 +43,9 @@ const NEARER: [f64; 6] = [0.71, 1.41, 0.84, 1.19, 0.92, 1.09];
 /// use piped_model::{fixed, reference, fixed::Constraints};
 /// use piped_theory::release;
 /// let path = reference::network_disk();
-/// let plan = release::release_curve(&path, reference::PACKET_BYTES, &Constraints::default()).unwrap();
-/// let fixed = fixed::best(&path, reference::PACKET_BYTES, &Constraints::default());
+/// let any = Constraints::default();
+/// let plan = release::release_curve(&path, reference::PACKET_BYTES, &any).unwrap();
+/// let fixed = fixed::best(&path, reference::PACKET_BYTES, &any);
 /// assert!(plan.predicted_seconds < 0.76 * fixed.predicted_seconds);
 /// ```
 #[must_use]

@@ -222,7 +222,7 @@ impl Bursts {
         }
     }
 
-    /// These messages, changed in one respect.
+    /// The bursts with every message changed by one factor.
     #[must_use]
     pub fn with(&self, factor: Factor) -> Self {
         let bursts = self.bursts.iter().map(|burst| vary(burst, factor)).collect();
@@ -614,7 +614,8 @@ mod tests {
         /// Where there was memory for all, what is needed is what was there.
         #[test]
         fn what_was_kept_is_what_is_needed(seen in any_seen()) {
-            let kept: Vec<Seen> = seen.into_iter().map(|it| Seen { way: Way::Kept, ..it }).collect();
+            let kept: Vec<Seen> =
+                seen.into_iter().map(|it| Seen { way: Way::Kept, ..it }).collect();
             let there = |it: &Seen| Hold {
                 from_seconds: it.came_seconds,
                 to_seconds: it.ended_seconds,
@@ -622,7 +623,8 @@ mod tests {
             };
             let holds: Vec<Hold> = kept.iter().map(there).collect();
             let need = Bursts::of(&kept, 1e9).need().memory_bytes;
-            prop_assert!((need - peak(&holds)).abs() <= 1e-6 * need, "{} of {}", need, peak(&holds));
+            let there = peak(&holds);
+            prop_assert!((need - there).abs() <= 1e-6 * need, "{need} of {there}");
         }
 
         /// The model is the one of `levels` if all are alike.

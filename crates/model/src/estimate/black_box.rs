@@ -86,7 +86,8 @@ impl std::error::Error for BlackBoxFault {}
 /// };
 /// let sizes = [128, 512, 1024, 4096];
 /// let alone = sizes.map(|bytes| at(bytes, &|stages| stages.iter().sum()));
-/// let backlogged = sizes.map(|bytes| at(bytes, &|stages| stages.iter().copied().fold(0.0, f64::max)));
+/// let slowest = |stages: &[f64]| stages.iter().copied().fold(0.0, f64::max);
+/// let backlogged = sizes.map(|bytes| at(bytes, &slowest));
 /// let found = black_box::fit(&alone, &backlogged, Options::default())?;
 /// let bottleneck = found.bottlenecks[0];
 /// assert!((bottleneck.line.intercept.value * 1e6 - 7.5).abs() < 1e-9);

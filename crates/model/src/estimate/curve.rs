@@ -37,7 +37,8 @@ impl CostCurve {
     /// use piped_model::stage::{Stage, StageCost};
     /// let stage = Stage { latency: 70e-6, overhead: 17e-6, per_byte: 0.4e-9, window: None };
     /// let curve = CostCurve::straight(stage);
-    /// assert!((curve.stage_at(65536.0).alone(65536.0) / stage.alone(65536.0) - 1.0).abs() < 1e-12);
+    /// let alone = curve.stage_at(65536.0).alone(65536.0);
+    /// assert!((alone / stage.alone(65536.0) - 1.0).abs() < 1e-12);
     /// ```
     #[must_use]
     pub fn straight(stage: Stage) -> Self {

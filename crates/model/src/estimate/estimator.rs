@@ -121,16 +121,6 @@ struct Pooled {
 /// Longer than a fragment takes, in seconds: eleven days.
 const SECONDS_MAX: f64 = 1e6;
 
-/// No parameter longer than anything takes: sums of them, and their ratios, stay finite.
-fn bounded(stage: Stage) -> Stage {
-    Stage {
-        latency: stage.latency.min(SECONDS_MAX),
-        overhead: stage.overhead.min(SECONDS_MAX),
-        per_byte: stage.per_byte.min(SECONDS_MAX),
-        ..stage
-    }
-}
-
 impl Estimator {
     /// An estimator that knows nothing of a stage with this window.
     #[must_use]
@@ -180,7 +170,7 @@ impl Estimator {
     /// ```
     #[must_use]
     pub fn with_prior(mut self, prior: Stage, weight: f64) -> Self {
-        self.prior = prior.checked().ok().filter(|prior| *prior == bounded(*prior));
+        self.prior = prior.checked().ok().filter(|prior| *prior == prior.at_most(SECONDS_MAX));
         self.prior_weight = if weight.is_finite() { weight.clamp(0.0, MEMORY) } else { 0.0 };
         self
     }
@@ -434,12 +424,13 @@ impl Estimator {
             true => shape.latency * scale,
             false => (shape.latency * scale).min(shape.latency.max(moments.mean_seconds)),
         };
-        bounded(Stage {
+        Stage {
             latency,
             overhead: shape.overhead * scale,
             per_byte: shape.per_byte * scale,
             window: None,
-        })
+        }
+        .at_most(SECONDS_MAX)
     }
 
     /// Whether every regime with samples lies on this line.

@@ -3,7 +3,7 @@
 //! | what | from |
 //! | --- | --- |
 //! | `o_s` | bursts of one message |
-//! | `o_s + o_r` | the slope of time over burst size, less `D`, where `D` is large enough to raise it |
+//! | `o_s + o_r` | the slope of time over burst size, less `D`, where `D` raises it |
 //! | `g` | that slope at the smallest `D`, if neither the overheads nor the window explain it |
 //! | `L` | half a round trip, less `o_s + o_r` |
 //! | `G` | the rise of that slope with the messages' size, where it rises |
@@ -114,12 +114,16 @@ impl fmt::Display for Missing {
         f.write_str(match self {
             Self::Send => "o_s is not shown: measure bursts of 1 message",
             Self::Overhead => {
-                "o_s + o_r is not shown: measure bursts with a delay long enough to raise their slope, of two or more lengths"
+                "o_s + o_r is not shown: measure bursts with a delay long enough to raise their slope, \
+                 of two or more lengths"
             }
-            Self::Interval => "no slope without delay: measure bursts of two or more lengths with delay 0",
+            Self::Interval => {
+                "no slope without delay: measure bursts of two or more lengths with delay 0"
+            }
             Self::Latency => "L is not shown: it takes round trips, and o_s + o_r",
             Self::PerByte => {
-                "G is not shown: measure bursts without delay, of two or more lengths, of at least two sizes of larger messages"
+                "G is not shown: measure bursts without delay, of two or more lengths, of at least two \
+                 sizes of larger messages"
             }
         })
     }

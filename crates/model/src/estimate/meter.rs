@@ -52,7 +52,7 @@ pub enum Sample {
 #[must_use = "a fragment that never departs keeps the stage from being seen empty"]
 pub struct Ticket {
     arrived: Nanos,
-    /// Its number, if the stage was empty when it arrived.
+    /// The fragment's number, if the stage was empty when it arrived.
     alone_as: Option<u64>,
 }
 

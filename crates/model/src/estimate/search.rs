@@ -92,7 +92,8 @@ const NEAR: f64 = 1.02;
 const MISFIT_SURE: f64 = 0.999;
 /// A part of the time that no bisection is made for.
 const FIT_TOLERANCE: f64 = 2e-3;
-/// `g_b` below this part of the time at the smallest size of its range need not be known better.
+/// If `g_b` is below this part of the time at the smallest size of its range, it need not be known
+/// better.
 const OVERHEAD_SHARE: f64 = 0.2;
 
 /// Finds the bottlenecks of a pipeline over a range of sizes by measurements that it asks for. See
@@ -101,7 +102,8 @@ const OVERHEAD_SHARE: f64 = 0.2;
 /// ```
 /// use piped_model::estimate::{Mode, Sample, Search, SearchOptions};
 /// // Two stages, us and us per byte: the first is the slowest up to 5000 bytes.
-/// let stages = |bytes: u64| [20.0 + bytes as f64 * 1e-3, 10.0 + bytes as f64 * 3e-3].map(|us| us * 1e-6);
+/// let us = |bytes: u64| [20.0 + bytes as f64 * 1e-3, 10.0 + bytes as f64 * 3e-3];
+/// let stages = |bytes: u64| us(bytes).map(|us| us * 1e-6);
 /// let mut search = Search::new(SearchOptions { largest: 65_536, ..SearchOptions::default() });
 /// while let Some(wanted) = search.poll_wanted() {
 ///     let [a, b] = stages(wanted.bytes);

@@ -12,15 +12,15 @@ pub struct Summary {
     /// Times between departures of a busy stage (`g + xG`), or ways through an empty one
     /// (`L + g + xG`).
     pub backlogged: bool,
-    /// How many samples they are worth.
+    /// How many samples the summary is worth.
     pub weight: f64,
-    /// Their mean size, in bytes.
+    /// The samples' mean size, in bytes.
     pub bytes: f64,
-    /// The standard deviation of their sizes, in bytes.
+    /// The standard deviation of the samples' sizes, in bytes.
     pub spread: f64,
-    /// Their mean, in seconds.
+    /// The samples' mean cost, in seconds.
     pub seconds: f64,
-    /// By their sizes, in seconds per byte: means nothing where `spread` is 0.
+    /// Growth of the cost with the size, in seconds per byte; means nothing where `spread` is 0.
     pub slope: f64,
     /// The standard deviation of one sample, as a part of `seconds`.
     pub deviation: f64,

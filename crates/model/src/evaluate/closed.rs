@@ -21,7 +21,7 @@ use crate::stage::{STAGES_MAX, StageCost};
 /// use piped_model::stage::Stage;
 /// // GAM, us and us/KB: 4 KB in five fragments take 188.90 us.
 /// let gam = [(7.2, 7.2), (5.2, 24.9), (7.5, 24.9), (7.4, 7.9)]
-///     .map(|(g, per_kb)| Stage { latency: 0.0, overhead: g, per_byte: per_kb / 1024.0, window: None });
+///     .map(|(g, us)| Stage { latency: 0.0, overhead: g, per_byte: us / 1024.0, window: None });
 /// assert!((equal(&gam, 4096.0, 5, None) - 188.90).abs() < 0.005);
 /// ```
 #[must_use]

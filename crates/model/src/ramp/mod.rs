@@ -124,7 +124,8 @@ pub fn up(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Plan>
 /// ```
 /// use piped_model::ramp;
 /// use piped_model::reference::{KB, stage};
-/// let path = [(16.5702, 13.0546), (47.6582, 26.2288), (23.462, 18.8777)].map(|(g, per)| stage(g, per, KB));
+/// let path = [(16.5702, 13.0546), (47.6582, 26.2288), (23.462, 18.8777)];
+/// let path = path.map(|(g, per)| stage(g, per, KB));
 /// let best = ramp::up_down_real(&path, 5460.6, 1000).unwrap();
 /// assert_eq!((best.up, best.down, best.sizes.len()), (1, 2, 2));
 /// assert!((best.predicted_seconds * 1e6 - 360.043632).abs() < 1e-6);
@@ -344,7 +345,8 @@ impl UpDown {
         Some(Real { up, down, sizes, predicted_seconds })
     }
 
-    /// As [`Up::within`], along the line of equal ramps through the best pair.
+    /// The allowed pairs near the best one, as [`Up::within`] finds them, along the line of equal
+    /// ramps through it.
     fn within(&self, best: (u64, u64), most: u64, constraints: &Constraints) -> Vec<(u64, u64)> {
         let (smallest, largest) = allowed(constraints);
         let total = best.0 + best.1;

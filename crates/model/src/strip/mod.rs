@@ -7,8 +7,8 @@
 //! Networks", section 2), unrolled `U` times:
 //!
 //! ```text
-//! get S_1;  then in each round: issue the next strip, and for the one before it: sync, compute        (U = 1)
-//! get S_1;  then in each round: issue the next U strips, and for each of the U before them: sync, compute
+//! get S_1;  then in each round: issue the next strip; for the one before: sync, compute   (U = 1)
+//! get S_1;  then in each round: issue the next U strips; for each of the U before: sync, compute
 //! ```
 //!
 //! The *cost* of a program is its total time less the computation, `total - K·N` (equation 2:

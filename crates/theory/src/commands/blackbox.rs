@@ -23,9 +23,9 @@ The file has a line for each measurement, and names its columns in the first one
          backlogged: the time between departures of packets sent as fast as possible
   bytes  the size of the packet [bytes, or as in 4KiB]
   time   what it took [us, or as in 4ms]
-Empty lines and lines that begin with # are passed over. At least two sizes of each mode are needed; several
-measurements of a size, or more sizes, give the intervals something to go by. Example, the GAM of the paper,
-which 4 KiB pass best in five fragments:
+Empty lines and lines that begin with # are ignored. At least two sizes of each mode are needed;
+several measurements of a size, or more sizes, give the intervals something to go by. Example, the
+GAM of the paper, which 4 KiB pass best in five fragments:
   pipectl model blackbox --csv FILE --kb 1024 --bytes 4KiB
   mode,bytes,time
   alone,1KiB,92.2
@@ -37,7 +37,7 @@ which 4 KiB pass best in five fragments:
 
 const COLUMNS: Columns = Columns { required: &["mode", "bytes", "time"], optional: &[] };
 
-/// `pipectl model blackbox`
+/// Arguments of `pipectl model blackbox`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP, allow_negative_numbers = true)]
 pub(crate) struct BlackboxArgs {
@@ -56,7 +56,7 @@ pub(crate) struct BlackboxArgs {
     kb: KbArgs,
 }
 
-/// What `--json` prints.
+/// The answer as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(rename = "sum_g_us")]
@@ -140,8 +140,9 @@ fn plan(found: &BlackBox, bytes: Size, args: &BlackboxArgs) -> Result<PlanReport
     let bytes = bytes.map_err(|error| Failure::usage(format!("--bytes: {error}")))?;
     let best = found.fixed(bytes, &Constraints::default()).ok_or_else(|| {
         Failure::failed(
-            "the pipeline has much more latency than its bottleneck explains, and so no fixed-size plan by \
-             these measurements: are the times between departures those of packets sent as fast as possible?",
+            "the pipeline has much more latency than its bottleneck explains, and so no fixed-size \
+             plan by these measurements: are the times between departures those of packets sent as \
+             fast as possible?",
         )
     })?;
     Ok(PlanReport {
@@ -180,8 +181,8 @@ fn print(report: &Report, output: &Output) -> Result<(), Failure> {
     let [alone, backlogged] = report.measurements;
     output.prose(
         &format!(
-            "{alone} packets alone and {backlogged} times between departures, {} of them ignored as outliers; \
-             intervals of {} %.",
+            "{alone} packets alone and {backlogged} times between departures, {} of them ignored \
+             as outliers; intervals of {} %.",
             report.outliers, report.confidence_percent
         ),
         0,

@@ -12,9 +12,10 @@ use super::micros;
 
 const AFTER_HELP: &str = "\
 Example, the IBM SP2 of the paper: four messages of 4000 bytes, one every 4.76 us
-  pipectl model buffer --messages 4 --bytes 4000 --lambda 105MB/s --mu 91MB/s --alpha 9us --delay 4.76us";
+  pipectl model buffer --messages 4 --bytes 4000 --lambda 105MB/s --mu 91MB/s --alpha 9us \\
+    --delay 4.76us";
 
-/// `pipectl model buffer`
+/// Arguments of `pipectl model buffer`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP, allow_negative_numbers = true)]
 pub(crate) struct BufferArgs {
@@ -54,9 +55,9 @@ pub(crate) struct BufferArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum ModeWord {
-    /// It can, as in the paper: too small where copying is faster than arrival
+    /// Bytes are copied early, as in the paper: too small where copying is faster than arrival
     Paper,
-    /// It cannot: what a real consumer needs
+    /// Bytes are copied after they have arrived: what a real consumer needs
     Causal,
 }
 
@@ -69,7 +70,7 @@ impl From<ModeWord> for Mode {
     }
 }
 
-/// What `--json` prints.
+/// The answer as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     required_bytes: f64,
@@ -112,8 +113,8 @@ pub(crate) fn run(args: &BufferArgs, output: &Output, json: bool) -> Result<(), 
     if causal > need.bytes + 0.5 {
         output.prose(
             &format!(
-                "In this mode bytes are copied before they have arrived; a real consumer needs {:.0} \
-                 bytes (--mode causal).",
+                "In this mode bytes are copied before they have arrived; a real consumer needs \
+                 {:.0} bytes (--mode causal).",
                 whole(causal)
             ),
             0,

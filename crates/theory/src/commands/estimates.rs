@@ -11,7 +11,7 @@ pub(super) struct FitArgs {
     #[arg(long)]
     pub(super) robust: bool,
 
-    /// How measurements scatter
+    /// How the errors of measurements scatter
     #[arg(long, value_enum, value_name = "NOISE", default_value_t = NoiseWord::Proportional)]
     pub(super) noise: NoiseWord,
 

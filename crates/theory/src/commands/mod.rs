@@ -20,14 +20,15 @@ mod strip;
 mod tile;
 
 const AFTER_HELP: &str = "\
-Quantities are numbers with a unit: 36us, 4ms; 65536, 64KiB, 64KB; 5MB/s, 10Gbit/s; 7.2us/KB. Without
-one, times are in us, sizes in bytes, bandwidths in bytes per us, inverse bandwidths in us per KB.";
+Quantities are numbers with a unit: 36us, 4ms; 65536, 64KiB, 64KB; 5MB/s, 10Gbit/s; 7.2us/KB.
+Without one, times are in us, sizes in bytes, bandwidths in bytes per us, inverse bandwidths in us
+per KB.";
 
-/// `pipectl model`
+/// Arguments of `pipectl model`, shared by all models.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub struct ModelArgs {
-    /// What to compute
+    /// Which of the models to compute
     #[command(subcommand)]
     model: Model,
 }

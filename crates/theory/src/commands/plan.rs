@@ -17,18 +17,19 @@ use super::micros;
 use crate::best;
 
 const AFTER_HELP: &str = "\
-A list has one item for each stage, from the source to the destination, with `;` between them (in quotes, because
-of the shell); --latency and --window also take one item for all. The candidates are those planners that
-have a plan for such a path: ramp-up for two stages, ramp-up-down for three, hierarchical ones from three on; a
-plan of more than a million fragments is left out.
+A list has one item for each stage, from the source to the destination, with `;` between them (in
+quotes, because of the shell); --latency and --window also take one item for all. The candidates
+are those planners that have a plan for such a path: ramp-up for two stages, ramp-up-down for
+three, hierarchical ones from three on; a plan of more than a million fragments is left out.
 
 Example, the network and the disk of the paper:
-  pipectl model plan --stages '36,36;26,124.5;37.5,124.5;37,39.5;4ms,5MB/s' --bytes 64KiB --certificate";
+  pipectl model plan --stages '36,36;26,124.5;37.5,124.5;37,39.5;4ms,5MB/s' \\
+    --bytes 64KiB --certificate";
 
-/// More fragments than this in one stage are no plan to print.
+/// The most fragments of one stage in a plan that is printed.
 const FRAGMENTS_MAX: u32 = 1 << 20;
 
-/// `pipectl model plan`
+/// Arguments of `pipectl model plan`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct PlanArgs {
@@ -107,7 +108,7 @@ fn items<T>(
     text.split(|c| separators.contains(c)).enumerate().map(read).collect()
 }
 
-/// What `--json` prints.
+/// The answer as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     bytes: u64,
@@ -254,7 +255,8 @@ fn print(output: &Output, report: &Report) -> Result<(), Failure> {
     output.table(&[Text("STAGES"), Text("FRAGMENTS IN BYTES")], rows.collect())?;
     if let Some(certificate) = report.certificate {
         output.line(format_args!(
-            "\nNo plan can take less than {:.3} us: the best one is within {:.2} % of what is possible.",
+            "\nNo plan can take less than {:.3} us: the best one is within {:.2} % of what is \
+             possible.",
             certificate.lower_bound_us,
             certificate.gap * 100.0
         ))?;

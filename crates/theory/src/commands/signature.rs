@@ -21,18 +21,20 @@ use super::micros;
 use crate::signature::{Limit, Network};
 
 const AFTER_HELP: &str = "\
-From parameters: how long bursts take until their last message is issued. Example, figure 2.3 of the thesis:
+From parameters: how long bursts take until their last message is issued. Example, figure 2.3 of
+the thesis:
   pipectl model signature --L 4.7us --o-s 1.8us --o-r 4us --g 12.8us --delays 0,10us
-With --csv: the parameters behind measurements. The file has a line for each of them, and names its columns in the
-first one:
+With --csv: the parameters behind measurements. The file has a line for each of them, and names its
+columns in the first one:
   measure   burst (if there is no such column) or rtt, a round trip
   messages  how many the burst has
   delay     computation between messages [us; 0 if empty]
   bytes     of each message [bytes; 0 if empty]
   time      from the start to the issue of the last message, or of the round trip [us, or as in 4ms]
-Empty lines and lines that begin with # are passed over. o_s takes bursts of 1 message; g bursts of several lengths
-without delay; o_s + o_r the same with delays long enough to slow them; L round trips; G bursts of larger messages.
-Three lengths of each delay, or several measurements of each length, give the intervals something to go by.
+Empty lines and lines that begin with # are ignored. o_s takes bursts of 1 message; g bursts of
+several lengths without delay; o_s + o_r the same with delays long enough to slow them; L round
+trips; G bursts of larger messages. Three lengths of each delay, or several measurements of each
+length, give the intervals something to go by.
   measure,messages,delay,bytes,time
   burst,1,0,,1.8
   burst,1,0,,1.9
@@ -48,12 +50,14 @@ Three lengths of each delay, or several measurements of each length, give the in
 const COLUMNS: Columns =
     Columns { required: &["messages", "time"], optional: &["measure", "delay", "bytes"] };
 
-/// `pipectl model signature`
+/// Arguments of `pipectl model signature`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP, allow_negative_numbers = true)]
 pub(crate) struct SignatureArgs {
     /// Measurements to find the parameters of, as below; - is stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["latency", "send", "receive", "overhead", "gap", "per_byte", "bursts", "delays", "bytes"])]
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["latency", "send", "receive", "overhead", "gap", "per_byte",
+                                "bursts", "delays", "bytes"])]
     csv: Option<PathBuf>,
 
     /// Latency of the network (us)
@@ -61,15 +65,18 @@ pub(crate) struct SignatureArgs {
     latency: Option<f64>,
 
     /// Send overhead of the processor (us)
-    #[arg(long = "o-s", id = "send", value_name = "TIME", value_parser = measured::time, requires = "receive")]
+    #[arg(long = "o-s", id = "send", value_name = "TIME", value_parser = measured::time,
+          requires = "receive")]
     send: Option<f64>,
 
     /// Receive overhead of the processor (us)
-    #[arg(long = "o-r", id = "receive", value_name = "TIME", value_parser = measured::time, requires = "send")]
+    #[arg(long = "o-r", id = "receive", value_name = "TIME", value_parser = measured::time,
+          requires = "send")]
     receive: Option<f64>,
 
     /// Both overheads, if they are the same (us)
-    #[arg(long = "o", id = "overhead", value_name = "TIME", value_parser = measured::time, conflicts_with_all = ["send", "receive"])]
+    #[arg(long = "o", id = "overhead", value_name = "TIME", value_parser = measured::time,
+          conflicts_with_all = ["send", "receive"])]
     overhead: Option<f64>,
 
     /// Gap: the least time between messages (us)
@@ -90,7 +97,8 @@ pub(crate) struct SignatureArgs {
     bursts: Vec<u32>,
 
     /// Computation between messages, with commas (us)
-    #[arg(long, value_name = "TIME,TIME", value_delimiter = ',', default_value = "0", value_parser = measured::time)]
+    #[arg(long, value_name = "TIME,TIME", value_delimiter = ',', default_value = "0",
+          value_parser = measured::time)]
     delays: Vec<f64>,
 
     /// Bytes of each message; short ones if it is not given
@@ -276,11 +284,18 @@ fn report(found: &Parameters, args: &SignatureArgs, [bursts, round_trips]: [usiz
     };
     let mut notes: Vec<String> = found.missing.iter().map(ToString::to_string).collect();
     notes.extend(match g_seen {
-        "behind-overhead" => Some("g is hidden: the processor takes as long as the network, or longer".to_owned()),
-        "behind-window" => Some("g is hidden: the window takes as long as the network, or longer".to_owned()),
-        "unknown" => Some("g is not known without o_s + o_r: it may be hidden behind them".to_owned()),
+        "behind-overhead" => {
+            Some("g is hidden: the processor takes as long as the network, or longer".to_owned())
+        }
+        "behind-window" => {
+            Some("g is hidden: the window takes as long as the network, or longer".to_owned())
+        }
+        "unknown" => {
+            Some("g is not known without o_s + o_r: it may be hidden behind them".to_owned())
+        }
         _ if args.window.is_none() => Some(
-            "g is the effective gap: if few messages may be outstanding, give --window, for then it may be (L + 2o)/w"
+            "g is the effective gap: if few messages may be outstanding, give --window, for then \
+             it may be (L + 2o)/w"
                 .to_owned(),
         ),
         _ => None,

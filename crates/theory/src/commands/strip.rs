@@ -19,7 +19,7 @@ const AFTER_HELP: &str = "\
 Example, 64 KB by the paper's Myrinet
   pipectl model strip --bytes 64KB --o 5us --G 6.089us/KB --K 4.06us/KB";
 
-/// `pipectl model strip`
+/// Arguments of `pipectl model strip`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP, allow_negative_numbers = true)]
 pub(crate) struct StripArgs {
@@ -191,8 +191,8 @@ fn report(args: &StripArgs, model: &StripModel, bytes: f64) -> Report {
     }
 }
 
-const IMPOSSIBLE: &str = "the total is below the wire time G·N, which no network can do: the literal equations \
-                          let all strips have the whole bandwidth at once";
+const IMPOSSIBLE: &str = "the total is below the wire time G·N, which no network can do: the \
+                          literal equations let all strips have the whole bandwidth at once";
 
 fn row(policy: &'static str, model: &StripModel, bytes: f64, strips: Strips) -> PolicyRow {
     let Strips { sizes, cost_seconds } = strips;
@@ -247,7 +247,8 @@ fn table(output: &Output, report: &Report) -> Result<(), Failure> {
     output.table(&columns, rows)
 }
 
-const LEGEND: &str = "COST: the total time less the computation. FIRST, LAST: strips. MEMORY: U+1 of the largest strip.";
+const LEGEND: &str = "COST: the total time less the computation. FIRST, LAST: strips. MEMORY: U+1 \
+                      of the largest strip.";
 
 fn sentences(
     args: &StripArgs,

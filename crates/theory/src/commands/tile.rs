@@ -15,10 +15,11 @@ use serde::Serialize;
 use super::micros;
 
 const AFTER_HELP: &str = "\
-Example, the paper's 24 x 24 x 256K points on 3 x 3 processors: 64 points a unit of height, of 45 ns each
+Example, the paper's 24 x 24 x 256K points on 3 x 3 processors: 64 points a unit of height, of
+45 ns each
   pipectl model tile --depth 256K --grid 3x3 --compute 2.88us --comm 0.4us";
 
-/// `pipectl model tile`
+/// Arguments of `pipectl model tile`.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(after_help = AFTER_HELP, allow_negative_numbers = true)]
 pub(crate) struct TileArgs {
@@ -77,7 +78,7 @@ fn grid(text: &str) -> Result<Grid, String> {
     pair.ok_or_else(|| "write two numbers of processors, as in 3x3".to_owned())
 }
 
-/// What `--json` prints.
+/// The answer as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     depth: u64,
@@ -142,14 +143,15 @@ pub(crate) fn run(args: &TileArgs, output: &Output, json: bool) -> Result<(), Fa
     report.warning.map_or(Ok(()), |warning| output.prose(&format!("! {warning}."), 2))
 }
 
-const LINK_BOUND: &str = "overlapping, a tile's communication takes longer than its computation: the link is the \
-                          bottleneck, and z* = sqrt(D·s/(2·(px-1+py-1)·A·c)) does not hold";
+const LINK_BOUND: &str = "overlapping, a tile's communication takes longer than its computation: \
+                          the link is the bottleneck, and z* = sqrt(D·s/(2·(px-1+py-1)·A·c)) does \
+                          not hold";
 
-const LEGEND: &str = "HEIGHT: of a tile, in whole points. COMP, COMM: of one tile. z*: the best height if it need \
-                      not be whole.";
+const LEGEND: &str = "HEIGHT: of a tile, in whole points. COMP, COMM: of one tile. z*: the best \
+                      height if it need not be whole.";
 
-const NO_STARTUP: &str = "Non-overlapping, no tile is too low where a communication costs nothing besides its data \
-                          (--comm-startup).";
+const NO_STARTUP: &str = "Non-overlapping, no tile is too low where a communication costs nothing \
+                          besides its data (--comm-startup).";
 
 fn row(args: &TileArgs, tiling: &Tiling, schedule: Schedule) -> ScheduleRow {
     let whole = match args.height {

@@ -73,16 +73,17 @@ impl Kept {
 }
 
 impl Estimator {
-    /// Begin with what was known another time: a cost, the sizes it was known at, and whether they
-    /// varied enough to tell `g` from `G` ([`super::Estimate::identifiable`]). It takes the place
-    /// of the prior. After a few samples that contradict it, it is gone, and the prior is back.
+    /// Begins with earlier knowledge: a cost, the sizes at which it was measured, and whether these
+    /// varied enough to tell `g` from `G` ([`super::Estimate::identifiable`]). The kept cost
+    /// replaces the prior. A few samples that contradict it remove it, and the prior is back.
     ///
     /// ```
     /// use piped_model::estimate::{CostCurve, Estimator, KnownSize, Sample};
     /// use piped_model::stage::Stage;
     /// let stage = Stage { latency: 60e-6, overhead: 20e-6, per_byte: 1e-9, window: None };
     /// let known = KnownSize { bytes: 65_536.0, alone: 200.0, backlogged: 200.0 };
-    /// let mut estimator = Estimator::new(None).with_kept(&CostCurve::straight(stage), &[known], true);
+    /// let curve = CostCurve::straight(stage);
+    /// let mut estimator = Estimator::new(None).with_kept(&curve, &[known], true);
     /// assert!((estimator.estimate().stage.overhead / 20e-6 - 1.0).abs() < 0.02);
     /// assert!(estimator.is_kept() && estimator.samples() == [0, 0]);
     /// // The machine is another one.

@@ -72,14 +72,14 @@ impl Outcome {
 
 /// A case of some kind.
 pub(super) trait Case {
-    /// Everything that the file says must come out.
+    /// All results that the file gives for the case, each beside the computed one.
     fn results(&self) -> Result<Vec<Outcome>, String>;
 }
 
-/// `[g, G]`.
+/// Overhead `g` in us and inverse bandwidth `G` in us per KB.
 type Pair = [f64; 2];
 
-/// More than a planner is asked for: a case beyond it is a slip of units.
+/// The largest size, in KB, that a case may have: a larger one is a slip of units.
 const KB_MAX: f64 = 1e9;
 
 fn positive(name: &str, value: f64) -> Result<f64, String> {
@@ -266,8 +266,8 @@ impl Case for SameFragments {
         let best = best.map_err(|fault| fault.to_string())?;
         if best.sizes.len() as u64 == FRAGMENTS_MAX {
             return Err(format!(
-                "the optimum has {FRAGMENTS_MAX} fragments or more, which takes too long to solve: give a smaller B, \
-                 or larger g"
+                "the optimum has {FRAGMENTS_MAX} fragments or more, which takes too long to solve: \
+                 give a smaller B, or larger g"
             ));
         }
         Ok(vec![Outcome::of(micros(best.predicted_seconds), self.latency)])

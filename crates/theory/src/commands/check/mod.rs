@@ -13,25 +13,25 @@ use serde::Serialize;
 use self::cases::{Case, Vectors};
 use super::measurements;
 
-/// The largest relative error that is none.
+/// The largest relative error that counts as none.
 const TOLERANCE: f64 = 1e-6;
 
 const AFTER_HELP: &str = "\
-The file is JSON: for each kind a list of cases, each with what is given and what must come out. Kinds:
-latency_parts, fixed_best, ramp_up_best, ramp_up_down_best, lp_same_fragments, hier_B, buffer,
-strip_serial, strip_literal; the project's own cases are in crates/model/tests/vectors.json.
-The exit code is 1 if a case is off by more than 1e-6.";
+The file is JSON: for each kind a list of cases, each with what is given and what must come out.
+Kinds: latency_parts, fixed_best, ramp_up_best, ramp_up_down_best, lp_same_fragments, hier_B,
+buffer, strip_serial, strip_literal; the project's own cases are in
+crates/model/tests/vectors.json. The exit code is 1 if a case is off by more than 1e-6.";
 
-/// `pipectl model check`
+/// Arguments of `pipectl model check`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CheckArgs {
-    /// The cases
+    /// The file with the cases
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-/// What `--json` prints.
+/// The answer as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     kinds: Vec<Row>,
@@ -41,7 +41,7 @@ struct Report {
     holds: bool,
 }
 
-/// One kind.
+/// The cases of one kind together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Row {
     kind: &'static str,
@@ -189,7 +189,8 @@ mod tests {
                 "ramp_up_best[0]: ",
             ),
             (
-                "{\"latency_parts\":[{\"stages\":[[1,2]],\"parts_bytes\":[[1],[1]],\"kb\":1000,\"T\":1}]}",
+                "{\"latency_parts\":[{\"stages\":[[1,2]],\"parts_bytes\":[[1],[1]],\"kb\":1000,\
+                 \"T\":1}]}",
                 "latency_parts[0]: ",
             ),
             (

@@ -11,13 +11,13 @@ use super::chart::{Axis, Content, Figure, Mark, Series, linear};
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     messages: usize,
-    /// lambda, bytes per us.
+    /// `lambda`: bandwidth of the network, in bytes per us.
     arrival: f64,
-    /// mu, bytes per us.
+    /// `mu`: rate of copies out of the buffer, in bytes per us.
     copy: f64,
-    /// alpha, us.
+    /// `alpha`: start-up of a copy, in us.
     startup: f64,
-    /// The delay between two messages, in times `c` that one takes to arrive.
+    /// The delay between two messages, as a multiple of the time `c` in which one arrives.
     delay: f64,
     mode: Mode,
 }
@@ -87,9 +87,10 @@ fn delays() -> Figure {
         "buffers-03",
         "Buffer against the delay between messages",
         "Li and Taylor, figure 3; 4 messages",
-        "The delay in times c that one message takes to arrive (lambda 105 MB/s, mu 91 MB/s, alpha 9 us). At 4000 bytes \
-         12052 bytes are needed with c/8, 8971 with c/2, and 11571 with c/4: the paper prints 11751, two digits \
-         transposed. Below c/2 the requirement does change, though little; the paper says it does not.",
+        "The delay in times c that one message takes to arrive (lambda 105 MB/s, mu 91 MB/s, alpha \
+         9 us). At 4000 bytes 12052 bytes are needed with c/8, 8971 with c/2, and 11571 with c/4: \
+         the paper prints 11751, two digits transposed. Below c/2 the requirement does change, \
+         though little; the paper says it does not.",
         vec![
             at("c/8", 1.0 / 8.0),
             at("c/4", 1.0 / 4.0),
@@ -106,7 +107,8 @@ fn startups() -> Figure {
         "buffers-04",
         "Buffer against the receive latency",
         "Li and Taylor, figure 4; delay c/8",
-        "The start-up alpha is spent before every message. At 4000 bytes its 9 us cost 819 bytes (12052 against 11233).",
+        "The start-up alpha is spent before every message. At 4000 bytes its 9 us cost 819 bytes \
+         (12052 against 11233).",
         vec![at("alpha = 18 us", 18.0), at("alpha = 9 us", 9.0), at("alpha = 0", 0.0)],
     )
 }
@@ -121,8 +123,8 @@ fn arrivals_close() -> Figure {
         "buffers-05",
         "Buffer against the network's bandwidth, short delay",
         "Li and Taylor, figure 5; delay c/8",
-        "c is the time one message takes at the bandwidth drawn, so the delay halves when lambda doubles. At 4000 \
-         bytes: 14436 against 12052 bytes, a factor of 1.2.",
+        "c is the time one message takes at the bandwidth drawn, so the delay halves when lambda \
+         doubles. At 4000 bytes: 14436 against 12052 bytes, a factor of 1.2.",
         arrivals_at(1.0 / 8.0),
     )
 }
@@ -132,8 +134,8 @@ fn arrivals_far() -> Figure {
         "buffers-06",
         "Buffer against the network's bandwidth, long delay",
         "Li and Taylor, figure 6; delay 2c",
-        "With a delay of 2c the receiver keeps up at 105 MB/s and does not at 210. At 4000 bytes: 6324 against 1352 \
-         bytes, a factor of 4.7.",
+        "With a delay of 2c the receiver keeps up at 105 MB/s and does not at 210. At 4000 bytes: \
+         6324 against 1352 bytes, a factor of 4.7.",
         arrivals_at(2.0),
     )
 }
@@ -144,9 +146,10 @@ fn copies() -> Figure {
         "buffers-07",
         "Buffer against the receiver's copy rate",
         "Li and Taylor, figure 7; delay c/8",
-        "Doubling mu takes the requirement at 4000 bytes from 12052 to 10109 bytes in the paper's model, which lets a \
-         copy at 182 MB/s run ahead of an arrival at 105 MB/s: it copies bytes that are not there yet. The causal \
-         model does not; it needs more. With mu below lambda both are the same.",
+        "Doubling mu takes the requirement at 4000 bytes from 12052 to 10109 bytes in the paper's \
+         model, which lets a copy at 182 MB/s run ahead of an arrival at 105 MB/s: it copies bytes \
+         that are not there yet. The causal model does not; it needs more. With mu below lambda \
+         both are the same.",
         vec![
             at("mu, both models", 91.0, Mode::Causal, Mark::Line),
             at("2 mu, causal", 182.0, Mode::Causal, Mark::Line),
@@ -165,8 +168,8 @@ fn counts_close() -> Figure {
         "buffers-08",
         "Buffer against the number of messages, short delay",
         "Li and Taylor, figure 8; delay c/8",
-        "Messages that come almost together all lie in the buffer: at 4000 bytes 20000 bytes for six, 12052 for four, a \
-         factor of 1.65.",
+        "Messages that come almost together all lie in the buffer: at 4000 bytes 20000 bytes for \
+         six, 12052 for four, a factor of 1.65.",
         counts_at(1.0 / 8.0),
     )
 }
@@ -176,8 +179,8 @@ fn counts_far() -> Figure {
         "buffers-09",
         "Buffer against the number of messages, long delay",
         "Li and Taylor, figure 9; delay 2c",
-        "With a delay of 2c a message of more than about 1200 bytes is gone before the next one comes, and their number \
-         does not matter.",
+        "With a delay of 2c a message of more than about 1200 bytes is gone before the next one \
+         comes, and their number does not matter.",
         counts_at(2.0),
     )
 }

@@ -12,7 +12,7 @@ pub(crate) struct Figure {
     pub(crate) source: &'static str,
     /// Parameters, what is to be seen, and where it differs from the paper.
     pub(crate) caption: String,
-    /// The data.
+    /// What the figure draws.
     pub(crate) content: Content,
 }
 
@@ -21,11 +21,11 @@ pub(crate) struct Figure {
 pub(crate) enum Content {
     /// Functions of one variable.
     Curves {
-        /// The variable.
+        /// The variable of all curves.
         x: Axis,
-        /// What is shown of it.
+        /// The function's value for each curve.
         y: Axis,
-        /// One or more, in the order of the legend.
+        /// One or more curves, in the order of the legend.
         series: Vec<Series>,
     },
     /// Sums, as bars of stacked parts.
@@ -50,10 +50,10 @@ pub(crate) struct Bar {
     pub(crate) values: Vec<f64>,
 }
 
-/// An axis.
+/// One axis of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Axis {
-    /// What it is, with the unit in brackets.
+    /// What the axis shows, with the unit in brackets.
     pub(crate) label: &'static str,
     /// How values become places.
     pub(crate) scale: Scale,
@@ -64,25 +64,25 @@ pub(crate) struct Axis {
 /// How values become places on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// From 0, or from below it where values are.
+    /// From 0, or from the least value if that is negative.
     FromZero,
-    /// Around the values.
+    /// From the least value to the largest.
     Around,
     /// By the logarithm; ticks at powers of this base.
     Log(u32),
 }
 
-/// How ticks are written.
+/// How the numbers at ticks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ticks {
-    /// Numbers.
+    /// Plain numbers without a unit.
     Numbers,
     /// Bytes in IEC units.
     Bytes,
 }
 
 impl Axis {
-    /// Numbers from 0.
+    /// An axis of plain numbers from 0.
     pub(crate) const fn from_zero(label: &'static str) -> Self {
         Self { label, scale: Scale::FromZero, ticks: Ticks::Numbers }
     }
@@ -106,7 +106,7 @@ impl Axis {
 /// One curve, or points that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
-    /// As the legend says it.
+    /// The name in the legend.
     pub(crate) name: String,
     /// How it is drawn.
     pub(crate) mark: Mark,
@@ -117,7 +117,7 @@ pub(crate) struct Series {
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// A line.
+    /// A line through all points.
     Line,
     /// A broken line: a bound, a comparison.
     Dashed,

@@ -35,7 +35,7 @@ const TITLE: f64 = 52.0;
 const TEXT: f64 = 40.0;
 const SMALL: f64 = 37.0;
 
-/// Sizes of marks.
+/// Sizes of marks in the picture's units.
 const DOT: u32 = 9;
 const RING: u32 = 17;
 const CROSS: u32 = 14;

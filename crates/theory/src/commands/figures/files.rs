@@ -74,7 +74,8 @@ const HEAD: &str = "<!doctype html>
 <title>Figures of the pipeline models</title>
 <style>
 body { font: 16px/1.5 sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-figure { margin: 3rem 0; } img { width: 100%; border: 1px solid #ddd; } figcaption { margin-top: .5rem; }
+figure { margin: 3rem 0; } img { width: 100%; border: 1px solid #ddd; } \
+figcaption { margin-top: .5rem; }
 </style>
 <h1>Figures of the pipeline models</h1>
 <p>Computed by <code>pipectl model figures</code>. Each picture has its data beside it as CSV.</p>
@@ -89,8 +90,9 @@ fn page(figures: &[Figure]) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             page,
-            "<figure id=\"{name}\">\n<img src=\"{svg}\" alt=\"{title}\">\n<figcaption><b>{title}</b> ({source}). \
-             {caption} <a href=\"{csv}\">data</a></figcaption>\n</figure>\n",
+            "<figure id=\"{name}\">\n<img src=\"{svg}\" \
+             alt=\"{title}\">\n<figcaption><b>{title}</b> ({source}). {caption} <a \
+             href=\"{csv}\">data</a></figcaption>\n</figure>\n",
             name = figure.name,
         );
     }

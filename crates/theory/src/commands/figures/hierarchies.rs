@@ -28,32 +28,35 @@ pub(crate) fn figures() -> Vec<Figure> {
             "pipelines-10",
             "Gain of hierarchical fragments, by disk",
             "Wang et al., figure 10; network to disk, 64 KB",
-            "What algorithm B (fixed sizes at two levels) gains over A (one fixed size for all stages), T_A/T_B - 1, for disks \
-             of overhead g. Where the disk is fast and cheap it is not the bottleneck, and B loses to A: a planner has to \
-             take the minimum. B is not near-optimal, whatever the paper concludes: see figure 14.",
+            "What algorithm B (fixed sizes at two levels) gains over A (one fixed size for all \
+             stages), T_A/T_B - 1, for disks of overhead g. Where the disk is fast and cheap it is \
+             not the bottleneck, and B loses to A: a planner has to take the minimum. B is not \
+             near-optimal, whatever the paper concludes: see figure 14.",
             gain_of_hierarchy,
         ),
         by_disk(
             "pipelines-11",
             "Gain of ramps over fixed fragments, by disk",
             "Wang et al., figure 11; network to disk, 64 KB",
-            "What algorithm C (a ramp of the disk's fragments) gains over B, T_B/T_C - 1, in exact evaluation: \
-             never more than 10 %, as the paper says. C may also lose, where the disk is not the slowest stage.",
+            "What algorithm C (a ramp of the disk's fragments) gains over B, T_B/T_C - 1, in exact \
+             evaluation: never more than 10 %, as the paper says. C may also lose, where the disk \
+             is not the slowest stage.",
             gain_of_ramp,
         ),
         by_packet(
             "pipelines-12",
             "Gain of hierarchical fragments, by packet",
             "Wang et al., figure 12; network to disk, 5 MB/s",
-            "Algorithm B over A for packets of 4 KiB to 4 MiB. Small packets are not worth cutting, large ones are streams.",
+            "Algorithm B over A for packets of 4 KiB to 4 MiB. Small packets are not worth \
+             cutting, large ones are streams.",
             gain_of_hierarchy,
         ),
         by_packet(
             "pipelines-13",
             "Gain of ramps over fixed fragments, by packet",
             "Wang et al., figure 13; network to disk, 5 MB/s",
-            "Algorithm C over B for packets of 4 KiB to 4 MiB, in exact evaluation: up to 11.5 %, where the paper \
-             says 11 %. The teeth are changes of the number of fragments.",
+            "Algorithm C over B for packets of 4 KiB to 4 MiB, in exact evaluation: up to 11.5 %, \
+             where the paper says 11 %. The teeth are changes of the number of fragments.",
             gain_of_ramp,
         ),
         parts(),
@@ -199,11 +202,13 @@ fn parts() -> Figure {
         name: "pipelines-14",
         title: "Where the time goes: algorithms A, B, C and C'".to_owned(),
         source: "Wang et al., figure 14; 64 KB, disk 4 ms and 5 MB/s",
-        caption: "T_f until the first fragment reaches the disk, T_b in the disk, T_l from the disk to the end; left \
-                  network to disk, right network to disk to network. A 31876.9 and 39557.8 us, B 26277.4 and 31447.7 us \
-                  (21.31 % and 25.79 % better). The paper concludes that better algorithms are unlikely to gain \
-                  much over B. They do: no plan can be faster than 23374.6 and 28507.2 us, B is 12.4 % and 10.3 % above that, \
-                  and release-curve plans come within 2.3 % and 3.2 %. G in us per 1000 bytes, 64 KB = 65536 bytes."
+        caption: "T_f until the first fragment reaches the disk, T_b in the disk, T_l from the \
+                  disk to the end; left network to disk, right network to disk to network. A \
+                  31876.9 and 39557.8 us, B 26277.4 and 31447.7 us (21.31 % and 25.79 % better). \
+                  The paper concludes that better algorithms are unlikely to gain much over B. \
+                  They do: no plan can be faster than 23374.6 and 28507.2 us, B is 12.4 % and 10.3 \
+                  % above that, and release-curve plans come within 2.3 % and 3.2 %. G in us per \
+                  1000 bytes, 64 KB = 65536 bytes."
             .to_owned(),
         content: Content::Bars {
             y: Axis::from_zero("latency (ms)"),

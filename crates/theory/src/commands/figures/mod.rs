@@ -24,7 +24,7 @@ mod signature;
 mod strips;
 mod tiles;
 
-/// `pipectl model figures`
+/// Arguments of `pipectl model figures`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FiguresArgs {
     /// The directory to write to; made if it is not there
@@ -32,7 +32,7 @@ pub(crate) struct FiguresArgs {
     out: PathBuf,
 }
 
-/// What was written.
+/// The written files as `--json` prints them.
 #[derive(Debug, Serialize)]
 struct Written<'a> {
     index: String,

@@ -27,7 +27,7 @@ fn signature(path: &[Stage], bottleneck: usize, bytes: f64, k: f64) -> f64 {
     ((k - 1.0) * path[bottleneck].occupancy(size) + once) * 1e6
 }
 
-/// Equation 12.
+/// Equation 12: the best real number of fragments if `bottleneck` is the slowest stage.
 fn own_minimum(path: &[Stage], bottleneck: usize, bytes: f64) -> f64 {
     let all: f64 = path.iter().map(|stage| stage.per_byte).sum();
     let stage = &path[bottleneck];
@@ -51,8 +51,9 @@ fn one_bottleneck() -> Figure {
         title: "Latency against fragments: one bottleneck".to_owned(),
         source: "Wang et al., figure 2(a); GAM, 4 KB",
         caption: format!(
-            "4 KB through the Myrinet-GAM pipeline in k equal fragments, by equation 10. The minimum over the reals is at \
-             k = {k:.3} (equation 12); whole numbers on both sides of it decide, and 5 is the better one."
+            "4 KB through the Myrinet-GAM pipeline in k equal fragments, by equation 10. The \
+             minimum over the reals is at k = {k:.3} (equation 12); whole numbers on both sides of \
+             it decide, and 5 is the better one."
         ),
         content: Content::Curves {
             x: Axis::log(FRAGMENTS, 2),
@@ -67,7 +68,7 @@ fn one_bottleneck() -> Figure {
     }
 }
 
-/// GMS' two bottlenecks.
+/// The two stages of GMS that can be the bottleneck.
 const REQUEST_CPU: usize = 3;
 const WIRE: usize = 1;
 
@@ -87,10 +88,11 @@ fn moving_bottleneck() -> Figure {
         title: "Latency against fragments: the bottleneck moves".to_owned(),
         source: "Wang et al., figure 2(b); GMS, 8 KB",
         caption: format!(
-            "8 KB through the GMS pipeline. Above fragments of {:.4} KB the wire is slowest, below them the requester's CPU; \
-             the latency is the larger of the two signature curves. The paper takes candidates from all signatures \
-             and warns of false local minima (the cross). A maximum of convex functions is convex: the latency \
-             itself has one minimum, and no other place is to be tried.",
+            "8 KB through the GMS pipeline. Above fragments of {:.4} KB the wire is slowest, below \
+             them the requester's CPU; the latency is the larger of the two signature curves. The \
+             paper takes candidates from all signatures and warns of false local minima (the \
+             cross). A maximum of convex functions is convex: the latency itself has one minimum, \
+             and no other place is to be tried.",
             size / KIB
         ),
         content: Content::Curves {
@@ -116,9 +118,10 @@ fn tradeoff() -> Figure {
         name: "pipelines-08",
         title: "What fragments cost and save".to_owned(),
         source: "Wang et al., figure 8; GAM, 4 KB",
-        caption: "The tradeoff of equation 4: more fragments occupy the bottleneck longer (T_b) and let the first one \
-                  reach it and the last one leave sooner (T_f + T_l). The sum is least at 5 fragments: 188.90 us, as the \
-                  paper finds in model and measurement. KB = 1024 bytes."
+        caption: "The tradeoff of equation 4: more fragments occupy the bottleneck longer (T_b) \
+                  and let the first one reach it and the last one leave sooner (T_f + T_l). The \
+                  sum is least at 5 fragments: 188.90 us, as the paper finds in model and \
+                  measurement. KB = 1024 bytes."
             .to_owned(),
         content: Content::Curves {
             x: Axis::around(FRAGMENTS),
@@ -147,10 +150,12 @@ fn against_static() -> Figure {
         name: "pipelines-09",
         title: "The best fixed size against static sizes".to_owned(),
         source: "Wang et al., figure 9; GAM",
-        caption: "Static fragments of 128 B (Fast Messages) and of 4 KB (the original GAM) against the best fixed size for \
-                  each packet. At 4 KB one fragment takes 51.88 % longer than the best size, 128 B 92.9 % longer. The \
-                  paper draws measurements; these are the model's values. KB = 1024 bytes."
-            .to_owned(),
+        caption:
+            "Static fragments of 128 B (Fast Messages) and of 4 KB (the original GAM) against \
+                  the best fixed size for each packet. At 4 KB one fragment takes 51.88 % longer \
+                  than the best size, 128 B 92.9 % longer. The paper draws measurements; these are \
+                  the model's values. KB = 1024 bytes."
+                .to_owned(),
         content: Content::Curves {
             x: Axis::from_zero("packet size (KB)"),
             y: Axis::from_zero(LATENCY),

@@ -50,10 +50,12 @@ fn bursts() -> Figure {
         name: "signature-2.3",
         title: "The signature of a network: cost of bursts".to_owned(),
         source: "Martin, figure 2.3; o_s 1.8, o_r 4, g 12.8, RTT 21 us",
-        caption: "The mean time to issue a message in bursts with a computation of D between messages. A burst of one shows \
-                  o_s; long bursts tend to the steady interval max(g, o_s + o_r + D): g at D = 0, o_s + o_r + D = 15.8 us \
-                  at D = 10. They tend slowly, since the first messages go out into an empty network; the slope of the total \
-                  time shows the steady interval at once. At D = 0, g shows only where it is at least o_s + o_r."
+        caption: "The mean time to issue a message in bursts with a computation of D between \
+                  messages. A burst of one shows o_s; long bursts tend to the steady interval \
+                  max(g, o_s + o_r + D): g at D = 0, o_s + o_r + D = 15.8 us at D = 10. They tend \
+                  slowly, since the first messages go out into an empty network; the slope of the \
+                  total time shows the steady interval at once. At D = 0, g shows only where it is \
+                  at least o_s + o_r."
             .to_owned(),
         content: Content::Curves {
             x: Axis::from_zero("number of messages in the burst"),
@@ -86,9 +88,11 @@ fn raised_overhead() -> Figure {
         name: "signature-2.2-overhead",
         title: "The effective gap when the overhead is raised".to_owned(),
         source: "Martin, table 2.2; w = 4 outstanding messages",
-        caption: "o_s = o_r = o. From 2 o = g on the processor is the bottleneck, and what is read as g is 2 o: one dial moves \
-                  two readings. Crosses are the values that the thesis prints."
-            .to_owned(),
+        caption:
+            "o_s = o_r = o. From 2 o = g on the processor is the bottleneck, and what is read \
+                  as g is 2 o: one dial moves two readings. Crosses are the values that the thesis \
+                  prints."
+                .to_owned(),
         content: Content::Curves {
             x: Axis::from_zero("overhead o (us)"),
             y: Axis::from_zero("effective gap (us)"),
@@ -124,10 +128,12 @@ fn raised_latency() -> Figure {
         name: "signature-2.2-latency",
         title: "The effective gap when the latency is raised".to_owned(),
         source: "Martin, table 2.2; w = 4 outstanding messages",
-        caption: "With a fixed window of w = 4 the effective gap is max(g, 2 o, (L + 2 o)/w): from L = 17.4 us on the window is \
-                  the bottleneck. Unlimited outstanding messages would keep g at 5.8 us. Crosses are the values that the \
-                  thesis prints; below the bend they are up to 17 % above the model."
-            .to_owned(),
+        caption:
+            "With a fixed window of w = 4 the effective gap is max(g, 2 o, (L + 2 o)/w): from \
+                  L = 17.4 us on the window is the bottleneck. Unlimited outstanding messages \
+                  would keep g at 5.8 us. Crosses are the values that the thesis prints; below the \
+                  bend they are up to 17 % above the model."
+                .to_owned(),
         content: Content::Curves {
             x: Axis::from_zero("latency L (us)"),
             y: Axis::from_zero("effective gap (us)"),

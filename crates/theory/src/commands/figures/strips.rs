@@ -27,8 +27,9 @@ const SYSTEMS: [System; 3] = [MYRINET, QUADRICS, SP_SWITCH];
 const THRESHOLD: f64 = 2048.0;
 
 /// Why `o` is what it is, for captions.
-const ISSUE: &str = "The paper prints no o; here it is G times 2 KB, because two strips beat one exactly if N > o/G, and the \
-                     paper finds 2 KB to be the smallest transfer that gains on all three networks.";
+const ISSUE: &str = "The paper prints no o; here it is G times 2 KB, because two strips beat one \
+                     exactly if N > o/G, and the paper finds 2 KB to be the smallest transfer that \
+                     gains on all three networks.";
 
 impl System {
     fn model(&self, network: Network) -> Option<StripModel> {
@@ -71,8 +72,8 @@ fn counts() -> Figure {
         title: "Strips against the size of the transfer".to_owned(),
         source: "Iancu et al., table 2; serial network, U = 1",
         caption: format!(
-            "The optimum, and the rule of fixed strips S* = o/(G - K). The optimal strips grow towards S*, so both numbers grow \
-             in proportion to the size. {ISSUE}"
+            "The optimum, and the rule of fixed strips S* = o/(G - K). The optimal strips grow \
+             towards S*, so both numbers grow in proportion to the size. {ISSUE}"
         ),
         content: Content::Curves {
             x: Axis::bytes("transfer (bytes)", 4),
@@ -96,9 +97,10 @@ fn costs(name: &'static str, title: &str, system: System) -> Figure {
         title: title.to_owned(),
         source: "Iancu et al., table 2; serial network, U = 1",
         caption: format!(
-            "Issues and waits of each strategy as a part of those of one get of everything, o + G*N. G = {} and K = {} us/KB \
-             (KB = 1024 bytes). The paper's growing strips with f = 0.45 get too large for large transfers: no f that is \
-             independent of the size is near-optimal. The rule of fixed strips S* needs no search. {ISSUE}",
+            "Issues and waits of each strategy as a part of those of one get of everything, o + \
+             G*N. G = {} and K = {} us/KB (KB = 1024 bytes). The paper's growing strips with f = \
+             0.45 get too large for large transfers: no f that is independent of the size is \
+             near-optimal. The rule of fixed strips S* needs no search. {ISSUE}",
             system.per_kb, system.compute
         ),
         content: Content::Curves {
@@ -134,9 +136,10 @@ fn literal() -> Figure {
         title: "Equations (1) and (2) against the wire".to_owned(),
         source: "Iancu et al., equations 1 and 2; U = 1",
         caption: format!(
-            "The best total time, issues, waits and computation, in times G*N that the bytes need on the wire. The paper's \
-             equations let all outstanding strips run at the full bandwidth at once: below 1 they promise what no network \
-             can do. Use the serial network. {ISSUE}"
+            "The best total time, issues, waits and computation, in times G*N that the bytes need \
+             on the wire. The paper's equations let all outstanding strips run at the full \
+             bandwidth at once: below 1 they promise what no network can do. Use the serial \
+             network. {ISSUE}"
         ),
         content: Content::Curves {
             x: Axis::bytes("transfer (bytes)", 4),

@@ -91,9 +91,10 @@ fn space(
         title: title.to_owned(),
         source,
         caption: format!(
-            "D/z + 4 planes without overlapping, D/z + 8 with it. Best heights: {}. t_start_dma 49.2 us and t_sync 4 * 18.8 us are \
-             the paper's. It prints neither the time of a point nor the link's bandwidth: 45 ns, with which 24 x 24 x 2048K \
-             takes the 6 s of its axis, and 80 MB/s are ours, so shapes are comparable and seconds are not.",
+            "D/z + 4 planes without overlapping, D/z + 8 with it. Best heights: {}. t_start_dma \
+             49.2 us and t_sync 4 * 18.8 us are the paper's. It prints neither the time of a point \
+             nor the link's bandwidth: 45 ns, with which 24 x 24 x 2048K takes the 6 s of its \
+             axis, and 80 MB/s are ours, so shapes are comparable and seconds are not.",
             heights.join(" and ")
         ),
         content: Content::Curves {

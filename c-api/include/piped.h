@@ -214,7 +214,7 @@ enum piped_status
      */
     PIPED_CANCELLED = 7,
     /**
-     * The device failed.
+     * The device reported an error.
      */
     PIPED_IO = 8,
     /**
@@ -226,7 +226,7 @@ enum piped_status
      */
     PIPED_PEER_LOST = 10,
     /**
-     * Who offered the region or channel is gone.
+     * The owner of the region or channel is gone, or took access back.
      */
     PIPED_GONE = 11,
     /**
@@ -234,11 +234,11 @@ enum piped_status
      */
     PIPED_NOT_FOUND = 12,
     /**
-     * A limit is reached, or it would have to wait and was asked not to.
+     * A limit is reached, or the request would have to wait and was asked not to.
      */
     PIPED_WOULD_BLOCK = 13,
     /**
-     * It may or may not have happened: a daemon restarted in between.
+     * The operation may or may not have happened, because a daemon restarted in between.
      */
     PIPED_OUTCOME_UNKNOWN = 14,
     /**
@@ -262,7 +262,7 @@ enum piped_status
      */
     PIPED_NO_DIRECTORY = 19,
     /**
-     * It is a directory, where a file was to be opened.
+     * The path names a directory, where a file was to be opened.
      */
     PIPED_IS_DIRECTORY = 20,
     /**

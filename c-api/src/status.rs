@@ -29,19 +29,19 @@ pub enum piped_status {
     PIPED_DEADLINE_EXCEEDED = 6,
     /// The request was cancelled.
     PIPED_CANCELLED = 7,
-    /// The device failed.
+    /// The device reported an error.
     PIPED_IO = 8,
     /// No space left on the device.
     PIPED_NO_SPACE = 9,
     /// The peer is not reachable, or was lost and did not come back in time.
     PIPED_PEER_LOST = 10,
-    /// Who offered the region or channel is gone.
+    /// The owner of the region or channel is gone, or took access back.
     PIPED_GONE = 11,
     /// No such export, file, region or channel.
     PIPED_NOT_FOUND = 12,
-    /// A limit is reached, or it would have to wait and was asked not to.
+    /// A limit is reached, or the request would have to wait and was asked not to.
     PIPED_WOULD_BLOCK = 13,
-    /// It may or may not have happened: a daemon restarted in between.
+    /// The operation may or may not have happened, because a daemon restarted in between.
     PIPED_OUTCOME_UNKNOWN = 14,
     /// A checksum did not match more often than retries allow.
     PIPED_CORRUPT = 15,
@@ -53,7 +53,7 @@ pub enum piped_status {
     PIPED_NO_EXPORT = 18,
     /// There is no directory where the file was looked for, or was to be made.
     PIPED_NO_DIRECTORY = 19,
-    /// It is a directory, where a file was to be opened.
+    /// The path names a directory, where a file was to be opened.
     PIPED_IS_DIRECTORY = 20,
     /// The daemon gave a reason that this library does not know; update the library.
     PIPED_UNKNOWN = 63,
@@ -118,7 +118,7 @@ pub enum piped_status {
 use piped_status::*;
 
 impl piped_status {
-    /// All of them.
+    /// All statuses, in the order of their numbers.
     pub(crate) const ALL: [Self; 48] = [
         PIPED_OK,
         PIPED_UNSUPPORTED,
@@ -179,7 +179,8 @@ impl piped_status {
             PIPED_BAD_HANDLE => c"the daemon has no such handle open; was it closed?",
             PIPED_BAD_BUFFER => c"the buffer does not lie inside the arena",
             PIPED_DENIED => {
-                c"not opened for this kind of access, or permission denied; see the export's permissions"
+                c"not opened for this kind of access, or permission denied; \
+                   see the export's permissions"
             }
             PIPED_DEADLINE_EXCEEDED => {
                 c"the deadline passed; allow more time, or see `pipectl explain last`"
@@ -240,9 +241,7 @@ impl piped_status {
             PIPED_SYSTEM => c"the operating system refused",
             PIPED_LIMIT => c"too many objects of that kind; free some",
             PIPED_INTERNAL => c"this library failed inside; free the object, and report it",
-            PIPED_TABLE_LOST => {
-                c"the table of pieces is of another session; make it anew"
-            }
+            PIPED_TABLE_LOST => c"the table of pieces is of another session; make it anew",
         }
     }
 }

@@ -24,12 +24,11 @@ use crate::table::Owner;
 ///
 /// A request is *pending* or *detached*. A pending one is a value: wait for it with
 /// [`Pending::wait`]; dropping it cancels it. The results of detached ones come from [`Self::poll`]
-/// and [`Self::wait`], in the order they ended. Submitted requests are seen by the daemon after
-/// [`Self::flush`], which everything that looks for results does by itself. A steady stream costs
-/// no system call and no allocation.
+/// and [`Self::wait`], in the order they ended. The daemon sees submitted requests after
+/// [`Self::flush`], which every look for results includes. A steady stream costs no system call and
+/// no allocation.
 ///
-/// A dropped queue cancels its requests; their buffers go back to the arena when the daemon is done
-/// with them.
+/// A dropped queue cancels its requests. Their buffers return to the arena when the daemon is done.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -254,7 +254,7 @@ pub struct ClientReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannerBody {
-    /// The mode.
+    /// How fragment sizes are chosen from now on.
     #[serde(deserialize_with = "planner_form")]
     pub mode: PlannerMode,
 }

@@ -113,7 +113,7 @@ impl PerByte {
 /// what comes out then is no answer.
 const SECONDS_MAX: f64 = 1e9;
 
-/// These seconds, or that they are too many.
+/// Returns the seconds, unless they exceed [`SECONDS_MAX`].
 fn believable(seconds: f64, text: &str, unit: &str, help: &str) -> Result<f64, String> {
     if seconds <= SECONDS_MAX {
         return Ok(seconds);

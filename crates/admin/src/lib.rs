@@ -191,7 +191,8 @@ impl Admin {
         Failure::new(
             Exit::Timeout,
             format!(
-                "the daemon at {} did not answer within {} s; see `systemctl status piped` and its journal",
+                "the daemon at {} did not answer within {} s; see `systemctl status piped` and its \
+                 journal",
                 self.socket.display(),
                 TIMEOUT.as_secs()
             ),
@@ -266,28 +267,29 @@ async fn exchange(
     if status.is_success() { Ok(body) } else { Err(refused(status, &body)) }
 }
 
-/// No connection: the daemon is not there, or does not let us. `option` names another socket.
+/// No connection: the daemon is not running, or does not admit this user. `option` names another
+/// socket.
 pub fn unreachable(socket: &Path, error: &io::Error, option: &str) -> Failure {
     let socket = socket.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied => Failure::new(
             Exit::Refused,
             format!(
-                "not allowed to connect to {socket}: only root and the daemon's user may, unless [access] \
-                 of its configuration names you"
+                "not allowed to connect to {socket}: only root and the daemon's user may, unless \
+                 [access] of its configuration names you"
             ),
         ),
         _ => Failure::new(
             Exit::Unreachable,
             format!(
-                "no daemon at {socket} ({error}): start it with `systemctl start piped`, or name its \
-                 socket with {option}"
+                "no daemon at {socket} ({error}): start it with `systemctl start piped`, or name \
+                 its socket with {option}"
             ),
         ),
     }
 }
 
-/// An answer that is no success.
+/// The failure for an answer of the daemon that is no success.
 fn refused(status: StatusCode, body: &[u8]) -> Failure {
     let exit = match status {
         StatusCode::NOT_FOUND => Exit::NotFound,

@@ -61,8 +61,8 @@ impl fmt::Display for EvaluateFault {
             }
             Self::Buffer { stage, bytes, needed } => write!(
                 f,
-                "the buffer before stage {stage} holds {bytes} bytes, and these fragments wait in it \
-                 forever: give it {needed}, or cut smaller fragments"
+                "the buffer before stage {stage} holds {bytes} bytes, and these fragments wait in \
+                 it forever: give it {needed}, or cut smaller fragments"
             ),
         }
     }

@@ -68,8 +68,8 @@ pub struct Segment {
 /// An access that does not lie inside the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes, or (of \
-     a word) not at a multiple of 8"
+    "{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes, or \
+     (of a word) not at a multiple of 8"
 )]
 pub struct OutOfRange {
     /// Where the access starts, bytes.

@@ -67,13 +67,13 @@ debug_is_text!(MapError, PageError, SyncError);
 
 fn denied(user_mode_only: bool) -> &'static str {
     if user_mode_only {
-        "userfaultfd is not permitted, not even for user mode only: a seccomp filter (of a container, \
-         say) refuses the system call; allow it there"
+        "userfaultfd is not permitted, not even for user mode only: a seccomp filter (of a \
+         container, say) refuses the system call; allow it there"
     } else {
-        "this user may not serve page faults of system calls: let it read and write /dev/userfaultfd \
-         (Linux 6.1), or set the sysctl vm.unprivileged_userfaultfd to 1, or give the program \
-         CAP_SYS_PTRACE; or, if no system call is to touch the mapping, ask for user mode only \
-         (--user-mode-only), which needs no right"
+        "this user may not serve page faults of system calls: let it read and write \
+         /dev/userfaultfd (Linux 6.1), or set the sysctl vm.unprivileged_userfaultfd to 1, or give \
+         the program CAP_SYS_PTRACE; or, if no system call is to touch the mapping, ask for user \
+         mode only (--user-mode-only), which needs no right"
     }
 }
 

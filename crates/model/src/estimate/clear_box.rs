@@ -49,8 +49,8 @@ impl fmt::Display for Fault {
             }
             Self::OneSize { bytes, seconds } => write!(
                 f,
-                "all measurements are of {bytes} bytes: they give g + xG there ({:.6e} s), but not g \
-                 and G apart; measure another size",
+                "all measurements are of {bytes} bytes: they give g + xG there ({:.6e} s), but not \
+                 g and G apart; measure another size",
                 seconds.value
             ),
         }

@@ -114,16 +114,16 @@ impl fmt::Display for Missing {
         f.write_str(match self {
             Self::Send => "o_s is not shown: measure bursts of 1 message",
             Self::Overhead => {
-                "o_s + o_r is not shown: measure bursts with a delay long enough to raise their slope, \
-                 of two or more lengths"
+                "o_s + o_r is not shown: measure bursts with a delay long enough to raise their \
+                 slope, of two or more lengths"
             }
             Self::Interval => {
                 "no slope without delay: measure bursts of two or more lengths with delay 0"
             }
             Self::Latency => "L is not shown: it takes round trips, and o_s + o_r",
             Self::PerByte => {
-                "G is not shown: measure bursts without delay, of two or more lengths, of at least two \
-                 sizes of larger messages"
+                "G is not shown: measure bursts without delay, of two or more lengths, of at least \
+                 two sizes of larger messages"
             }
         })
     }

@@ -6,7 +6,7 @@
 //! ```text
 //! start(i,j)  = max(arrive(i,j), leave(i-1,j), depart(i-w,j))
 //! leave(i,j)  = max(start(i,j) + g + x·G, start(m,j+1))       m: see below
-//! depart(i,j) = leave(i,j) + L                                arrive(i,j+1) = depart of all its bytes
+//! depart(i,j) = leave(i,j) + L                           arrive(i,j+1) = depart of all its bytes
 //! ```
 //!
 //! *Room is taken when a fragment leaves the server of stage `j`, and is free again when stage

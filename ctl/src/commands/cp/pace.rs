@@ -18,11 +18,12 @@ pub(super) const MOST: u64 = 8 << 20;
 /// Longest time of a piece, about; at least a quarter of it, if pieces can be that long.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// A piece is at most so many times as long as the one before. A fast path has its longest pieces
-/// after two, and one piece that was fast by chance makes no other a thousand times as long.
+/// Most growth of a piece over the one before. A fast path has its longest pieces after two, and
+/// one piece that was fast by chance makes no other a thousand times as long.
 const GROWTH: u128 = 16;
 
-/// Of what the user waits for any progress, what a piece may take: some of them end before that.
+/// Divides the longest wait for progress that the user allows: a piece may take one such part, so
+/// that several pieces end within the wait.
 const OF_PATIENCE: u32 = 4;
 
 /// Chooses the length of pieces.

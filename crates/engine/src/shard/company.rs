@@ -328,7 +328,7 @@ impl Shard {
         let party = Party::Client(transfer.session);
         let spots = match &transfer.body {
             Body::Sync { file, .. } => {
-                [self.files.get(file).map(|file| Spot::Device(file.on.device())), None]
+                [self.cx.driver.on(*file).map(|on| Spot::Device(on.device())), None]
             }
             body => spots_of(body, &self.bodies),
         };

@@ -22,7 +22,7 @@ use piped_report::tally::{Operation, Route};
 
 use super::Shard;
 use super::clients::Place;
-use super::disk::Direction;
+use super::driver::Direction;
 use super::keys::{TransferKey, kind};
 use super::pins::Pin;
 use super::sched::Work;
@@ -357,7 +357,7 @@ impl Shard {
             Place::Local(Target::Region(region)) => region.length,
             Place::Local(Target::Channel(_)) => 0,
             Place::Local(Target::File(file)) => {
-                let grown = self.files.get(&file.buffered).map_or(0, |file| file.length);
+                let grown = self.cx.driver.length_of(file.buffered);
                 file.length.max(grown)
             }
             Place::Remote(_, handle) => {

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 
 use piped_core::limits;
-use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
 use piped_report::shard::Counters;
 use piped_report::tally::Tally;
@@ -15,10 +14,10 @@ use super::ShardConfig;
 use super::buffers::Buffers;
 use super::company::Company;
 use super::dial::Dials;
-use super::driver::Driver;
+use super::driver::{Driver, Lent, Wanted};
 use super::history::History;
 use super::observed::Observations;
-use super::sched::Sched;
+use super::sched::{Sched, Work};
 use super::trace::Tracer;
 use crate::command::{Event, Limits, Output};
 
@@ -34,8 +33,6 @@ pub(super) struct Cx {
     pub(super) dials: Dials,
     pub(super) watch: Watch,
     pub(super) outputs: VecDeque<Output>,
-    /// When the completions of this turn were handed over.
-    pub(super) batch: Option<Nanos>,
     /// Requests that had to wait for a limit since start, those of peers as well.
     pub(super) waited_for_limit: u64,
     pub(super) transfers_started: u64,
@@ -72,12 +69,22 @@ impl Cx {
                 tally: Box::default(),
             },
             outputs: VecDeque::with_capacity(transfers as usize),
-            batch: None,
             waited_for_limit: 0,
             transfers_started: 0,
             tickets: 0,
             config,
         }
+    }
+
+    /// The driver, and what it is lent for fragments.
+    pub(super) fn lend(&mut self) -> (&mut Driver, Lent<'_>) {
+        let Self { sched, driver, buffers, planner, dials, watch, .. } = self;
+        (driver, Lent { sched, buffers, planner, watch, dials })
+    }
+
+    /// Has work wait for what it needs to end.
+    pub(super) fn want(&mut self, work: Work, wanted: Wanted) {
+        self.driver.want(work, wanted, &mut self.sched);
     }
 
     /// Tells the control thread something.

@@ -11,7 +11,6 @@
 
 use std::collections::VecDeque;
 
-use piped_core::ids::DeviceId;
 use piped_core::io::Io;
 use piped_core::limits::{DIALS_HELD_MAX, DIALS_MAX};
 use piped_core::names::node_of;
@@ -23,11 +22,10 @@ use piped_report::histogram::Latencies;
 use piped_wire::LastPart;
 
 use super::Shard;
-use super::disk::{Direction, JobOwner, JobResult};
+use super::driver::{Direction, JobEnd};
 use super::keys::{DialKey, LaneKey, ServeKey, TransferKey, kind};
 use super::lane::Lane;
 use super::outbound::Outbound;
-use super::pins::AnyPin;
 use super::requests::Body;
 use super::role::Role;
 use super::sched::Work;
@@ -41,13 +39,7 @@ pub(super) enum Effect {
     /// It went on already.
     Nothing,
     /// A fragment has left a device.
-    Job {
-        device: DeviceId,
-        direction: Direction,
-        owner: JobOwner,
-        pin: Option<AnyPin>,
-        result: JobResult,
-    },
+    Job(JobEnd),
     /// A queued frame may leave.
     Frame { lane: LaneKey, number: u64, of: Work },
     /// A piece of a read is in place, which moved the watermark there, or ended the read.
@@ -343,11 +335,9 @@ impl Shard {
 
     fn dial_at(&self, hop: Hop, effect: &Effect) -> Option<DialKey> {
         match (hop, effect) {
-            (Hop::Disk, Effect::Job { device: of, direction, .. }) => {
-                let wanted = *direction == Direction::Write;
-                self.cx.dials.find(|place| {
-                    matches!(place, DialPlace::Disk { device, write } if device == of && *write == wanted)
-                })
+            (Hop::Disk, Effect::Job(job)) => {
+                let (device, write) = (job.device, job.direction == Direction::Write);
+                self.cx.dials.find(|place| *place == DialPlace::Disk { device, write })
             }
             (Hop::Copy, _) => self.cx.dials.find(|place| *place == DialPlace::Copy),
             (Hop::Check, _) => self.cx.dials.find(|place| *place == DialPlace::Check),
@@ -396,7 +386,7 @@ impl Shard {
         io: &mut I,
     ) {
         // What came together came then, if nothing is done in between.
-        let mut came = self.batch_time(io);
+        let mut came = self.cx.driver.batch_time(io);
         let Some(dial) = self.cx.dials.dials.get_mut(key) else { return };
         let host = if bytes > 0 { dial.cost.host() } else { Nanos::ZERO };
         if host > Nanos::ZERO {
@@ -450,7 +440,7 @@ impl Shard {
             return;
         }
         let is_of = |effect: &Effect| match *effect {
-            Effect::Job { owner, .. } => owner.work() == work,
+            Effect::Job(ref job) => job.owner.work() == work,
             Effect::Frame { of, .. } => of == work,
             _ => false,
         };
@@ -497,7 +487,7 @@ impl Shard {
     fn apply<I: Io>(&mut self, effect: Effect, io: &mut I) {
         match effect {
             Effect::Nothing => {}
-            Effect::Job { owner, pin, result, .. } => self.handle_job((owner, pin), result, io),
+            Effect::Job(job) => self.handle_job(job, io),
             Effect::Frame { lane: key, number, .. } => {
                 if let Some(lane) = self.lanes.get_mut(key) {
                     lane.sender.release(number);

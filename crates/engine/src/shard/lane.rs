@@ -17,11 +17,11 @@ use piped_report::tally::LaneLoss;
 use piped_wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
 
 use super::Shard;
+use super::driver::{ECANCELED, OpOwner};
 use super::early::Piece;
 use super::fair::Fair;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, LinkKey, OpKey, ServeKey, TransferKey, kind};
-use super::ops::OpOwner;
 use super::pace::Pacer;
 use super::pins::Pin;
 use super::reports::Reports;
@@ -421,7 +421,7 @@ impl Shard {
         let predicted = lane.asking_mut().and_then(|asking| asking.predicted.take());
         lane.receiver.handle_received(result.max(0) as u32);
         // We asked for an early end ourselves; nothing came, the stream goes on.
-        if result <= 0 && result != super::ops::ECANCELED {
+        if result <= 0 && result != ECANCELED {
             let (loss, reason) = match result {
                 0 => (LaneLoss::Closed, String::from("the peer closed the connection")),
                 _ => {
@@ -546,7 +546,7 @@ impl Shard {
         // Only a receive of a header may write the predicted buffer; the rest of a payload has its
         // own target.
         let predicted = prediction.filter(|_| !whole).map(|(transfer, _)| transfer);
-        if let Some(op) = self.start_op(OpOwner::LaneReceive(key), op, io) {
+        if let Some(op) = self.cx.driver.start_op(OpOwner::LaneReceive(key), op, io) {
             let pin = predicted.and_then(|transfer| self.transfers.pin(transfer));
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.receive_op = Some(op);
@@ -630,7 +630,7 @@ impl Shard {
     }
 
     fn handle_frame<I: Io>(&mut self, key: LaneKey, arrived: Arrived, io: &mut I) {
-        let now = self.batch_time(io);
+        let now = self.cx.driver.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.heard = now;
         if !arrived.intact {
@@ -728,7 +728,9 @@ impl Shard {
         self.lane_times.clear(key.index());
         self.frame_times.clear(key.index());
         io.release(Resource::Socket(lane.socket));
-        self.cancel_stalled_of(key, io);
+        for end in self.cx.driver.cancel_stalled_of(key) {
+            self.handle_done(end, io);
+        }
         self.cx.sched.make_ready(Work::Lane(key));
     }
 

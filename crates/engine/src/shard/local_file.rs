@@ -1,38 +1,36 @@
 //! A transfer between a file of this node and a client's memory: fragments as the plan cuts them, as
 //! many at the device as it says.
 
-use piped_core::ids::FileId;
-use piped_core::io::{Io, Op};
+use piped_core::io::Io;
 use piped_core::limits;
 use piped_core::status::Status;
 use piped_planner::planned::boundary;
 
 use super::Shard;
-use super::devices::Wanted;
-use super::disk::{Direction, JobOwner, JobResult};
-use super::keys::{OpKey, TransferKey, kind};
-use super::ops::{OpOwner, status_of};
+use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, status_of};
+use super::keys::{TransferKey, kind};
 use super::pins::Pin;
 use super::requests::Body;
 use super::requests::FileBody;
 use super::requests::Phase;
 use super::sched::Work;
-use crate::command::FileTarget;
+use super::trace::Subject;
 
 /// The least that a write has at its device at once: what is not read yet bounds it anyway.
 const WRITES_AT_ONCE: u32 = 8;
 
 impl Shard {
     pub(super) fn drive_file<I: Io>(&mut self, key: TransferKey, mut body: FileBody, io: &mut I) {
-        let (length, available) =
-            self.transfers.get(key).map_or((0, 0), |t| (t.length, t.available));
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let (length, available) = (transfer.length, transfer.available);
         if body.phase == Phase::Allocate {
-            match self.allocate_ahead(body.target, body.offset, length, Work::Transfer(key), io) {
+            let (range, of) = ((body.offset, length), (key, &mut transfer.pins));
+            match self.cx.driver.allocate_ahead(of, &body.target, range, io) {
                 Ahead::NotNeeded => body.phase = Phase::Moving,
                 Ahead::Started => {
                     body.phase = Phase::Allocating;
                 }
-                Ahead::NoRoom(wanted) => self.want(Work::Transfer(key), wanted),
+                Ahead::NoRoom(wanted) => self.cx.want(Work::Transfer(key), wanted),
             }
         }
         if body.phase == Phase::Moving {
@@ -53,11 +51,20 @@ impl Shard {
                     break;
                 }
                 let span = body.memory.span(body.next, (end - body.next) as u32);
-                let owner = JobOwner::Transfer { transfer: key, start: body.next };
-                let offset = body.offset + body.next;
-                let started = self.start_job(owner, body.target, body.direction, offset, span, io);
+                let fragment = Fragment {
+                    owner: JobOwner::Transfer { transfer: key, start: body.next },
+                    whose: self.whose(Subject::Transfer(key)),
+                    flow: self.flow_of(Work::Transfer(key)),
+                    target: body.target,
+                    direction: body.direction,
+                    offset: body.offset + body.next,
+                    span,
+                };
+                let Some(transfer) = self.transfers.get_mut(key) else { return };
+                let (driver, mut lent) = self.cx.lend();
+                let started = driver.start_job(fragment, &mut transfer.pins, &mut lent, io);
                 if let Err(wanted) = started {
-                    self.want(Work::Transfer(key), wanted);
+                    self.cx.want(Work::Transfer(key), wanted);
                     break;
                 }
                 self.charge(Work::Transfer(key), end - body.next, now);
@@ -77,24 +84,15 @@ impl Shard {
         if !body.durable {
             return self.decide(key, Status::Ok, io);
         }
-        match self.start_sync(Work::Transfer(key), body.target.buffered, io) {
-            Ok(_) => {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let of = (key, &mut transfer.pins);
+        match self.cx.driver.start_sync(of, body.target.buffered, io) {
+            Ok(()) => {
                 (body.phase, body.syncing) = (Phase::Syncing, io.now());
                 self.store_body(key, Body::File(body));
             }
-            Err(wanted) => self.want(Work::Transfer(key), wanted),
+            Err(wanted) => self.cx.want(Work::Transfer(key), wanted),
         }
-    }
-
-    /// Hands the sync of an open file to its device.
-    pub(super) fn start_sync<I: Io>(
-        &mut self,
-        work: Work,
-        file: FileId,
-        io: &mut I,
-    ) -> Result<OpKey, Wanted> {
-        let on = self.files.get(&file).expect("a file in use is open").on;
-        self.start_file_op(OpOwner::Step(work), on, Op::Sync { file }, io)
     }
 
     /// The end of an allocation or a sync.
@@ -111,7 +109,7 @@ impl Shard {
             Body::File(body) if body.phase == Phase::Allocating => {
                 body.phase = Phase::Moving;
                 let (file, end) = (body.target.buffered, body.offset + transfer.length);
-                if let Err(status) = self.allocated(file, end, result) {
+                if let Err(status) = self.cx.driver.allocated(file, end, result) {
                     self.decide(key, status, io);
                 }
             }
@@ -155,49 +153,6 @@ impl Shard {
             self.tell_progress(key);
         }
     }
-
-    /// Gives an extending write its blocks before its bytes, so that direct writes beside each
-    /// other need not each move the end of the file.
-    pub(super) fn allocate_ahead<I: Io>(
-        &mut self,
-        target: FileTarget,
-        offset: u64,
-        length: u64,
-        work: Work,
-        io: &mut I,
-    ) -> Ahead {
-        let file = target.buffered;
-        let Some(state) = self.files.get(&file) else { return Ahead::NotNeeded };
-        if offset + length <= state.length || !state.can_allocate || target.direct.is_none() {
-            return Ahead::NotNeeded;
-        }
-        let (on, op) = (state.on, Op::Allocate { file, offset, length });
-        match self.start_file_op(OpOwner::Step(work), on, op, io) {
-            Ok(_) => Ahead::Started,
-            Err(wanted) => Ahead::NoRoom(wanted),
-        }
-    }
-
-    /// Books the end of an allocation.
-    pub(super) fn allocated(&mut self, file: FileId, end: u64, result: i32) -> Result<(), Status> {
-        const EOPNOTSUPP: i32 = -95;
-        const ENOSYS: i32 = -38;
-        let Some(state) = self.files.get_mut(&file) else { return Ok(()) };
-        match result {
-            EOPNOTSUPP | ENOSYS => state.can_allocate = false,
-            result if result < 0 => return Err(status_of(result)),
-            _ => state.length = state.length.max(end),
-        }
-        Ok(())
-    }
-}
-
-/// What became of allocating ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ahead {
-    NotNeeded,
-    Started,
-    NoRoom(Wanted),
 }
 
 const _: () = assert!(limits::FRAGMENT_BYTES_MAX as u64 <= limits::REQUEST_BYTES_MAX);

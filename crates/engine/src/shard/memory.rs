@@ -7,7 +7,7 @@ use piped_core::status::Status;
 
 use super::Shard;
 use super::dial::{Effect, Hop};
-use super::disk::Direction;
+use super::driver::Direction;
 use super::keys::TransferKey;
 use super::requests::{Body, MemoryBody, Transfer};
 use super::sched::Work;

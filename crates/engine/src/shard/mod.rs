@@ -29,16 +29,13 @@ mod costs;
 mod credit;
 mod crowd;
 mod cx;
-mod devices;
 mod dial;
-mod disk;
 mod drafts;
 mod driver;
 mod early;
 mod ending;
 mod fair;
 mod faults;
-mod gate;
 mod history;
 mod inbound;
 mod inbox;
@@ -53,7 +50,6 @@ mod numbers;
 mod observe;
 mod observed;
 mod once;
-mod ops;
 mod outbound;
 mod pace;
 mod passed;
@@ -85,8 +81,8 @@ mod zero_copy;
 
 use std::collections::BTreeMap;
 
-use piped_core::ids::{ChannelId, FileId, PeerId, RegionId, SegmentId};
-use piped_core::io::{Io, Resource};
+use piped_core::ids::{ChannelId, PeerId, RegionId, SegmentId};
+use piped_core::io::{Done, Io, Resource};
 use piped_core::limits;
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::noise::Noise;
@@ -98,7 +94,8 @@ use self::channel::Channel;
 use self::clients::Clients;
 use self::clients::Handles;
 use self::cx::Cx;
-use self::devices::{On, Wanted};
+use self::dial::{Effect, Hop};
+use self::driver::{Ended, JobEnd, JobOwner, notice_of};
 use self::early::Early;
 use self::inbound::Inbound;
 use self::inbox::Announced;
@@ -106,6 +103,7 @@ use self::keys::{ServeKey, kind};
 use self::lane::Lane;
 use self::notify::Notifications;
 use self::outbound::Outbound;
+use self::pins::AnyPin;
 use self::requests::Bodies;
 use self::requests::Transfers;
 use self::sched::Work;
@@ -148,16 +146,6 @@ pub struct ShardConfig {
     pub serial_first: bool,
 }
 
-/// What the shard knows of a file beside its handle.
-#[derive(Debug, Clone, Copy)]
-struct FileState {
-    /// Its length as far as this shard extended it.
-    length: u64,
-    /// False once the file system said that it cannot allocate ahead.
-    can_allocate: bool,
-    on: On,
-}
-
 /// A shard. Feed it with [`Shard::submit`], [`Shard::handle_command`] and [`Shard::handle_done`];
 /// then call [`Shard::drive`], and take what it puts out with [`Shard::poll_output`].
 #[derive(Debug)]
@@ -186,7 +174,6 @@ pub struct Shard {
     old_writes: Vec<ServeKey>,
     clients: Clients,
     handles: Handles,
-    files: BTreeMap<FileId, FileState>,
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
     channels: BTreeMap<ChannelId, Channel>,
@@ -224,7 +211,6 @@ impl Shard {
             old_writes: Vec::new(),
             clients: Clients::new(transfers),
             handles: Handles::default(),
-            files: BTreeMap::new(),
             revoked: Vec::new(),
             channels: BTreeMap::new(),
             notifications: BTreeMap::new(),
@@ -291,19 +277,75 @@ impl Shard {
         }
     }
 
+    /// Takes the end of an operation.
+    pub fn handle_done<I: Io>(&mut self, done: Done, io: &mut I) {
+        if let Some(notice) = notice_of(done.token) {
+            self.handle_notice(notice, done.result, io);
+            return self.cx.sched.wake_starved();
+        }
+        let (driver, mut lent) = self.cx.lend();
+        let Some((ended, on)) = driver.end(done, &mut lent, io) else { return };
+        match ended {
+            Ended::Nothing => {}
+            Ended::Job(job) if self.cx.dials.any() && job.result.bytes > 0 => {
+                let bytes = job.result.bytes;
+                self.pass(Hop::Disk, Effect::Job(job), bytes, io);
+            }
+            Ended::Job(job) => self.handle_job(job, io),
+            Ended::Step(AnyPin::Transfer(pin), result) => {
+                self.handle_transfer_step(pin, result, io);
+            }
+            Ended::Step(AnyPin::Serve(pin), result) => {
+                let now = io.now();
+                self.handle_serve_step(pin, result, now);
+            }
+            Ended::Sent(lane, result) => self.handle_sent(lane, result, io),
+            Ended::Received(lane, result) => self.handle_received(lane, result, io),
+        }
+        if let Some(on) = on {
+            self.cx.driver.end_at(on, io.now(), &mut self.cx.sched);
+        }
+        self.cx.sched.wake_starved();
+    }
+
+    /// A fragment has left its device, and the dial behind it if there is one.
+    fn handle_job<I: Io>(&mut self, job: JobEnd, io: &mut I) {
+        let JobEnd { owner, pin, result, .. } = job;
+        let start = owner.start();
+        match (owner, pin) {
+            (JobOwner::Transfer { .. }, AnyPin::Transfer(pin)) => {
+                self.handle_fragment(pin, start, result, io);
+            }
+            (JobOwner::ServeRead { .. }, AnyPin::Serve(pin)) => {
+                self.handle_fragment_read(pin, start, result);
+            }
+            (JobOwner::ServeWrite { paid, .. }, AnyPin::Serve(pin)) => {
+                self.handle_fragment_written(pin, start, paid, result);
+            }
+            _ => {}
+        }
+        self.cx.sched.make_ready(owner.work());
+    }
+
+    /// What is given up does not go to its device any more.
+    fn drop_waiting<I: Io>(&mut self, work: Work, io: &mut I) {
+        let (driver, mut lent) = self.cx.lend();
+        for job in driver.drop_waiting(work, &mut lent, io) {
+            self.handle_job(job, io);
+        }
+    }
+
     /// Pushes what can be pushed and expires what is due. Call after feeding and before waiting.
     ///
     /// `false`: it ended early, so that what was pushed is submitted before the rest is done.
     /// Submit before the next call, which is due at once.
     pub fn drive<I: Io>(&mut self, io: &mut I) -> bool {
-        self.cx.batch = None;
         self.release_drained(io);
-        self.push_stalled(io);
-        self.launch_waiting(io);
+        let (driver, mut lent) = self.cx.lend();
+        driver.begin_turn(&mut lent, io);
         let now = io.now();
         let through = self.work_off(now, io);
-        self.cx.driver.ask_at =
-            (!self.cx.driver.stalled.is_empty()).then(|| now + limits::DRIVER_FULL_TIME);
+        self.cx.driver.end_turn(now);
         through
     }
 
@@ -365,7 +407,7 @@ impl Shard {
             .filter_map(Timers::next)
             .chain(self.transfers.next_deadline())
             .chain(self.announced.next_deadline())
-            .chain(self.cx.driver.ask_at)
+            .chain(self.cx.driver.next_look())
             .chain(self.cx.sched.next_due())
             .chain(self.cx.dials.next())
             .min()
@@ -387,29 +429,12 @@ impl Shard {
         self.cx.buffers.staging.missing(bytes.max(self.staging_least()))
     }
 
-    /// A device has ended something: what waited for that may try again.
-    fn wake_parked(&mut self, on: On, now: Nanos) {
-        for work in self.cx.driver.devices.end(on, now) {
-            self.cx.sched.unpark(work);
-        }
-    }
-
-    /// Has work wait for what it needs to end.
-    fn want(&mut self, work: Work, wanted: Wanted) {
-        match wanted {
-            Wanted::Anything => self.cx.sched.starve(work),
-            Wanted::Device(on) => self.cx.driver.devices.park(on, work, &mut self.cx.sched),
-        }
-    }
-
     fn free_staging(&mut self, run: Run) {
-        self.give_back(run);
-        self.cx.sched.wake_starved();
+        self.cx.buffers.free(run, &mut self.cx.sched);
     }
 
-    /// The same for a run that was not used: what waits finds no more than before.
     fn give_back(&mut self, run: Run) {
-        self.cx.buffers.drained.extend(self.cx.buffers.staging.free(run));
+        self.cx.buffers.give_back(run);
     }
 
     fn add_staging(&mut self, segment: SegmentId, length: u64) {
@@ -442,12 +467,5 @@ impl Shard {
     /// The least staging that works: what lanes hold, and room for the longest runs beside it.
     fn staging_least(&self) -> u64 {
         limits::STAGING_LEAST + self.cx.buffers.staging.scratch_bytes()
-    }
-
-    /// One time for all completions handed over together. The time between handling one and the
-    /// next is the reactor's own; taken for a device's it would look a hundred times faster than it
-    /// is.
-    fn batch_time<I: Io>(&mut self, io: &mut I) -> Nanos {
-        *self.cx.batch.get_or_insert_with(|| io.now())
     }
 }

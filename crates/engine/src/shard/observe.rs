@@ -29,7 +29,7 @@ impl Shard {
             sessions: self.clients.len() as u32,
             transfers: self.transfers.len(),
             serves: self.serves.len(),
-            ops: self.cx.driver.ops.len(),
+            ops: self.cx.driver.len(),
             lent: self.notices.len(),
             dials: self.cx.dials.count(),
             staging_bytes: self.cx.buffers.staging.bytes(),

@@ -14,7 +14,7 @@ use piped_report::dial::DialPlace;
 use super::Shard;
 use super::clients::Place;
 use super::dial::Hop;
-use super::disk::Direction;
+use super::driver::Direction;
 use super::keys::{LaneKey, ServeKey, TransferKey};
 use super::lane::Lane;
 use super::requests::{Body, RemoteBody, Waiter};

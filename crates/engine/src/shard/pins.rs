@@ -59,18 +59,29 @@ pub(super) enum AnyPin {
     Serve(Pin<kind::Serve>),
 }
 
-impl Shard {
-    pub(super) fn pin_work(&mut self, work: Work) -> Option<AnyPin> {
-        match work {
-            Work::Transfer(key) => self.transfers.pin(key).map(AnyPin::Transfer),
-            Work::Serve(key) => {
-                let serve = self.serves.get_mut(key)?;
-                Some(AnyPin::Serve(serve.pins.take(key)))
-            }
-            Work::Lane(_) => None,
+impl AnyPin {
+    /// What is kept from ending.
+    pub(super) fn work(&self) -> Work {
+        match self {
+            Self::Transfer(pin) => Work::Transfer(pin.key()),
+            Self::Serve(pin) => Work::Serve(pin.key()),
         }
     }
+}
 
+impl From<Pin<kind::Transfer>> for AnyPin {
+    fn from(pin: Pin<kind::Transfer>) -> Self {
+        Self::Transfer(pin)
+    }
+}
+
+impl From<Pin<kind::Serve>> for AnyPin {
+    fn from(pin: Pin<kind::Serve>) -> Self {
+        Self::Serve(pin)
+    }
+}
+
+impl Shard {
     /// One thing fewer touches what a serve reads or writes.
     pub(super) fn unpin_serve(&mut self, pin: Pin<kind::Serve>) {
         let key = pin.key();

@@ -13,10 +13,10 @@ use piped_report::tally::{LaneLoss, SendWay};
 use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
 use super::Shard;
+use super::driver::{OpOwner, notice_token};
 use super::fair::Flow;
 use super::keys::{LaneKey, NoticeKey, OpKey, ServeKey, TransferKey};
 use super::lane::{Lane, LaneState};
-use super::ops::{OpOwner, notice_token};
 use super::sched::Work;
 use super::slab::Key;
 use super::zero_copy::Way;
@@ -200,8 +200,7 @@ impl Shard {
     fn choose_way<I: Io>(&mut self, key: LaneKey, io: &mut I) -> Way {
         let plain = Way::Plain { timed: false };
         let (mode, calibration) = (self.zero_copy, self.cx.planner.calibration());
-        let can =
-            self.notices.room() > 0 && self.cx.driver.ops.room() > 0 && io.sends_without_copy();
+        let can = self.notices.room() > 0 && self.cx.driver.has_room() && io.sends_without_copy();
         let Some(lane) = self.lanes.get_mut(key) else { return plain };
         // What is lent lies in scratch, too, and would keep it from moving.
         if !can || lane.next_scratch.is_some() {
@@ -252,12 +251,12 @@ impl Shard {
         io: &mut I,
     ) -> Option<OpKey> {
         if !timed {
-            return self.start_op(OpOwner::LaneSend(key), op, io);
+            return self.cx.driver.start_op(OpOwner::LaneSend(key), op, io);
         }
         // What was pushed before is not this send's.
         io.hand_over();
         let begun = io.now();
-        let started = self.start_op(OpOwner::LaneSend(key), op, io);
+        let started = self.cx.driver.start_op(OpOwner::LaneSend(key), op, io);
         let says_something = io.hand_over();
         let cost = io.now().since(begun);
         if let Some(lane) = self.lanes.get_mut(key).filter(|_| says_something) {
@@ -268,7 +267,7 @@ impl Shard {
 
     /// The kernel took bytes of the lane's frames.
     pub(super) fn handle_sent<I: Io>(&mut self, key: LaneKey, result: i32, io: &mut I) {
-        let now = self.batch_time(io);
+        let now = self.cx.driver.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.sending = false;
         let Sending { notice, cost, bytes } = std::mem::take(&mut lane.send);
@@ -315,7 +314,7 @@ impl Shard {
 
     /// The kernel is done with what a send was lent.
     pub(super) fn handle_notice<I: Io>(&mut self, notice: NoticeKey, result: i32, io: &mut I) {
-        let now = self.batch_time(io);
+        let now = self.cx.driver.batch_time(io);
         let Some(Notice { lane: key, lent, bytes, since, void }) = self.notices.remove(notice)
         else {
             debug_assert!(false, "the driver ended a loan twice: {notice:?}");

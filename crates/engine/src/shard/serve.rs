@@ -263,12 +263,11 @@ impl Shard {
     }
 
     fn serve_sync<I: Io>(&mut self, key: ServeKey, file: FileTarget, io: &mut I) {
-        if self.serves.get(key).is_none_or(|serve| serve.pins.any()) {
+        let Some(serve) = self.serves.get_mut(key).filter(|serve| !serve.pins.any()) else {
             return;
-        }
-        match self.start_sync(Work::Serve(key), file.buffered, io) {
-            Ok(_) => {}
-            Err(wanted) => self.want(Work::Serve(key), wanted),
+        };
+        if let Err(wanted) = self.cx.driver.start_sync((key, &mut serve.pins), file.buffered, io) {
+            self.cx.want(Work::Serve(key), wanted);
         }
     }
 

@@ -17,9 +17,7 @@ use piped_wire::{LastPart, Message};
 use super::Shard;
 use super::blocks::{Block, Blocks, run_bytes};
 use super::company::Spot;
-use super::devices::On;
-use super::devices::Wanted;
-use super::disk::{Direction, JobOwner, JobResult};
+use super::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
 use super::keys::{LinkKey, ServeKey, kind};
 use super::landed::Extents;
 use super::lane::PeerLane;
@@ -114,7 +112,7 @@ impl Shard {
             self.send_frames_of(key, &planned, io);
         }
         if let Some(wanted) = wanted {
-            self.want(Work::Serve(key), wanted);
+            self.cx.want(Work::Serve(key), wanted);
         }
     }
 
@@ -144,13 +142,20 @@ impl Shard {
             let Some(block) = self.blocks.at_mut(key).at(next) else { return Ok(()) };
             let boundary = boundary.min(block.end);
             let (offset, span) = (serve.offset + next, block.span(next, boundary));
-            let owner = JobOwner::ServeRead { serve: key, start: next };
-            let started = self.start_job(owner, file, Direction::Read, offset, span, io);
-            if let Err(wanted) = started {
+            let fragment = Fragment {
+                owner: JobOwner::ServeRead { serve: key, start: next },
+                whose: (Subject::Serve(key), 0),
+                flow: serve.flow,
+                target: file,
+                direction: Direction::Read,
+                offset,
+                span,
+            };
+            let (driver, mut lent) = self.cx.lend();
+            if let Err(wanted) = driver.start_job(fragment, &mut serve.pins, &mut lent, io) {
                 self.close_unused_block(key, next);
                 return Err(wanted);
             }
-            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             // The job may be over already only in a driver that ends operations inside push; none
             // does.
             if let Some(block) = self.blocks.at_mut(key).at(next) {
@@ -178,7 +183,7 @@ impl Shard {
         if full {
             return Err(Wanted::Anything);
         }
-        if !self.cx.driver.devices.may_hold(on, bytes.into(), left) {
+        if !self.cx.driver.devices().may_hold(on, bytes.into(), left) {
             return Err(Wanted::Device(on));
         }
         if !self.may_stage_read(PeerLane { lane, link }, footprint_of(bytes)) {

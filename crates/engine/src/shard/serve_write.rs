@@ -17,21 +17,18 @@ use piped_planner::planned::level_end;
 
 use super::Shard;
 use super::blocks::{Block, Blocks, run_bytes};
-use super::devices::On;
-use super::devices::Wanted;
 use super::dial::{Effect, Hop};
-use super::disk::{Direction, JobOwner, JobResult};
+use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, Wanted, status_of};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, ServeKey, kind};
 use super::lane::{Destination, Lane, Target as Landing};
-use super::local_file::Ahead;
-use super::ops::status_of;
 use super::pins::Pin;
 use super::requests::file_of;
 use super::role::PeerRequest;
 use super::sched::Work;
 use super::serve::{Allocation, Serve, ServeOp};
 use super::staging::footprint_of;
+use super::trace::Subject;
 use crate::command::{FileTarget, Target};
 
 /// The fragments of a write.
@@ -73,13 +70,11 @@ impl Shard {
         if let Some(file) = file
             && serve.allocation == Allocation::Wanted
         {
-            let (offset, length) = (serve.offset, serve.length);
-            let ahead = self.allocate_ahead(file, offset, length, Work::Serve(key), io);
-            let Some(serve) = self.serves.get_mut(key) else { return };
-            match ahead {
+            let (range, of) = ((serve.offset, serve.length), (key, &mut serve.pins));
+            match self.cx.driver.allocate_ahead(of, &file, range, io) {
                 Ahead::NotNeeded => serve.allocation = Allocation::Done,
                 Ahead::Started => serve.allocation = Allocation::Running,
-                Ahead::NoRoom(wanted) => return self.want(Work::Serve(key), wanted),
+                Ahead::NoRoom(wanted) => return self.cx.want(Work::Serve(key), wanted),
             }
         }
         if let Some(file) = file
@@ -88,7 +83,7 @@ impl Shard {
             if matches!(wanted, Wanted::Device(_)) {
                 self.watch_choked(key, io.now());
             }
-            return self.want(Work::Serve(key), wanted);
+            return self.cx.want(Work::Serve(key), wanted);
         }
         if let Some(Target::Region(region)) = self.serves.get(key).map(|serve| serve.target) {
             self.scatter(key, region, io);
@@ -99,12 +94,11 @@ impl Shard {
         }
         match file {
             Some(file) if durable && serve.allocation == Allocation::Done => {
-                if let Err(wanted) = self.start_sync(Work::Serve(key), file.buffered, io) {
-                    return self.want(Work::Serve(key), wanted);
+                let of = (key, &mut serve.pins);
+                if let Err(wanted) = self.cx.driver.start_sync(of, file.buffered, io) {
+                    return self.cx.want(Work::Serve(key), wanted);
                 }
-                if let Some(serve) = self.serves.get_mut(key) {
-                    (serve.allocation, serve.syncing) = (Allocation::Syncing, io.now());
-                }
+                (serve.allocation, serve.syncing) = (Allocation::Syncing, io.now());
             }
             _ => {
                 let Some(serve) = self.serves.get(key) else { return };
@@ -132,7 +126,7 @@ impl Shard {
         let status = match (serve.allocation, file_of(serve.target)) {
             (Allocation::Running, Some(file)) => {
                 serve.allocation = Allocation::Done;
-                self.allocated(file.buffered, end, result).err()
+                self.cx.driver.allocated(file.buffered, end, result).err()
             }
             _ if result < 0 => Some(status_of(result)),
             _ => Some(Status::Ok),
@@ -197,7 +191,7 @@ impl Shard {
         let parked = self.cx.sched.is_parked(Work::Serve(key));
         let stalled = parked
             && file_of(serve.target)
-                .is_some_and(|file| self.cx.driver.devices.is_stalled(On::from(&file), now));
+                .is_some_and(|file| self.cx.driver.devices().is_stalled(On::from(&file), now));
         if stalled {
             self.end_serve(key, Status::WouldBlock);
         } else if parked {
@@ -414,7 +408,7 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), Wanted> {
         loop {
-            let Some(serve) = self.serves.get(key) else { return Ok(()) };
+            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
             let (start, landed) = (serve.begun, serve.ready);
             let fragment = serve.sink_end(start);
             let Some(block) = self.blocks.at_mut(key).at(start) else { return Ok(()) };
@@ -427,12 +421,20 @@ impl Shard {
             // device's share of staging that it takes, and not its lane's, which others need.
             let (on, left) = (On::from(&file), self.cx.buffers.staging.free_bytes());
             let paid = file.foreign;
-            if paid && !self.cx.driver.devices.may_hold(on, span.length.into(), left) {
+            if paid && !self.cx.driver.devices().may_hold(on, span.length.into(), left) {
                 return Err(Wanted::Device(on));
             }
-            let owner = JobOwner::ServeWrite { serve: key, start, paid };
-            self.start_job(owner, file, Direction::Write, at, span, io)?;
-            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let fragment = Fragment {
+                owner: JobOwner::ServeWrite { serve: key, start, paid },
+                whose: (Subject::Serve(key), 0),
+                flow: serve.flow,
+                target: file,
+                direction: Direction::Write,
+                offset: at,
+                span,
+            };
+            let (driver, mut lent) = self.cx.lend();
+            driver.start_job(fragment, &mut serve.pins, &mut lent, io)?;
             serve.begun = end;
             let Some(block) = self.blocks.at_mut(key).at(start) else { return Ok(()) };
             block.jobs += 1;

@@ -7,9 +7,9 @@ use piped_core::status::Status;
 use piped_wire::Message;
 use piped_wire::frame::SWEEP;
 
+use super::Shard;
 use super::channel::MailPlace;
 use super::crowd::Holding;
-use super::devices::On;
 use super::faults::PeerFault;
 use super::inbound::{Inbound, Opening};
 use super::keys::{LinkKey, ServedKey, kind};
@@ -18,7 +18,6 @@ use super::numbers::Remembered;
 use super::pins::Pin;
 use super::sched::Work;
 use super::slab::{Key, Slab};
-use super::{FileState, Shard};
 use crate::command;
 use crate::command::{Event, OpenRequest};
 
@@ -149,8 +148,7 @@ impl Shard {
             Err(status) => (status, 0, 0),
         };
         if let (Status::Ok, Ok(command::Target::File(file))) = (status, result) {
-            let state = FileState { length: file.length, can_allocate: true, on: On::from(&file) };
-            self.files.insert(file.buffered, state);
+            self.cx.driver.open_file(&file);
         }
         if let Some(lane) = self.lanes.get_mut(lane)
             && lane.state == LaneState::Up

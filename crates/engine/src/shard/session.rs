@@ -14,14 +14,14 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_report::tally::Operation;
 
+use super::Shard;
 use super::arena::Memory;
 use super::clients::HandleKind;
 use super::clients::Place;
 use super::clients::weight;
 use super::copy::CopyBody;
 use super::cx::Cx;
-use super::devices::On;
-use super::disk::Direction;
+use super::driver::Direction;
 use super::keys::TransferKey;
 use super::mail::Outgoing;
 use super::notify::WaitBody;
@@ -30,7 +30,6 @@ use super::receive::{ReceiveBody, SendBody};
 use super::requests::{Body, FileBody, MemoryBody, RemoteBody, RemoteOp, Start, Transfer, Waiter};
 use super::sched::Work;
 use super::vector::VectorBody;
-use super::{FileState, Shard};
 use crate::command::{ChannelTarget, Event, Output, RegionTarget, Target};
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.
@@ -80,8 +79,7 @@ impl Shard {
 
     pub(super) fn install_handle(&mut self, session: SessionId, id: HandleId, target: Target) {
         if let Target::File(file) = target {
-            let state = FileState { length: file.length, can_allocate: true, on: On::from(&file) };
-            self.files.insert(file.buffered, state);
+            self.cx.driver.open_file(&file);
         }
         if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
             self.open_channel(channel, session);
@@ -112,7 +110,7 @@ impl Shard {
 
     pub(super) fn release_target<I: Io>(&mut self, target: Target, io: &mut I) {
         if let Target::File(file) = target {
-            self.files.remove(&file.buffered);
+            self.cx.driver.close_file(file.buffered);
             io.release(Resource::File(file.buffered));
             if let Some((direct, _)) = file.direct {
                 io.release(Resource::File(direct));

@@ -12,7 +12,7 @@ use piped_planner::stage::StageIndex;
 
 use super::Shard;
 use super::cx::Cx;
-use super::disk::Direction;
+use super::driver::Direction;
 use super::keys::{ServeKey, TransferKey};
 use super::requests::{Body, RemoteBody, RemoteOp};
 use super::trace::Subject;

@@ -17,7 +17,7 @@ use piped_report::tally::Operation;
 use piped_report::trace::TraceState;
 
 use super::Shard;
-use super::disk::JobOwner;
+use super::cx::Watch;
 use super::keys::{ServeKey, TransferKey};
 use super::requests::Bodies;
 use super::requests::{Told, Transfer, Waiter};
@@ -198,6 +198,38 @@ impl Recording {
     }
 }
 
+impl Watch {
+    /// A fragment comes to a stage. `start`: where its transfer begins in what is seen.
+    pub(super) fn enter_stage(
+        &mut self,
+        (subject, start): (Subject, u64),
+        stage: StageIndex,
+        (offset, bytes): (u64, u32),
+        now: Nanos,
+    ) {
+        self.observed.of_mut(subject).passed.enter(stage, now);
+        if self.tracer.active.is_some() {
+            let offset = start + offset;
+            let visit = Visit { stage, bytes, offset, arrived: now, departed: Nanos::MAX };
+            self.tracer.visit(subject, visit);
+        }
+    }
+
+    /// A fragment leaves a stage: the one at that offset, or the oldest there is.
+    pub(super) fn leave_stage(
+        &mut self,
+        (subject, start): (Subject, u64),
+        stage: StageIndex,
+        offset: Option<u64>,
+        now: Nanos,
+    ) {
+        self.observed.of_mut(subject).passed.leave(stage, now);
+        if self.tracer.active.is_some() {
+            self.tracer.depart(subject, stage, offset.map(|offset| start + offset), now);
+        }
+    }
+}
+
 /// What is known of a transfer when it begins.
 struct Head {
     id: u64,
@@ -265,7 +297,7 @@ impl Shard {
 
     /// Whose fragment it is, and where that transfer has its first byte: a part of a copy's is the
     /// copy's.
-    fn whose(&self, subject: Subject) -> (Subject, u64) {
+    pub(super) fn whose(&self, subject: Subject) -> (Subject, u64) {
         let Subject::Transfer(key) = subject else { return (subject, 0) };
         match self.transfers.get(key).map(|transfer| transfer.waiter) {
             Some(Waiter::Copy { parent, chunk }) => {
@@ -299,14 +331,9 @@ impl Shard {
         (offset, bytes): (u64, u32),
         now: Nanos,
     ) {
-        let (subject, start) = self.whose(subject);
-        if let Some(passed) = self.passed_of(subject) {
-            passed.enter(stage, now);
-        }
-        if self.cx.watch.tracer.active.is_some() {
-            let offset = start + offset;
-            let visit = Visit { stage, bytes, offset, arrived: now, departed: Nanos::MAX };
-            self.cx.watch.tracer.visit(subject, visit);
+        let whose = self.whose(subject);
+        if self.passed_of(whose.0).is_some() {
+            self.cx.watch.enter_stage(whose, stage, (offset, bytes), now);
         }
     }
 
@@ -318,12 +345,9 @@ impl Shard {
         offset: Option<u64>,
         now: Nanos,
     ) {
-        let (subject, start) = self.whose(subject);
-        if let Some(passed) = self.passed_of(subject) {
-            passed.leave(stage, now);
-        }
-        if self.cx.watch.tracer.active.is_some() {
-            self.cx.watch.tracer.depart(subject, stage, offset.map(|offset| start + offset), now);
+        let whose = self.whose(subject);
+        if self.passed_of(whose.0).is_some() {
+            self.cx.watch.leave_stage(whose, stage, offset, now);
         }
     }
 
@@ -357,17 +381,6 @@ impl Shard {
     #[must_use]
     pub fn recording(&self) -> Option<Arc<Recording>> {
         self.cx.watch.tracer.recording()
-    }
-}
-
-impl From<JobOwner> for Subject {
-    fn from(owner: JobOwner) -> Self {
-        match owner {
-            JobOwner::Transfer { transfer, .. } => Self::Transfer(transfer),
-            JobOwner::ServeRead { serve, .. } | JobOwner::ServeWrite { serve, .. } => {
-                Self::Serve(serve)
-            }
-        }
     }
 }
 

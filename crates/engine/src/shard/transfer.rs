@@ -110,13 +110,9 @@ impl Shard {
             Body::Send(body) => self.drive_send(key, body, io),
             Body::Receive(body) => self.drive_receive(key, body, io),
             Body::Sync { file, started: false } => {
-                let work = Work::Transfer(key);
-                match self.start_sync(work, file, io) {
-                    Ok(_) => {
-                        let transfer = self.transfers.get_mut(key).expect("looked at above");
-                        transfer.body = Body::Sync { file, started: true };
-                    }
-                    Err(wanted) => self.want(work, wanted),
+                match self.cx.driver.start_sync((key, &mut transfer.pins), file, io) {
+                    Ok(()) => transfer.body = Body::Sync { file, started: true },
+                    Err(wanted) => self.cx.want(Work::Transfer(key), wanted),
                 }
             }
             Body::Sync { started: true, .. } => {}
@@ -186,7 +182,11 @@ impl Shard {
         // Ended already, it only waits for its buffer, and the peer owes it nothing.
         let ended = transfer.status.is_some();
         let status = *transfer.status.get_or_insert(status);
-        self.cancel_ops_of(key, io);
+        let Self { lanes, cx, .. } = self;
+        let lands_in = |lane| lanes.get(lane).is_some_and(|lane| lane.lands_in(key));
+        for end in cx.driver.cancel_ops_of(key, lands_in, io) {
+            self.handle_done(end, io);
+        }
         self.drop_waiting(Work::Transfer(key), io);
         self.hurry(Work::Transfer(key), io);
         self.cancel_queued(key);

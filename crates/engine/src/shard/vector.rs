@@ -23,7 +23,7 @@ use piped_report::tally::{Operation, Route};
 use super::Shard;
 use super::arena::Memory;
 use super::clients::Place;
-use super::disk::Direction;
+use super::driver::Direction;
 use super::keys::{TransferKey, kind};
 use super::memory::overlap;
 use super::pins::Pin;

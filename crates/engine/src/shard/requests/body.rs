@@ -1,7 +1,7 @@
 //! What is left to do of a request, by where its other end is.
 
 use super::super::arena::Memory;
-use super::super::disk::Direction;
+use super::super::driver::Direction;
 use super::super::keys::CopyKey;
 use super::super::keys::LaneKey;
 use super::super::keys::OnceKey;

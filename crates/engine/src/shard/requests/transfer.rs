@@ -1,6 +1,6 @@
 //! A client's request in execution, or a part of one.
 
-use super::super::disk::Direction;
+use super::super::driver::Direction;
 use super::super::keys::TransferKey;
 use super::super::keys::kind;
 use super::super::landed::Landed;

@@ -87,7 +87,7 @@ impl Shard {
     ) {
         let (subject, start) = match *effect {
             Effect::Nothing => return,
-            Effect::Job { owner, .. } => (Subject::from(owner), Some(owner.start())),
+            Effect::Job(ref job) => (Subject::from(job.owner), Some(job.owner.start())),
             Effect::Frame { of: Work::Serve(key), .. } => (Subject::Serve(key), None),
             Effect::Frame { of: Work::Transfer(key), .. }
             | Effect::Data { transfer: key, .. }

@@ -14,21 +14,21 @@ use piped_core::limits::{
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
-use super::fair::Flow;
+use super::super::fair::Flow;
+use super::super::keys::JobKey;
+use super::super::sched::{Sched, Work};
 use super::gate::Gate;
-use super::keys::JobKey;
-use super::sched::{Sched, Work};
 use crate::command::FileTarget;
 
 /// Where an operation goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct On {
+pub(in crate::shard) struct On {
     device: DeviceId,
     foreign: bool,
 }
 
 impl On {
-    pub(super) const fn device(self) -> DeviceId {
+    pub(in crate::shard) const fn device(self) -> DeviceId {
         self.device
     }
 }
@@ -41,7 +41,7 @@ impl From<&FileTarget> for On {
 
 /// What must end before something more can begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(in crate::shard) enum Wanted {
     /// Something, of anybody's.
     Anything,
     /// An operation of this device.
@@ -50,7 +50,7 @@ pub(super) enum Wanted {
 
 /// All devices that have operations under way, or had some lately.
 #[derive(Debug)]
-pub(super) struct Devices {
+pub(in crate::shard) struct Devices {
     loads: Vec<Load>,
     /// Operations of all foreign ones.
     foreign: u32,
@@ -151,7 +151,7 @@ impl Devices {
     }
 
     /// Whether so many bytes of staging more may wait for a device, when so many are left for all.
-    pub(super) fn may_hold(&self, on: On, bytes: u64, left: u64) -> bool {
+    pub(in crate::shard) fn may_hold(&self, on: On, bytes: u64, left: u64) -> bool {
         // Beside foreign ones there must be room for the frame that a lane has at hand, or it waits
         // with all that comes after.
         let most = match on.foreign {
@@ -182,7 +182,7 @@ impl Devices {
     }
 
     /// Whether a device has much to do and does nothing.
-    pub(super) fn is_stalled(&self, on: On, now: Nanos) -> bool {
+    pub(in crate::shard) fn is_stalled(&self, on: On, now: Nanos) -> bool {
         self.find(on).is_some_and(|load| load.ops > 0 && now.since(load.moved) >= CHOKED_TIME)
     }
 
@@ -238,7 +238,7 @@ impl Devices {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slab::Key;
+    use super::super::super::slab::Key;
     use super::*;
 
     const OPS_MAX: u32 = 4096;

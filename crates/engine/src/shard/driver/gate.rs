@@ -3,13 +3,13 @@
 //!
 //! What a device has been given it does in an order of its own. So while more than one party wants
 //! it, it is given no more than it does in a short while, and the rest waits here, where the order
-//! is ours ([`super::fair`]). One party alone waits for nobody.
+//! is ours ([`super::super::fair`]). One party alone waits for nobody.
 
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
-use super::fair::{Fair, Flow, Party};
-use super::keys::JobKey;
+use super::super::fair::{Fair, Flow, Party};
+use super::super::keys::JobKey;
 
 /// Who asked within that time wants it still: who waits for one answer at a time is away for a
 /// moment.
@@ -237,7 +237,7 @@ impl Gate {
 mod tests {
     use piped_core::ids::SessionId;
 
-    use super::super::slab::Key;
+    use super::super::super::slab::Key;
     use super::*;
 
     const PIECE: u32 = 1 << 20;

@@ -90,10 +90,10 @@ pub(crate) struct ShardDoor {
     pub(crate) cpu: Option<u32>,
 }
 
-/// See the module.
+/// The daemon's control thread: what connections, clients and shards share, with one owner.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// Sessions, peers, what is open, and what is decided of them.
+    /// Sessions, peers and open handles, with all decisions about them.
     pub(crate) core: RefCell<Core>,
     /// The directories that this node offers.
     exports: RefCell<Arc<Exports>>,
@@ -101,10 +101,10 @@ pub(crate) struct Control {
     pub(crate) node: String,
     pub(crate) incarnation: u64,
     pub(crate) started: Nanos,
-    /// The same in seconds since 1970.
+    /// The time of `started` in seconds since 1970.
     pub(crate) started_unix: f64,
     pub(crate) metrics: Exposition,
-    /// The page of `GET /`, for those who ask one upon the other.
+    /// The last page of `GET /` and its time, for requests in quick succession.
     pub(crate) page: RefCell<Option<(Nanos, Rc<str>)>>,
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
@@ -122,13 +122,13 @@ pub(crate) struct Control {
     pub(crate) peer_files: Arc<Account>,
     /// Connections of clients that have no place yet, or get none.
     pub(crate) doorstep: Doorstep,
-    /// The same of operators.
+    /// Connections of operators that have no place yet, or get none.
     pub(crate) admin_doorstep: Doorstep,
     /// The limits in force.
     pub(crate) limiter: Limiter,
     /// What the daemon has denied itself.
     pub(crate) sandbox: Arc<Sandbox>,
-    /// What was measured, over restarts.
+    /// Measured costs that outlive restarts of the daemon.
     pub(crate) keeper: Keeper,
     closer: Closer,
     /// Told when no shard uses a region any more.
@@ -252,17 +252,17 @@ impl Control {
         self.core.borrow_mut().may_say(cause, party, clock::now())
     }
 
-    /// A peer that the configuration names, or one of many.
+    /// The account of a peer: of its own if the configuration names it, else one for all others.
     pub(crate) fn party_of(&self, peer: &str) -> Party {
         self.core.borrow().party_of(peer)
     }
 
-    /// Who may connect.
+    /// The rules of which users and groups may connect.
     pub(crate) fn rules(&self) -> Rc<Rules> {
         self.live().rules
     }
 
-    /// Whom this node trusts.
+    /// The keys that this node trusts, and its own.
     pub(crate) fn keyring(&self) -> Rc<Keyring> {
         self.core.borrow().keyring()
     }
@@ -353,7 +353,7 @@ impl Control {
         self.sent_away.set(sent_away);
     }
 
-    /// Those of [`Self::count_sent`].
+    /// Connections that were turned away, by door and reason.
     pub(crate) fn sent_away(&self) -> SentAway {
         self.sent_away.get()
     }
@@ -365,13 +365,13 @@ impl Control {
         self.greetings.set(greetings);
     }
 
-    /// Those of [`Self::count_greeting`].
+    /// Peers that connected, by how their greeting ended.
     pub(crate) fn greetings(&self) -> Greetings {
         self.greetings.get()
     }
 
-    /// A place for a peer that is to prove who it is; none, if it, or all of them, have had too
-    /// many attempts. Known nodes have places of their own.
+    /// A place for a peer that must prove its identity; `None` if this peer, or all of them, have
+    /// had too many attempts. Known nodes have places of their own.
     pub(crate) fn greeting_place(&self, from: Origin) -> Option<OwnedSemaphorePermit> {
         let slots = match self.core.borrow_mut().admit(from, clock::now()) {
             Verdict::No => return None,
@@ -388,12 +388,12 @@ impl Control {
         }
     }
 
-    /// Those of [`Self::count_eviction`].
+    /// Sessions that were evicted, by reason.
     pub(crate) fn evictions(&self) -> Evictions {
         self.evictions.get()
     }
 
-    /// Those of [`Self::count_refusal`].
+    /// Requests of clients that were refused, by reason.
     pub(crate) fn refusals(&self) -> Refusals {
         self.refusals.get()
     }
@@ -416,13 +416,13 @@ impl Control {
         Some(target.address.as_str().to_owned())
     }
 
-    /// A configured peer.
+    /// The id of a configured peer; `None` if the name is not in the configuration.
     pub(crate) fn peer(&self, name: &str) -> Option<PeerId> {
         self.core.borrow().peers().by_name(name)
     }
 
-    /// Revokes a region and waits until no shard uses it. The shards hear of it also if nobody
-    /// waits any more.
+    /// Revokes a region and waits until no shard uses it. The shards are told even if the caller
+    /// stops waiting.
     pub(crate) async fn withdraw(self: &Rc<Self>, region: RegionId) {
         let (unused, hears_unused) = oneshot::channel();
         self.withdrawals.borrow_mut().insert(region, unused);

@@ -38,15 +38,15 @@ pub(crate) struct Limiter {
     in_force: Cell<Limits>,
     /// Bytes of memory that there are for this process.
     machine_bytes: u64,
-    /// One change at a time.
+    /// Held while limits change, so that one change happens at a time.
     changing: Mutex<()>,
-    /// Staging that was made, and that may be gone by now.
+    /// Staging that was made, some of which may be gone by now.
     staging: RefCell<Vec<StagingPiece>>,
     sessions_high: Cell<u64>,
     handles_high: Cell<u64>,
-    /// Regions and channels.
+    /// The most regions and the most channels that were offered at once.
     offers_high: Cell<[u64; 2]>,
-    /// The most that one user had.
+    /// The most that a single user had at once.
     user_high: Cell<OfUser>,
     /// The folder of the configuration's drop-ins, if there is a configuration file.
     drop_ins: Option<PathBuf>,
@@ -271,8 +271,8 @@ async fn make_memory(control: &Rc<Control>, share: u64) -> Result<Vec<Vec<Arc<Se
         let all = piped_config::Bytes(least * control.shards.len() as u64);
         let least = piped_config::Bytes(least);
         return Err(conflict(format!(
-            "`global.staging` is too small now: what lanes hold and the longest fragment of a read and of \
-             a write need {least} on a shard, {all} in all; choose that or more"
+            "`global.staging` is too small now: what lanes hold and the longest fragment of a read \
+             and of a write need {least} on a shard, {all} in all; choose that or more"
         )));
     }
     let mut all = Vec::new();
@@ -280,7 +280,8 @@ async fn make_memory(control: &Rc<Control>, share: u64) -> Result<Vec<Vec<Arc<Se
         let made = lacked_memory(&control.patience, &shard.mailbox, share).await?;
         all.push(made.map_err(|error| {
             conflict(format!(
-                "so much more staging cannot be had ({error}); make global.staging smaller, or free memory"
+                "so much more staging cannot be had ({error}); make global.staging smaller, or \
+                 free memory"
             ))
         })?);
     }
@@ -313,8 +314,8 @@ async fn write_drop_in(
 ) -> Result<PathBuf, Refused> {
     let path = control.limiter.drop_in().ok_or_else(|| {
         conflict(
-            "there is no configuration file to write a drop-in beside: start piped with --config FILE, or \
-             change the limits without persisting them"
+            "there is no configuration file to write a drop-in beside: start piped with --config \
+             FILE, or change the limits without persisting them"
                 .to_owned(),
         )
     })?;
@@ -329,8 +330,8 @@ async fn write_drop_in(
     });
     written.await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| {
         conflict(format!(
-            "{} cannot be written ({error}): correct it, give the daemon's user the right to write it, or \
-             change the limits without persisting them. Nothing was changed",
+            "{} cannot be written ({error}): correct it, give the daemon's user the right to write \
+             it, or change the limits without persisting them. Nothing was changed",
             path.display()
         ))
     })?;

@@ -242,7 +242,7 @@ async fn prepare(control: &Rc<Control>) -> Result<Prepared, String> {
     Ok(prepared)
 }
 
-/// May block.
+/// Reads and checks the configuration, which may block.
 fn read(sources: &Sources, before: Before, turn: OwnedMutexGuard<()>) -> Result<Prepared, String> {
     let Before { exports, offered, sandbox, held } = before;
     let loaded = load(sources).map_err(|findings| findings.to_string())?;
@@ -277,8 +277,8 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
             None => "until then it is not offered",
         };
         tracing::warn!(
-            "exports.{name} waits for a restart: what it is to be is outside of what the sandbox admitted when the \
-             daemon started; {until}"
+            "exports.{name} waits for a restart: what it is to be is outside of what the sandbox \
+             admitted when the daemon started; {until}"
         );
     }
     let reload = &control.reload;

@@ -52,13 +52,14 @@ impl Control {
         let of_user = places.iter().filter(|(user, _)| *user == uid).count() as u64;
         if of_user >= u64::from(limits.user.sessions) {
             return Err(format!(
-                "user {uid} has {of_user} sessions already, those among them that ended and whose clients have not \
-                 hung up (limits.user.sessions); close one or raise the limit"
+                "user {uid} has {of_user} sessions already, those among them that ended and whose \
+                 clients have not hung up (limits.user.sessions); close one or raise the limit"
             ));
         }
         let full = || {
             format!(
-                "there are {taken} sessions already (limits.global.sessions); close one or raise the limit"
+                "there are {taken} sessions already (limits.global.sessions); close one or raise \
+                 the limit"
             )
         };
         if taken >= limits.global.sessions as usize {
@@ -122,8 +123,8 @@ impl Control {
             return Ok(());
         }
         Err(format!(
-            "the sessions of user {uid} have {files} files open on shard {shard}, half of its places for descriptors; \
-             close some"
+            "the sessions of user {uid} have {files} files open on shard {shard}, half of its \
+             places for descriptors; close some"
         ))
     }
 
@@ -149,8 +150,8 @@ impl Control {
             return Ok(());
         }
         Err(format!(
-            "the sessions of user {uid} have {has} handles together (limits.user.handles); close some or raise \
-             the limit"
+            "the sessions of user {uid} have {has} handles together (limits.user.handles); close \
+             some or raise the limit"
         ))
     }
 

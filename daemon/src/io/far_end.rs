@@ -21,7 +21,8 @@ use piped_control::parties::FarEnd;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{netlink, recv, send, socket_with};
 
-/// Who holds the other end of a connection between these two addresses, of which `near` is ours.
+/// The user that holds the other end of a connection between these two addresses; `near` is this
+/// node's end.
 ///
 /// # Errors
 /// The kernel cannot be asked at all.

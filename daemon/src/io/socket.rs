@@ -18,7 +18,7 @@ use crate::closing::HeldFile;
 /// The most supplementary groups asked for, which is the kernel's own limit.
 const GROUPS_MAX: usize = 65_536;
 
-/// Who connected.
+/// The process, user and groups at the other end of a unix socket.
 ///
 /// # Errors
 /// Errors of the kernel: not a connected unix socket.

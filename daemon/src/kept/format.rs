@@ -8,7 +8,7 @@ use piped_core::link::LaneClass;
 use piped_planner::kept::{KeptFault, KeptStage};
 use serde::{Deserialize, Serialize};
 
-/// Of the format. A file of another version is not read, and is written anew.
+/// Version of the format. A file of another version is not read, and is written anew.
 pub const VERSION: u32 = 1;
 
 /// Stages in a file: as many as a shard remembers, and some disks.
@@ -31,33 +31,33 @@ pub enum StageName {
     Disk {
         /// How a device is named: `kept/device.rs`.
         device: String,
-        /// Writes.
+        /// Whether the stage is writes; otherwise it is reads.
         write: bool,
     },
-    /// One way of a lane.
+    /// One direction of a connection.
     Net {
-        /// The other node.
+        /// The name of the other node.
         peer: String,
-        /// Which lane.
+        /// The connection's class: latency or bulk.
         class: LaneName,
-        /// We ask over it.
+        /// Whether this node sends the requests on the connection.
         outbound: bool,
-        /// The data comes to us.
+        /// Whether the data comes to this node.
         incoming: bool,
     },
-    /// Memory to memory.
+    /// Copies from memory to memory.
     Copy,
-    /// Checksums.
+    /// Checksums of payloads on this node.
     Check,
 }
 
-/// A lane's name.
+/// The class of a connection as the file names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LaneName {
-    /// The one for small requests.
+    /// The connection for small and urgent requests.
     Latency,
-    /// The other.
+    /// The connection for all other requests.
     Bulk,
 }
 
@@ -94,15 +94,15 @@ impl StageName {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What it stands for.
+    /// The stage that was measured.
     pub stage: StageName,
-    /// When it was last measured, in seconds since 1970.
+    /// When the stage was last measured, in seconds since 1970.
     pub measured_unix: f64,
-    /// What it cost.
+    /// The costs of the stage when it was last measured.
     pub cost: KeptStage,
 }
 
-/// The whole file.
+/// Everything that the file holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -119,24 +119,24 @@ struct Versioned {
 /// Why nothing of a file is believed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FormatFault {
-    /// Longer than what is written.
+    /// The file is longer than any that is written.
     #[error("it is too long: {FILE_BYTES_MAX} bytes at most are read")]
     Long,
-    /// Cut off, damaged, or something else.
+    /// The file is cut off, damaged, or of another kind.
     #[error("it is not what this program writes ({0})")]
     Malformed(String),
-    /// Of another release.
+    /// The file has the version of another release.
     #[error("it has version {0}, this program reads version {VERSION}")]
     Version(u32),
-    /// A figure that cannot be.
+    /// A figure of a stage is out of its bounds.
     #[error("of stage {place}: {fault}")]
     Stage {
-        /// Its place, from 0.
+        /// The stage's index in the file, from 0.
         place: usize,
-        /// Which figure.
+        /// Which figure is out of bounds, and by how much.
         fault: KeptFault,
     },
-    /// A name, a date or a number of stages that cannot be.
+    /// A name, a date or a number of stages is impossible.
     #[error("{0}")]
     Claim(String),
 }
@@ -172,7 +172,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatFault> {
     Ok(stages)
 }
 
-/// A file's bytes.
+/// The bytes of a file with these stages.
 #[must_use]
 pub fn write(stages: Vec<Entry>) -> Vec<u8> {
     let file = File { version: VERSION, stages };

@@ -1,14 +1,15 @@
-//! What was measured of the stages, over restarts: a file in the state directory.
+//! Measured costs of the stages over restarts: a file in the state directory.
 //!
 //! ```text
-//!   start:  file ─► entries ─► shards (all but disks)      an open ─► the device's name ─► shards (its disk)
+//!   start:  file ─► entries ─► shards (all but disks)
+//!   an open:  the device's name ─► shards (its disk)
 //!   each minute, and at the end:  shards ─► entries ─► file, if there is news
 //! ```
 //!
-//! Every shard begins with the same figures, for they stand for the same hardware; of several that
-//! measured a stage, the one with the most samples is kept. A stage that nobody used stays in the
-//! file as it was. What candidates took in practice (the guard's knowledge) is not kept: it
-//! compares them with each other in one machine's moods, and a veto from another time would hide
+//! Every shard starts with the same figures, since they stand for the same hardware. If several
+//! shards measured a stage, the figures with the most samples are kept. A stage that nobody used
+//! stays in the file as it was. What candidates took in practice (the guard's knowledge) is not
+//! kept. It compares them under the conditions of one time, and a veto from another time would hide
 //! the better plan without a reason that can be shown.
 //!
 //! With `calibration = live` the file is read and written; `frozen` begins with it and does not
@@ -51,15 +52,15 @@ const MODE: u32 = 0o640;
 /// Bits of the mode with which others could have written it.
 const WRITABLE: u32 = 0o022;
 
-/// Confidence that has moved by this much is news.
+/// Confidence that has moved by this much since the last write is news.
 const CONFIDENCE_NEWS: f64 = 0.1;
 
-/// See the module.
+/// Keeps measured costs of stages in a file over restarts.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
-    /// None: nothing is kept.
+    /// The file; `None` if nothing is kept.
     path: Option<PathBuf>,
-    /// Whether the shards begin with it.
+    /// Whether shards start with the costs in the file.
     recalls: bool,
     state: RefCell<State>,
     /// Held while the file is written.
@@ -132,8 +133,8 @@ impl Keeper {
             tracing::warn!(
                 file,
                 %error,
-                "what was measured before is not used: stages begin as on a new machine. The file is written \
-                 anew; remove it if this goes on"
+                "what was measured before is not used: stages begin as on a new machine. The file \
+                 is written anew; remove it if this goes on"
             );
             Vec::new()
         });
@@ -222,7 +223,8 @@ impl Keeper {
         state.news = written.is_err();
         let trouble = written.err().map(|error| {
             format!(
-                "what is measured cannot be kept for the next start: {}: {error}; {}, or set node.state_dir = \"\"",
+                "what is measured cannot be kept for the next start: {}: {error}; {}, or set \
+                 node.state_dir = \"\"",
                 path.display(),
                 fix(error.kind())
             )

@@ -18,7 +18,7 @@ use piped_ring::handshake::Audience;
 
 use super::RegionSource;
 
-/// See the module.
+/// The region of zeros that peers read for calibration, made when it is first opened.
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
     memory: OnceCell<Arc<Segment>>,

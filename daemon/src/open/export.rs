@@ -47,21 +47,21 @@ pub enum ExportError {
         path.display()
     )]
     Directory {
-        /// The export.
+        /// The export's name in the configuration.
         name: String,
-        /// Its directory.
+        /// The directory that the export offers.
         path: std::path::PathBuf,
-        /// What the kernel says.
+        /// The error of the kernel.
         error: Errno,
     },
-    /// A user or a group is not known.
+    /// A user or a group of the export is not known to the system.
     #[error("exports.{name}.{list}: {error}")]
     User {
-        /// The export.
+        /// The export's name in the configuration.
         name: String,
-        /// `users` or `groups`.
+        /// The key with the name: `users` or `groups`.
         list: &'static str,
-        /// Who.
+        /// The name that is not known.
         error: UnknownName,
     },
 }

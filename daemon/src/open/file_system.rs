@@ -14,12 +14,12 @@ use piped_control::fault::OpenFault;
 
 use super::file::io;
 
-/// Who ends the operations of a file.
+/// The party that completes the operations of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Server {
-    /// This kernel, with its own devices or memory.
+    /// The kernel of this machine, with its own devices or memory.
     Kernel,
-    /// Another program or machine, or what lies below and may be such a one.
+    /// Another program or machine, or something below that may be one.
     Others,
 }
 
@@ -42,8 +42,9 @@ const OWN: [u32; 11] = [
     0x7371_7368, // squashfs
 ];
 
-/// Those that keep bytes without a device of this kernel: by another machine, a program, a
-/// hypervisor, in flash memory, or on top of another one. After the list of GNU `stat`.
+/// Magic numbers of file systems that keep bytes without a device of this kernel. They use another
+/// machine, a program, a hypervisor, flash memory or another file system. From the list of GNU
+/// `stat`.
 const OTHERS: [u32; 27] = [
     0x794c_7630, // overlayfs
     0x6573_5546, // FUSE, virtiofs
@@ -110,8 +111,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Who serves the file system of a file, or of the place of one, that lies on a device with this
-/// major number.
+/// Which party serves the file system of a file (or of its directory) on a device with this major
+/// number.
 ///
 /// # Errors
 /// The file system is not known to keep bytes.
@@ -129,8 +130,8 @@ fn of(magic: u32, major: u32) -> Result<Server, OpenFault> {
         return Ok(Server::Others);
     }
     Err(OpenFault::denied(format!(
-        "it lies on a file system ({}) that is not known to keep bytes: what the kernel makes up for whoever reads \
-         is not read for others; pass a copy of the file",
+        "it lies on a file system ({}) that is not known to keep bytes: what the kernel makes up \
+         for whoever reads is not read for others; pass a copy of the file",
         Kind(magic)
     )))
 }

@@ -29,7 +29,7 @@ pub type RegionSource = piped_control::regions::RegionSource<Arc<Segment>>;
 /// Something opened that a shard can make a handle of.
 #[derive(Debug)]
 pub enum Source {
-    /// A file.
+    /// A file of an export or of this machine.
     File(OpenedFile),
     /// A region of a local client.
     Region(RegionSource),

@@ -109,8 +109,9 @@ pub(crate) fn forbidden(peer: &str, address: SocketAddr, left_out: u64) {
         peer,
         %address,
         left_out,
-        "not connected: the peer has no key, so the lane would be plain, and this address is not in \
-         listen.allow_plain (nor loopback, of a node that has no key either); run `pipectl keys trust`"
+        "not connected: the peer has no key, so the lane would be plain, and this address is not \
+         in listen.allow_plain (nor loopback, of a node that has no key either); run `pipectl keys \
+         trust`"
     );
 }
 

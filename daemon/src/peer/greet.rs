@@ -29,43 +29,45 @@ const BEGINNING_BYTES: usize = 8;
 /// How often to look whether more of them came: they come in one packet or from somebody who plays.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What became of a connection, before it was a lane or instead.
+/// How the greeting of an accepted connection ended. After [`Self::Proven`], it is a connection of
+/// a known node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// It proved who it is.
+    /// The other side proved its identity by a key.
     Proven,
-    /// Its address has had too many attempts that failed, or too many are under way.
+    /// The other side's address has had too many failed attempts, or too many are under way.
     Busy,
-    /// It said nothing more in time, or left.
+    /// The other side sent nothing more in time, or closed the connection.
     Silent,
-    /// It is plain, from where only nodes with keys are admitted.
+    /// The connection is plain, and only nodes with keys are admitted from its network.
     Plain,
-    /// It begins no handshake of this version.
+    /// The other side began no handshake of this version.
     Version,
-    /// It knows another key of this node, or none.
+    /// The other side knows another key of this node, or none.
     Ticket,
-    /// It could not prove its key.
+    /// The other side could not prove its key.
     Forged,
-    /// Its key is not trusted.
+    /// The other side proved a key that is not trusted.
     Untrusted,
-    /// It repeated somebody's handshake.
+    /// The other side repeated a handshake of somebody else.
     Repeated,
-    /// It is plain, and of a user of this machine that `[access]` does not admit.
+    /// The connection is plain, and belongs to a user of this machine whom `[access]` does not
+    /// admit.
     User,
-    /// It is plain, from this machine, and no user holds its other end.
+    /// The connection is plain and from this machine, and no user holds its other end.
     Nobody,
-    /// It is plain, and its address or user has its share of plain lanes.
+    /// The connection is plain, and its address or user has its share of such connections.
     Share,
-    /// There are as many lanes or nodes as there may be.
+    /// There are as many connections or nodes as there may be.
     Full,
-    /// There is no staging for it.
+    /// There is no staging for another connection.
     Staging,
-    /// It was a lane without work, and another one needed its place.
+    /// The connection had no work, and another one needed its place.
     Displaced,
 }
 
 impl Greeting {
-    /// All of them, each at the place of its number.
+    /// All outcomes, each at the index of its number.
     pub(crate) const ALL: [Self; 15] = [
         Self::Proven,
         Self::Busy,
@@ -84,7 +86,7 @@ impl Greeting {
         Self::Displaced,
     ];
 
-    /// Its name.
+    /// The outcome as metrics and JSON name it.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -125,40 +127,43 @@ pub(crate) const fn advice(why: Crowded, standing: Standing) -> &'static str {
             "there are as many lanes or nodes as there may be, and all of them work; it tries again"
         }
         Crowded::Share => {
-            "its address or user has its share of plain lanes, and all of them work; nodes with keys have no such bound: \
-             `pipectl keys generate` there, `pipectl keys trust` here"
+            "its address or user has its share of plain lanes, and all of them work; nodes with \
+             keys have no such bound: `pipectl keys generate` there, `pipectl keys trust` here"
         }
         Crowded::Full => {
-            "there are as many lanes or nodes as there may be, and all of them work; some are kept for nodes with keys: \
-             `pipectl keys generate` there, `pipectl keys trust` here"
+            "there are as many lanes or nodes as there may be, and all of them work; some are kept \
+             for nodes with keys: `pipectl keys generate` there, `pipectl keys trust` here"
         }
         Crowded::Staging => {
-            "there is no staging for another lane; raise it: `pipectl limits set global.staging=SIZE --persist`"
+            "there is no staging for another lane; raise it: `pipectl limits set \
+             global.staging=SIZE --persist`"
         }
         Crowded::Displaced => {
-            "it had nothing to do, and another one needed its place; it connects again when it is used"
+            "it had nothing to do, and another one needed its place; it connects again when it is \
+             used"
         }
     }
 }
 
-/// Connections by [`Greeting`].
+/// Number of connections by the outcome of their greeting.
 pub(crate) type Greetings = [u64; Greeting::ALL.len()];
 
-/// Why a connection is no lane.
+/// Why an accepted connection is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GreetingFault {
     #[error(transparent)]
     Unwelcome(#[from] Unwelcome),
     #[error(
-        "its lane is plain, and the kernel cannot be asked whether a user of this machine has it ({0}); the unit needs \
-         AF_NETLINK in RestrictAddressFamilies="
+        "its lane is plain, and the kernel cannot be asked whether a user of this machine has it \
+         ({0}); the unit needs AF_NETLINK in RestrictAddressFamilies="
     )]
     Unasked(io::Error),
     #[error("it said nothing in time")]
     Late,
     #[error(
-        "the connection ended before the handshake ({0}): the other node does not trust this one's key, has another \
-         key than [peers] says here, has none, or is busy; its log and its `pipectl status` say which"
+        "the connection ended before the handshake ({0}): the other node does not trust this one's \
+         key, has another key than [peers] says here, has none, or is busy; its log and its \
+         `pipectl status` say which"
     )]
     Gone(#[from] io::Error),
     #[error(transparent)]
@@ -214,7 +219,7 @@ pub(super) async fn accepted(
     Ok(met)
 }
 
-/// Who connected, and the keys of its lane.
+/// The party at the other end, and the connection's keys if it has any.
 type Met = (Caller, Option<LaneKeys>);
 
 async fn who_is(

@@ -19,26 +19,29 @@ use crate::shard::message::Message;
 /// How long to leave a full table of files alone.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why there is no listener for peers.
+/// Why this node does not listen for peers.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Lanes would be plain, and this address is not only for those who may read them.
+    /// Connections would be plain, and the address can be reached from networks that the
+    /// configuration does not name.
     #[error(
-        "listen.address: {0} is outside loopback and this node has no key, so lanes would be plain; run `pipectl \
-         keys generate`; or name the networks you trust in listen.allow_plain, or listen on 127.0.0.1"
+        "listen.address: {0} is outside loopback and this node has no key, so lanes would be \
+         plain; run `pipectl keys generate`; or name the networks you trust in listen.allow_plain, \
+         or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// The kernel says no.
+    /// The kernel refused to listen.
     #[error("listen.address: cannot listen on {address} ({error}); is the port taken?")]
     Listen {
-        /// Where.
+        /// The address from the configuration.
         address: SocketAddr,
-        /// What it says.
+        /// The error of the kernel.
         error: std::io::Error,
     },
 }
 
-/// Listens where the configuration says; `None`: nowhere. `has_key`: the node asks for handshakes.
+/// Listens at the address of the configuration; `None` if there is none. `has_key`: peers must
+/// prove their identity.
 ///
 /// # Errors
 /// See [`ListenError`].
@@ -54,8 +57,8 @@ pub(crate) async fn bind(
     if !address.ip().is_loopback() && !listen.allow_plain.is_empty() {
         tracing::warn!(
             %address,
-            "lanes of nodes without keys are PLAIN: whoever is on the networks of listen.allow_plain can read and \
-             forge what they send"
+            "lanes of nodes without keys are PLAIN: whoever is on the networks of \
+             listen.allow_plain can read and forge what they send"
         );
     }
     let listener = TcpListener::bind(address).await;
@@ -92,7 +95,8 @@ async fn admit(control: &Rc<Control>, stream: TcpStream, from: IpAddr) {
         control.count_greeting(Greeting::Busy);
         return control.journal_stranger(
             from,
-            "its address, or user of this machine, or strangers together, have had too many attempts",
+            "its address, or user of this machine, or strangers together, have had too many \
+             attempts",
         );
     };
     let control = Rc::clone(control);

@@ -1,8 +1,11 @@
-//! The peer door, as far as it is sockets and opens: the bytes of a lane are parsed by the engine.
+//! The door for peers, as far as it is sockets and opens. The engine parses the bytes of a
+//! connection.
 //!
 //! ```text
-//!   accept ──► attempts left? ──► handshake, or in a plain network? ──► options ──► shard: LaneAccepted
-//!   shard: Connect ──► wait, resolve, check, connect ──► handshake ──► options ──► shard: LaneConnected
+//!   accept ──► attempts left? ──► handshake, or a plain network? ──► options
+//!          ──► shard: LaneAccepted
+//!   shard: Connect ──► wait, resolve, check, connect ──► handshake ──► options
+//!          ──► shard: LaneConnected
 //!   shard: ServeOpen ──► exports | regions ──► shard: ServeOpened
 //! ```
 

@@ -5,7 +5,7 @@
 //!   dials                                            listens
 //!     preamble 8 │ ticket 16 │ e, es, s, ss   96  ──►   ticket right? decrypts? key trusted?
 //!     keys ◄──  e, ee, se, protection         49  ◄──
-//!     confirmation                            16  ──►   right: it is there, now. Lane, to its shard
+//!     confirmation                            16  ──►   right: the peer is there. To its shard
 //! ```
 //!
 //! `Noise_IK_25519_ChaChaPoly_BLAKE2s`: who dials knows whom, and is known, or not, by the first
@@ -38,27 +38,27 @@ const TAG_BYTES: usize = 16;
 pub const FIRST_BYTES: usize =
     PREAMBLE_BYTES + TICKET_BYTES + KEY_BYTES + (KEY_BYTES + TAG_BYTES) + TAG_BYTES;
 
-/// The answer: ephemeral key, the protection, tag.
+/// Length of the answer: ephemeral key, the protection, tag.
 pub const ANSWER_BYTES: usize = KEY_BYTES + 1 + TAG_BYTES;
 
-/// The last word.
+/// Length of the confirmation, which the dialling side sends last.
 pub const CONFIRMATION_BYTES: usize = TAG_BYTES;
 
-/// Why a handshake went no further.
+/// Why a handshake failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeFault {
-    /// Another version, or nothing of ours.
+    /// The other side speaks another version, or another protocol.
     #[error(
         "it does not begin a handshake of this version; install the same release on both nodes"
     )]
     Version,
-    /// Its ticket is not for this node.
+    /// The ticket of the handshake is not for this node.
     #[error(
-        "it was meant for another node, or for an older key of this one; compare `pipectl keys show` here with `key` \
-         in the other node's [peers]"
+        "it was meant for another node, or for an older key of this one; compare `pipectl keys \
+         show` here with `key` in the other node's [peers]"
     )]
     Ticket,
-    /// What should be sealed is not, or not by the key it names.
+    /// Something that should be sealed is not, or not by the key it names.
     #[error("it does not prove the key that it names, or was changed on the way")]
     Forged,
     /// The key is nobody's that this node trusts.
@@ -74,13 +74,13 @@ pub enum HandshakeFault {
     Repeated,
 }
 
-/// What this node accepts, and as whom.
+/// The keys that this node accepts, and the nodes they stand for.
 pub trait Trust {
-    /// The key with which it proves itself.
+    /// The key with which this node proves its identity.
     fn own(&self) -> &NodeKey;
-    /// What it wants at least.
+    /// The least protection that this node accepts.
     fn protection(&self) -> Protection;
-    /// Whose key that is.
+    /// The name of the node with this key; `None` if the key is not trusted.
     fn node(&self, key: &PublicKey) -> Option<&str>;
 }
 
@@ -299,7 +299,7 @@ impl Secrets {
         }
     }
 
-    /// Who can say it has the private key and heard the answer.
+    /// Proof that the dialling side has its private key and heard the answer.
     fn confirmation(&self) -> blake3::Hash {
         let secret = self.from_dialler.as_slice();
         let key = Zeroizing::new(blake3::derive_key("piped lanes 1: confirmation", secret));

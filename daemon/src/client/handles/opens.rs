@@ -206,7 +206,7 @@ impl Client {
         Place::Session(self.id, handle)
     }
 
-    /// It is open from now on, unless a reload has taken the right away meanwhile.
+    /// Enters an open handle, unless a reload has taken the right away meanwhile.
     async fn enter(&mut self, handle: HandleId, right: Right) -> Result<(), OpenFault> {
         let (place, holder) = (self.place(handle), Holder::User(self.who.clone()));
         let held = self.control.core.borrow_mut().hold(place, holder, right);
@@ -275,8 +275,8 @@ impl Client {
         let all = self.control.handles_open();
         if all >= limits.global.handles.into() {
             let text = format!(
-                "all sessions have {all} handles together (limits.global.handles); close some or raise the \
-                 limit"
+                "all sessions have {all} handles together (limits.global.handles); close some or \
+                 raise the limit"
             );
             return Err(OpenFault::new(Status::WouldBlock, text));
         }

@@ -33,18 +33,21 @@ mount -t tmpfs -o mode=0755,size=2g piped-test "$directory"
 mkdir -p /run/systemd
 mount -t tmpfs -o mode=0755 piped-test /run/systemd
 mkdir "$directory/upper" "$directory/work" "$directory/root"
-mount -t overlay -o "lowerdir=/,upperdir=$directory/upper,workdir=$directory/work" overlay "$directory/root"
+mount -t overlay overlay "$directory/root" \
+    -o "lowerdir=/,upperdir=$directory/upper,workdir=$directory/work"
 cd "$directory/root"
 # Where services are never started, packages are told so. Here they are.
 rm -f usr/sbin/policy-rc.d
 # What this machine starts is not part of the test.
 rm -rf etc/systemd/system/*.wants
 : >etc/fstab
-for unit in console-getty.service systemd-logind.service systemd-networkd.service systemd-resolved.service; do
+for unit in console-getty.service systemd-logind.service systemd-networkd.service \
+    systemd-resolved.service; do
     ln -sf /dev/null "etc/systemd/system/$unit"
 done
 for processes in "$@"; do echo $$ >"$processes"; done
-exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine=piped-test --private-network \
+exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine=piped-test \
+    --private-network \
     --rlimit=RLIMIT_MEMLOCK=infinity --rlimit=RLIMIT_NOFILE=524288 \
     --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" \
     --register=no --keep-unit --link-journal=no --settings=no --tmpfs=/tmp --console=pipe
@@ -57,9 +60,10 @@ const TOOLS: [&str; 5] = ["systemd-nspawn", "unshare", "nsenter", "setpriv", "mo
 #[derive(Debug)]
 pub struct Container {
     nspawn: Child,
-    /// Its first process.
+    /// The container's first process; `None` until it is known.
     leader: Option<Pid>,
-    /// On the host; empty there, because the mounts are not for us.
+    /// The container's directory on the host; empty there, because this process does not see the
+    /// mounts.
     directory: tempfile::TempDir,
     groups: Vec<PathBuf>,
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use crate::process::{Programs, words};
 
-/// A node's key, in a file.
+/// The key pair of a node, in a file.
 #[derive(Debug)]
 pub struct Key {
-    /// The file.
+    /// The file with the private key.
     pub file: PathBuf,
-    /// The half that others know.
+    /// The public key, which other nodes know.
     pub public: String,
 }
 

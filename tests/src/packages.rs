@@ -5,17 +5,17 @@ use std::process::Command;
 
 use crate::process::{Programs, words};
 
-/// Who answers for packages that are made here: what the variable of `packaging/build` says.
+/// The maintainer of packages that are made here, as a variable of `packaging/build` names it.
 pub const MAINTAINER: &str = "Testers & Co. <testers@piped.example>";
 
-/// The packages' files.
+/// Files of the packages that the tests install.
 #[derive(Debug)]
 pub struct Packages {
-    /// The daemon and its control program.
+    /// The package of the daemon and its control program.
     pub piped: PathBuf,
-    /// The library.
+    /// The package of the C library.
     pub library: PathBuf,
-    /// What is needed to build with it.
+    /// The package with headers, to build with the library.
     pub development: PathBuf,
 }
 
@@ -76,7 +76,7 @@ impl Packages {
         }
     }
 
-    /// All of them.
+    /// The three packages, in the order of the fields.
     #[must_use]
     pub fn all(&self) -> [&Path; 3] {
         [&self.piped, &self.library, &self.development]

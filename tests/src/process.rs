@@ -49,14 +49,15 @@ fn pause() {
 /// The programs under test.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// The daemon.
+    /// Path of the daemon `piped`.
     pub piped: PathBuf,
-    /// Its controls.
+    /// Path of the control program `pipectl`.
     pub pipectl: PathBuf,
 }
 
 impl Programs {
-    /// Those beside this test's own folder; `None`, with the reason printed, if they are not there.
+    /// The programs beside this test's own folder; `None`, with the reason printed, if they are not
+    /// there.
     #[must_use]
     pub fn find() -> Option<Self> {
         let beside = |name: &str| {
@@ -156,7 +157,7 @@ impl Drop for Running {
 /// A daemon. What it needs is `NAME.*` in a directory, so it can be started there again.
 #[derive(Debug)]
 pub struct Daemon {
-    /// The process.
+    /// The daemon's process, killed when dropped.
     pub process: Running,
     programs: Programs,
     directory: PathBuf,
@@ -213,13 +214,13 @@ impl Daemon {
         *self = Self::start(&programs, &directory, &self.name.clone(), more);
     }
 
-    /// Where clients connect.
+    /// The socket that clients connect to.
     #[must_use]
     pub fn client_socket(&self) -> PathBuf {
         self.directory.join(format!("{}.client", self.name))
     }
 
-    /// Where `pipectl` connects.
+    /// The socket that `pipectl` connects to.
     #[must_use]
     pub fn admin_socket(&self) -> PathBuf {
         self.directory.join(format!("{}.admin", self.name))

@@ -17,9 +17,10 @@ pub struct Proxy {
 struct Wire {
     state: Mutex<State>,
     changed: Condvar,
-    /// Bytes that each direction takes in a second, all connections together; 0: as many as come.
+    /// Bytes that each direction takes in a second, over all connections; 0 for no limit.
     rate: u64,
-    /// Of a slow wire: who holds it has bytes on it.
+    /// One lock for each direction of a slow wire: the connection that holds it has bytes on the
+    /// wire.
     turns: [Mutex<()>; 2],
 }
 
@@ -28,18 +29,18 @@ struct State {
     paused: bool,
     /// Change a byte of the next large piece that goes back to who dialled.
     bend: bool,
-    /// What has passed, from who dialled and back.
+    /// The bytes that have passed, from the dialling side and back.
     passed: [Vec<u8>; 2],
-    /// How much of it there was.
+    /// The number of bytes that have passed in each direction.
     bytes: [u64; 2],
-    /// What passes now.
+    /// The sockets of open connections.
     streams: Vec<TcpStream>,
 }
 
 /// Most bytes passed on at once.
 const PIECE: usize = 64 << 10;
 
-/// Of a slow wire, most bytes on it at once.
+/// Most bytes of one connection on a slow wire at once.
 const SLICE: usize = 4 << 10;
 
 /// The first bytes of each direction, over all connections, that are remembered.
@@ -50,7 +51,7 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a piece.
+    /// Counts a piece that passes, and remembers it while there is room.
     fn note(&self, back: bool, piece: &[u8]) {
         let mut state = self.state();
         state.bytes[usize::from(back)] += piece.len() as u64;
@@ -112,7 +113,7 @@ impl Proxy {
         Self { address, state }
     }
 
-    /// Where to connect.
+    /// The address that clients of the proxy connect to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

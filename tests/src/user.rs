@@ -1,16 +1,16 @@
-//! Other users, for as long as a thread lives.
+//! Other users, whose rights a thread takes until it ends.
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Somebody.
+/// A user, with the groups that count for its rights.
 #[derive(Debug, Clone, Copy)]
 pub struct Who {
-    /// The user.
+    /// The id of the user.
     pub uid: u32,
-    /// The first group.
+    /// The id of the user's first group.
     pub gid: u32,
-    /// The other groups.
+    /// The ids of the user's other groups.
     pub groups: &'static [u32],
 }
 

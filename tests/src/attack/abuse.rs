@@ -26,16 +26,16 @@ pub const VICTIM: &str = "SYSTEM_TESTS_VICTIM";
 /// What an attacker may open.
 #[derive(Debug)]
 pub struct Targets {
-    /// A local file.
+    /// A local file that the attacker may open.
     pub file: PathBuf,
     /// The name of an `#[ignore]`d test of the running program that calls [`victim`].
     pub victim: &'static str,
 }
 
-/// One way.
+/// A way in which an attacker misuses its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abuse {
-    /// SIGKILL with transfers of all kinds under way.
+    /// The attacker is killed (SIGKILL) with transfers of all kinds under way.
     Killed,
     /// Any word of its queue is anything.
     Indices,
@@ -49,9 +49,9 @@ pub enum Abuse {
     Rewriter,
     /// Everything a process can do to a memfd that it was passed.
     Memory,
-    /// It asks, and takes no completion.
+    /// The attacker sends requests and takes no completion.
     NeverReaps,
-    /// It rings and rings, and there is nothing.
+    /// The attacker rings its doorbell again and again without requests.
     RingsWithoutEnd,
     /// Descriptors that are no files, or not open for what they are to be used for.
     WrongFiles,
@@ -62,7 +62,7 @@ pub enum Abuse {
 }
 
 impl Abuse {
-    /// All of them.
+    /// All ways, in the order of the enum.
     pub const ALL: [Self; 12] = [
         Self::Killed,
         Self::Indices,

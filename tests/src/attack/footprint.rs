@@ -18,7 +18,7 @@ pub struct Footprint {
     pub segments: u64,
     /// Bytes registered with the kernel.
     pub registered_bytes: u64,
-    /// Staging in use.
+    /// Staging memory in use, in bytes.
     pub staging_bytes: u64,
 }
 

@@ -33,16 +33,16 @@ pub const HELLO: Hello =
 /// What the kernel passes with one message at most.
 pub const FDS_MAX: usize = fds::FDS_RECEIVED_MAX;
 
-/// A session, open to its bones.
+/// A session whose rings and memory the test accesses directly.
 #[derive(Debug)]
 pub struct Attacker {
-    /// The connection.
+    /// The connection to the daemon.
     pub socket: OwnedFd,
-    /// The arena.
+    /// The memory that the attacker shares with the daemon.
     pub arena: Segment,
     /// The queue, as an honest client uses it.
     pub ring: ClientQueue,
-    /// The same queue.
+    /// The queue's memory, to write anything into it.
     pub raw: HostileClient,
 }
 

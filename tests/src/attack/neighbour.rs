@@ -23,9 +23,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 pub struct Served {
     /// Requests, all of which ended well.
     pub requests: u64,
-    /// Bytes that were compared.
+    /// Bytes that were compared with what they must be.
     pub compared: u64,
-    /// Of these, wrong ones.
+    /// Bytes in `compared` that were wrong.
     pub wrong: u64,
 }
 

@@ -24,15 +24,15 @@ pub struct Page {
 /// A block of code.
 #[derive(Debug, Default)]
 pub struct Block {
-    /// Of its first line, in its document.
+    /// Number of the block's first line in its document.
     pub line: usize,
-    /// `sh`, `text` ...; empty where it is indented.
+    /// The language of the block, such as `sh` or `text`; empty for an indented block.
     pub language: String,
-    /// As printed.
+    /// The text as the document prints it.
     pub text: String,
-    /// What a comment right before it asks for.
+    /// The rule in a comment right before the block.
     pub rule: Option<String>,
-    /// The block in `text` that follows with nothing between: what is printed.
+    /// The `text` block that follows immediately: the output that the document shows.
     pub shown: Option<String>,
 }
 
@@ -129,8 +129,9 @@ fn slug(heading: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "<!-- doc-test: nodes -->\n# A `b` c, d!\n\nSee [there](x.md#y) and `pipectl status`.\n\n\
-                        <!-- doc-test: fails 4 -->\n```sh\none\ntwo\n```\n\n```text\nthree\n```\n\n    four\n\n## A b c d\n";
+    const TEXT: &str = "<!-- doc-test: nodes -->\n# A `b` c, d!\n\nSee [there](x.md#y) and \
+                        `pipectl status`.\n\n<!-- doc-test: fails 4 -->\n```sh\none\ntwo\n```\n\n\
+                        ```text\nthree\n```\n\n    four\n\n## A b c d\n";
 
     #[test]
     fn a_document_is_taken_apart() {

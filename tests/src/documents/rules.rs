@@ -98,11 +98,11 @@ impl Rule {
 /// How a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// To its end.
+    /// The command runs until it ends by itself.
     ToItsEnd,
-    /// Until Ctrl-C: it has to have printed something by then, and to end then.
+    /// The command runs until Ctrl-C; by then it must have printed something, and then it must end.
     UntilInterrupted {
-        /// What it may exit with, beside 0.
+        /// An exit code that is allowed beside 0.
         code: i32,
     },
     /// Beside what follows, to the end of the document.
@@ -125,9 +125,9 @@ const LASTING: [(&str, How); 5] = [
 /// A command as it is typed: a line, or several that a backslash joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Typed {
-    /// As printed, comment and all.
+    /// The command as the document prints it, comment included.
     pub text: String,
-    /// How it runs.
+    /// How the command is run.
     pub how: How,
     /// Whether it is typed on the other node: its comment begins with `on beta`.
     pub on_beta: bool,

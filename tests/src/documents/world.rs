@@ -23,20 +23,20 @@ use crate::process::{Programs, Running, command, eventually, pattern, words};
 /// The project, inside: where a reader of the README is.
 pub const PROJECT: &str = "/mnt/piped";
 
-/// What a world has beside the documents' own.
+/// Files and settings of a world beside the documents' own.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// This node's configuration.
+    /// The configuration of this node.
     pub here: String,
-    /// The other node's.
+    /// The configuration of the node beta.
     pub beta: String,
-    /// Whether this node's daemon runs before the first command; else a command starts it.
+    /// Whether this node's daemon runs before the first command; otherwise a command starts it.
     pub started: bool,
     /// Files in the project's directory: name and content.
     pub files: Vec<(String, String)>,
 }
 
-/// Two nodes.
+/// Two nodes in namespaces, where a document's commands run.
 #[derive(Debug)]
 pub struct World {
     first: Running,
@@ -55,7 +55,8 @@ mkdir "$world"
 mount -t tmpfs tmpfs "$world"
 over() { # DIRECTORY NAME [AT]: what is written there goes to memory
     mkdir -p "$world/upper/$2" "$world/work/$2" "${3:-$1}"
-    mount -t overlay overlay -o "lowerdir=$1,upperdir=$world/upper/$2,workdir=$world/work/$2" "${3:-$1}"
+    mount -t overlay overlay "${3:-$1}" \
+        -o "lowerdir=$1,upperdir=$world/upper/$2,workdir=$world/work/$2"
 }
 over "$PROJECT" project "$world/piped"
 over /etc etc
@@ -107,10 +108,11 @@ const TRAFFIC: &str = "while :; do pipectl bench read --peer beta --export data 
                        --size 256KiB --seconds 0.2 || true; sleep 1; done";
 
 const BETA: &str = "exec piped --config /etc/beta/piped.toml --set node.name=beta \
-                    --set client.socket=/run/beta/client.sock --set admin.socket=/run/beta/admin.sock";
+                    --set client.socket=/run/beta/client.sock \
+                    --set admin.socket=/run/beta/admin.sock";
 
-/// How long something that lasts may run before it is interrupted, in seconds; the next one if it
-/// has printed nothing by then.
+/// How many seconds a lasting command may run before it is interrupted; the next entry applies if
+/// it has printed nothing by then.
 const INTERRUPTED_AFTER: [&str; 3] = ["3", "15", "60"];
 
 impl World {
@@ -199,7 +201,8 @@ impl World {
             "--pid",
         ]);
         shell.args(["--", "env", "-C", PROJECT, "bash", "-euo", "pipefail", "-c", script]);
-        let path = "/mnt/bin:/mnt/piped/target/release:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let path = "/mnt/bin:/mnt/piped/target/release:/usr/local/sbin:/usr/local/bin:/usr/sbin:\
+                    /usr/bin:/sbin:/bin";
         shell.env("PATH", path).env("HOME", "/root").env("LANG", "C.UTF-8").env("USER", "root");
         // A layer above the documents' files: daemons of many tests on few CPUs stay on none.
         shell.env("PIPED_SHARDS__PIN", "false").env("PIPED_PLANNER__ALLOW_DIALS", "true");
@@ -256,7 +259,8 @@ impl World {
     fn interrupted(&self, typed: &Typed, seconds: &str) -> Output {
         // The program alone, once: a second Ctrl-C means impatience to some.
         let script = format!(
-            "exec timeout --foreground --preserve-status --signal=INT {seconds} bash -c \"exec $TYPED\""
+            "exec timeout --foreground --preserve-status --signal=INT {seconds} \
+             bash -c \"exec $TYPED\""
         );
         let mut shell = self.shell(&script, typed.on_beta);
         shell.env("TYPED", &typed.text).output().expect("nsenter")

@@ -42,20 +42,20 @@ pub struct Crate {
     pub sources: Vec<Source>,
 }
 
-/// A parsed file.
+/// A source file of a crate, parsed.
 #[derive(Debug)]
 pub struct Source {
     /// The crate's directory, relative to the workspace.
     pub place: String,
     /// Path relative to the workspace.
     pub file: String,
-    /// The module it is, as names below the crate's root.
+    /// Path of the file's module, as names below the crate's root.
     pub module: Vec<String>,
-    /// The text as it lies there.
+    /// The text of the file.
     pub text: String,
-    /// Its items, without those for tests.
+    /// The items of the file, without those for tests.
     pub items: Vec<syn::Item>,
-    /// How many lines are for tests.
+    /// Number of lines that are only for tests.
     pub test_lines: usize,
 }
 

@@ -328,7 +328,7 @@ enum piped_status
      */
     PIPED_RANGE = 77,
     /**
-     * As many requests as the queue is deep are under way, or ended and not taken.
+     * As many requests are under way, or ended and not taken, as the queue is deep.
      */
     PIPED_FULL = 78,
     /**
@@ -348,7 +348,7 @@ enum piped_status
      */
     PIPED_DISCONNECTED = 82,
     /**
-     * What came from the daemon is not of the protocol; connect again, and report it.
+     * The daemon sent bytes outside of the protocol; connect again, and report it.
      */
     PIPED_BROKEN = 83,
     /**

@@ -12,12 +12,12 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// With the text of its number.
+    /// A fault with the text that belongs to its number.
     pub(crate) fn fixed(status: piped_status) -> Self {
         Self { status, text: Cow::Borrowed(status.text().to_str().unwrap_or_default()) }
     }
 
-    /// With a text of its own.
+    /// A fault with a text for this occasion.
     pub(crate) fn told(status: piped_status, text: impl Into<Cow<'static, str>>) -> Self {
         Self { status, text: text.into() }
     }

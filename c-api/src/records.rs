@@ -79,7 +79,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// For a queue of that depth.
+    /// Records for a queue of that depth.
     pub(crate) fn new(depth: u32) -> Self {
         static SERIALS: AtomicU32 = AtomicU32::new(0);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed) % ((1 << SERIAL_BITS) - 1) + 1;

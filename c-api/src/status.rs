@@ -1,4 +1,4 @@
-//! What calls and requests come back with: one list of numbers for both.
+//! Results of calls and requests: one list of numbers for both.
 
 use client_lib::{
     AllocateError, Cause, ConnectError, ExportError, OpenError, PiecesError, QueueError,
@@ -88,7 +88,7 @@ pub enum piped_status {
     PIPED_ARGUMENT = 76,
     /// A length or offset is not inside the buffer or region.
     PIPED_RANGE = 77,
-    /// As many requests as the queue is deep are under way, or ended and not taken.
+    /// As many requests are under way, or ended and not taken, as the queue is deep.
     PIPED_FULL = 78,
     /// The handle or buffer belongs to another client.
     PIPED_FOREIGN = 79,
@@ -98,7 +98,7 @@ pub enum piped_status {
     PIPED_NO_ROOM = 81,
     /// The daemon ended, or ended the session.
     PIPED_DISCONNECTED = 82,
-    /// What came from the daemon is not of the protocol; connect again, and report it.
+    /// The daemon sent bytes outside of the protocol; connect again, and report it.
     PIPED_BROKEN = 83,
     /// The daemon did not answer in the time the options allow.
     PIPED_TIMED_OUT = 84,
@@ -170,7 +170,7 @@ impl piped_status {
         PIPED_TABLE_LOST,
     ];
 
-    /// What it means and what to do.
+    /// The meaning of the status, and what to do about it.
     pub(crate) fn text(self) -> &'static std::ffi::CStr {
         match self {
             PIPED_OK => c"done",

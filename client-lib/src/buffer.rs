@@ -27,7 +27,7 @@ use crate::error::OutOfBuffer;
 /// # Ok(()) }
 /// ```
 ///
-/// What is under way cannot be looked at:
+/// A buffer of a request under way cannot be read:
 ///
 /// ```compile_fail,E0382
 /// # use piped_client::{Buffer, Handle, Queue};

@@ -219,7 +219,7 @@ impl Client {
     /// [`ClientBuilder::reconnect`] allows, make a new session and open everything again. At once
     /// if the connection stands. Any thread may call it, several at a time: one does it for all.
     ///
-    /// What there was before goes on as follows:
+    /// After a reconnection, objects of the old connection continue as follows:
     ///
     /// - **Handles** are open again: local files by the descriptors the client kept, exports and
     ///   regions by name (and a file that was made is not made again). [`Reconnected`] counts those

@@ -176,7 +176,7 @@ impl Link {
         lock(&self.current).0
     }
 
-    /// From now on handles are closed and opened there.
+    /// Moves the link to another connection: handles are closed and opened there from now on.
     pub(crate) fn move_to(&self, connection: &Connection) {
         *lock(&self.current) = (connection.generation, Arc::clone(&connection.control));
     }

@@ -468,12 +468,12 @@ impl Core {
         self.news = true;
     }
 
-    /// When the first of the requests expires that wait for a daemon.
+    /// The earliest deadline of the requests that wait for a daemon.
     pub(crate) fn parked_until_ns(&self) -> Option<u64> {
         self.resubmission.parked_until_ns(&self.table)
     }
 
-    /// When the last daemon was lost.
+    /// The time at which the last daemon was lost.
     pub(crate) fn dead_since_ns(&self) -> u64 {
         self.resubmission.lost_ns()
     }

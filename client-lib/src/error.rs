@@ -319,7 +319,7 @@ pub struct RequestError {
     pub cause: Cause,
     /// Contiguous bytes done from the request's start.
     pub bytes: u64,
-    /// Where its buffer is.
+    /// What became of the request's buffer.
     pub buffer: BufferState,
 }
 

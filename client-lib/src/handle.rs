@@ -73,7 +73,7 @@ impl Handle {
         self.core.length.load(Ordering::Relaxed)
     }
 
-    /// Whether it had no bytes when it was opened.
+    /// Whether the file or region had no bytes when it was opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -144,8 +144,8 @@ impl Handle {
 #[derive(Debug)]
 pub(crate) struct HandleCore {
     pub(crate) link: Arc<Link>,
-    /// Where it is open: the generation of the connection (high half) and the number the daemon
-    /// gave it (low half), in one word, so that nobody sees a number of another connection.
+    /// Where the handle is open: the generation of the connection (high half) and the daemon's
+    /// number (low half), in one word, so that nobody sees a number of another connection.
     place: AtomicU64,
     direct_alignment: AtomicU32,
     length: AtomicU64,
@@ -260,7 +260,7 @@ pub struct RegionOptions {
 }
 
 impl RegionOptions {
-    /// For everybody that the daemons admit.
+    /// Options for a region that everybody may use whom the daemons admit.
     #[must_use]
     pub fn new(access: Access) -> Self {
         Self { access, audience: Audience::default() }
@@ -342,7 +342,7 @@ impl RegionExport {
         }
     }
 
-    /// For requests of this client on its own region.
+    /// The handle for requests of this client on its own region.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
@@ -354,7 +354,7 @@ impl RegionExport {
         self.shared().length as usize
     }
 
-    /// Whether it has no bytes.
+    /// Whether the region has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

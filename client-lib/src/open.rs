@@ -31,7 +31,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// For these accesses; the file must be there.
+    /// Options for these accesses to a file that exists.
     #[must_use]
     pub fn new(access: Access) -> Self {
         Self { access, create: false, truncate: false, direct: true }

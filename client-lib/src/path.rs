@@ -51,7 +51,7 @@ pub(crate) struct Measured {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Known {
     told: Option<PathCosts>,
-    /// When the daemon was asked; 0: never.
+    /// The time at which the daemon was last asked; 0 for never.
     asked_ns: u64,
     per_byte: Recent,
     latency: Recent,

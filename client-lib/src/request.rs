@@ -71,9 +71,9 @@ pub(crate) mod sealed {
     use super::Buffer;
 
     pub trait Payload: Sized {
-        /// For the table of requests under way.
+        /// Moves the buffer into the table of requests under way.
         fn stow(self) -> Option<Buffer>;
-        /// From there. `None`: the buffer is missing.
+        /// Takes the payload back from the table. `None`: the buffer is missing.
         fn unstow(buffer: Option<Buffer>) -> Option<Self>;
     }
 

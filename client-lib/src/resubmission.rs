@@ -26,7 +26,7 @@ pub(crate) struct Resubmission {
 #[derive(Debug, Clone, Copy, Default)]
 struct Kept {
     descriptor: Descriptor,
-    /// When its deadline passes.
+    /// The time at which the request's deadline passes.
     expires_ns: u64,
     /// Whether a daemon had the request.
     begun: bool,

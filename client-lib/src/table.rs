@@ -57,7 +57,7 @@ pub(crate) struct Loan {
     pub(crate) pieces: Option<Pieces>,
     /// The most bytes it can move.
     pub(crate) length: u64,
-    /// Where its first byte is in the buffer.
+    /// The offset of the piece's first byte in the buffer.
     pub(crate) start: u64,
     pub(crate) tag: u64,
     /// Whether the request outlives its daemon.

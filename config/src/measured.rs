@@ -134,7 +134,7 @@ const PER_BYTE: &str = "write a number of us/KB, or one with a time per size, or
 /// A time in seconds; a bare number is in us.
 ///
 /// # Errors
-/// What is wrong, and an example.
+/// The reason, and an example of a right text.
 pub fn time(text: &str) -> Result<f64, String> {
     let (number, unit) = number_and_unit(text, "a time", TIME)?;
     let seconds = if unit.is_empty() { Some(MICRO) } else { time_unit(unit) };
@@ -145,7 +145,7 @@ pub fn time(text: &str) -> Result<f64, String> {
 /// A size; a bare number is in bytes.
 ///
 /// # Errors
-/// What is wrong, and an example.
+/// The reason, and an example of a right text.
 pub fn size(text: &str) -> Result<Size, String> {
     let (number, word) = number_and_unit(text, "a size", SIZE)?;
     let unit = if word.is_empty() { Some(SizeUnit::Bytes(1.0)) } else { size_unit(word) };
@@ -156,7 +156,7 @@ pub fn size(text: &str) -> Result<Size, String> {
 /// A bandwidth in bytes per second, positive; a bare number is in bytes per us.
 ///
 /// # Errors
-/// What is wrong, and an example.
+/// The reason, and an example of a right text.
 pub fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = number_and_unit(text, "a bandwidth", RATE)?;
     let per_second = if unit.is_empty() { Some(1.0 / MICRO) } else { rate_unit(unit) };
@@ -171,7 +171,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
 /// A time per size, or a bandwidth that is turned over; a bare number is in us per KB.
 ///
 /// # Errors
-/// What is wrong, and an example.
+/// The reason, and an example of a right text.
 pub fn per_byte(text: &str) -> Result<PerByte, String> {
     let cost = time_per_size(text)?;
     // A decimal KB is the smaller one.

@@ -16,7 +16,7 @@ const PLANNER_EXPECTED: &str = "\"auto\", \"whole\" or \"fixed:SIZE\" as in \"fi
 ///
 /// # Errors
 ///
-/// What is wrong with the text, and how to write it.
+/// The reason, and how to write a mode.
 pub fn planner_mode(text: &str) -> Result<PlannerMode, String> {
     match text {
         "auto" => Ok(PlannerMode::Auto),
@@ -41,7 +41,7 @@ fn fixed(size: Bytes) -> Result<PlannerMode, String> {
 ///
 /// # Errors
 ///
-/// What is wrong, and how to write it.
+/// The reason, and how to write a mode.
 pub fn planner_form<'de, D: Deserializer<'de>>(form: D) -> Result<PlannerMode, D::Error> {
     struct Form;
 

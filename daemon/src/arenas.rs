@@ -97,12 +97,12 @@ impl Arenas {
         self.0.lock().users.clone()
     }
 
-    /// What one user has.
+    /// Memory of all sessions of one user.
     pub(crate) fn of(&self, uid: u32) -> Amount {
         self.0.lock().users.get(&uid).copied().unwrap_or_default()
     }
 
-    /// What all have, and the most bytes that they had.
+    /// Memory of all sessions now, and its maximum in bytes.
     pub(crate) fn all(&self) -> (Amount, u64) {
         let ledger = self.0.lock();
         (ledger.all, ledger.high)

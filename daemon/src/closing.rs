@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 pub struct Account {
     room: Arc<Semaphore>,
     threads: Arc<Semaphore>,
-    /// Whether it has one thread.
+    /// Whether one thread closes all files of this owner.
     one_by_one: bool,
     closer: Closer,
     /// The owner's place among the sessions, or the connections.

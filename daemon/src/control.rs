@@ -1,4 +1,4 @@
-//! What the control thread knows: sessions, regions, opens under way; and what it does with the
+//! State of the control thread: sessions, regions and opens under way; and its reactions to the
 //! shards' notices.
 //!
 //! One thread, one runtime, so the state is in plain cells. No borrow of a cell lives across an
@@ -52,7 +52,7 @@ use crate::reload::Reload;
 use crate::sandbox::Sandbox;
 use crate::shard::message::{Mailbox, Notice};
 
-/// What is decided without a clock, a socket or a file.
+/// All decisions that need no clock, socket or file.
 pub(crate) type Core = piped_control::control::Control<Arc<Segment>>;
 
 /// How a session is told of its end.
@@ -67,9 +67,9 @@ struct Mouths {
 /// Why a session does not go on.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// Its shard has thrown it out: what it did.
+    /// The session's shard evicted the client, for this reason.
     Evicted(String),
-    /// Its access was taken back: why.
+    /// The client's access was taken back, for this reason.
     TakenBack(String),
 }
 
@@ -108,12 +108,12 @@ pub(crate) struct Control {
     pub(crate) page: RefCell<Option<(Nanos, Rc<str>)>>,
     pub(crate) spin: SpinBudgets,
     pub(crate) shards: Vec<ShardDoor>,
-    /// For each shard, the turn to tell it what was decided.
+    /// A lock for each shard, so that one caller at a time tells it of decisions.
     turns: Vec<tokio::sync::Mutex<()>>,
     /// Places for sessions, for opens of peers.
     session_slots: Arc<Semaphore>,
     pub(crate) peer_open_slots: Arc<Semaphore>,
-    /// For plans that look at a file.
+    /// Places for plans that look at a file.
     pub(crate) plan_slots: Arc<Semaphore>,
     /// Places for clients that have not said Hello, by user; and for such that are to be refused.
     pub(crate) handshakes: Places<u32>,
@@ -126,7 +126,7 @@ pub(crate) struct Control {
     pub(crate) admin_doorstep: Doorstep,
     /// The limits in force.
     pub(crate) limiter: Limiter,
-    /// What the daemon has denied itself.
+    /// The restrictions that the daemon has put on itself.
     pub(crate) sandbox: Arc<Sandbox>,
     /// Measured costs that outlive restarts of the daemon.
     pub(crate) keeper: Keeper,
@@ -141,13 +141,13 @@ pub(crate) struct Control {
     /// Shared memory, by user.
     arenas: Arenas,
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
-    /// For memory that takes long to be made, and to be given back.
+    /// Threads that make memory, or give it back, where that takes long.
     pub(crate) patience: Patience,
     /// The number of the last recording of transfers.
     pub(crate) last_recording: Cell<u64>,
-    /// To load paths on purpose.
+    /// The last permit to load paths on purpose, for calibration.
     pub(crate) leave: Cell<Leave>,
-    /// What peers read for their calibrations.
+    /// The region that peers read for their calibrations.
     pub(crate) echo: Echo,
     evictions: Cell<Evictions>,
     refusals: Cell<Refusals>,
@@ -157,7 +157,7 @@ pub(crate) struct Control {
     known_slots: Arc<Semaphore>,
 }
 
-/// What [`Control`] is made of.
+/// The parts that [`Control`] is made from.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -237,7 +237,7 @@ impl Control {
         }
     }
 
-    /// What a reload replaces.
+    /// The configuration that a reload replaces.
     pub(crate) fn live(&self) -> Live {
         self.core.borrow().live().clone()
     }
@@ -267,7 +267,7 @@ impl Control {
         self.core.borrow().keyring()
     }
 
-    /// What this node offers.
+    /// The directories and regions that this node offers.
     pub(crate) fn exports(&self) -> Arc<Exports> {
         Arc::clone(&self.exports.borrow())
     }
@@ -403,7 +403,7 @@ impl Control {
         id * self.shards.len() as u64 + shard as u64
     }
 
-    /// What [`Self::transfer_number`] gave a number to.
+    /// The shard and the transfer's id there, from a number of [`Self::transfer_number`].
     pub(crate) fn transfer_of(&self, number: u64) -> (usize, u64) {
         let shards = self.shards.len() as u64;
         ((number % shards) as usize, number / shards)

@@ -34,7 +34,7 @@ use crate::{given, settings};
 /// The limits in force, and what belongs to changing them.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    /// As they were written.
+    /// The limits in force, as they were written.
     in_force: Cell<Limits>,
     /// Bytes of memory that there are for this process.
     machine_bytes: u64,
@@ -90,7 +90,7 @@ impl Limiter {
         self.given(self.in_force.get())
     }
 
-    /// What limits come to on this machine.
+    /// The limits in bytes, where they are a part of this machine's memory.
     fn given(&self, limits: Limits) -> Limits {
         limits.with_memory(self.machine_bytes)
     }
@@ -233,7 +233,7 @@ async fn resize(
     Ok(())
 }
 
-/// Why it could not take all of the memory, if it could not.
+/// Gives a shard staging. Returns why the shard could not take all of it, if so.
 async fn set_staging(
     mailbox: &Mailbox,
     bytes: u64,
@@ -354,7 +354,7 @@ async fn views(control: &Control) -> Result<Vec<LimitView>, Refused> {
     Ok(views)
 }
 
-/// What is in force, and what is used of it.
+/// The limits in force, and their use.
 pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
     let views = views(control).await?;
     let sessions = control.clients();

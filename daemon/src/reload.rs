@@ -42,13 +42,13 @@ pub(crate) struct Reload {
     /// None: it was given one, and there is nothing to read again.
     sources: Option<Sources>,
     set_level: Option<SetLevel>,
-    /// As it was last loaded: what is in effect, and what waits for a restart.
+    /// The configuration as it was last loaded: what is in effect, and what waits for a restart.
     loaded: RefCell<Arc<Loaded>>,
     loaded_at: Cell<Nanos>,
-    /// Where the keys came from that wait for a restart, in what is still in effect.
+    /// The places of keys that wait for a restart, in the configuration that is still in effect.
     started: BTreeMap<String, Place>,
     refused: RefCell<Option<(Nanos, String)>>,
-    /// What was changed by other means since, by key.
+    /// Settings that were changed by other means since, by key.
     runtime: RefCell<BTreeMap<String, Value>>,
     turn: Arc<Mutex<()>>,
 }
@@ -72,10 +72,10 @@ struct Prepared {
     _turn: OwnedMutexGuard<()>,
 }
 
-/// What a reload comes upon.
+/// The state of the daemon before a reload.
 struct Before {
     exports: Arc<Exports>,
-    /// As they are configured.
+    /// The exports as they are configured.
     offered: BTreeMap<String, piped_config::Export>,
     sandbox: Arc<Sandbox>,
     held: Held,
@@ -116,7 +116,7 @@ impl Reload {
         preflight::check(&self.loaded.borrow(), main_file, names, held)
     }
 
-    /// Where the configuration comes from, if from anywhere.
+    /// The places that the configuration comes from, if from anywhere.
     pub(crate) fn sources(&self) -> Option<&Sources> {
         self.sources.as_ref()
     }

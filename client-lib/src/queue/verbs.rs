@@ -135,7 +135,7 @@ impl Queue {
         self.run(Request::sync(handle)).map(|_| ())
     }
 
-    /// To the daemon and back.
+    /// Go to the daemon and back, and do nothing.
     ///
     /// # Errors
     /// See [`RequestError`].

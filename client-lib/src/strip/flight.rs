@@ -1,5 +1,5 @@
-//! What loops over strips share, whichever way the bytes go: the range, its memory, and requests on
-//! their way.
+//! State that loops over strips share, whichever way the bytes go: the range, its memory, and
+//! requests under way.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -44,7 +44,7 @@ struct Flying {
     alone: bool,
 }
 
-/// What came of the attempt to issue a strip.
+/// The outcome of an attempt to issue a strip.
 #[derive(Debug)]
 pub(super) enum Tried {
     Issued {
@@ -63,7 +63,7 @@ pub(super) struct Ended {
 }
 
 impl Flight {
-    /// For the bytes of `range`, in the handle's file or region. Nothing is issued yet.
+    /// A flight for the bytes of `range` in the handle's file or region. Nothing is issued yet.
     pub(super) fn open(
         client: &Client,
         handle: &Handle,

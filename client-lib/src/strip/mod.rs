@@ -44,7 +44,8 @@ use crate::request::{Class, Request};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum StripPolicy {
-    /// By the computation and the path, strip by strip; one get where overlap cannot win.
+    /// By the costs of the computation and the path, strip by strip; one get where overlap cannot
+    /// win.
     #[default]
     Auto,
     /// Strips of so many bytes each, the last one shorter.
@@ -162,7 +163,7 @@ impl Strips {
         Self { resubmit: true, ..self }
     }
 
-    /// For a writer: a strip counts as written when it is on stable storage.
+    /// Writers only: a strip counts as written when it is on stable storage.
     #[must_use]
     pub fn durable(self) -> Self {
         Self { durable: true, ..self }
@@ -185,7 +186,7 @@ pub struct Strip<'a> {
 }
 
 impl Strip<'_> {
-    /// Where in the file or region its first byte lies.
+    /// The offset of the strip's first byte in the file or region.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -212,7 +213,7 @@ pub enum StripError {
     /// The request of a strip failed.
     #[error("the strip of {bytes} bytes at {offset}: {error}")]
     Request {
-        /// Where its first byte lies.
+        /// The offset of the range's first byte.
         offset: u64,
         /// Length of the strip in bytes.
         bytes: u64,
@@ -229,9 +230,9 @@ pub enum StripError {
              one behind it"
     )]
     Range {
-        /// Where its first byte is.
+        /// The offset of the range's first byte.
         start: u64,
-        /// Where the byte behind its last is.
+        /// The offset behind the range's last byte.
         end: u64,
     },
 }

@@ -50,11 +50,12 @@ pub(crate) struct Pace {
 pub(crate) struct Landed {
     /// Length of the strip in bytes.
     pub(crate) bytes: u64,
-    /// When it was issued.
+    /// When the strip's request was issued, in nanoseconds.
     pub(crate) issued_ns: u64,
-    /// When it was there. None: somewhen before it was asked for.
+    /// When the strip was in place, in nanoseconds; `None` if it was there before anybody waited
+    /// for it.
     pub(crate) landed_ns: Option<u64>,
-    /// No other was on its way when it was issued.
+    /// Whether no other strip was under way when this one was issued.
     pub(crate) alone: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct StripReader {
 }
 
 impl StripReader {
-    /// For the bytes of `range`, in the handle's file or region. Nothing is asked for yet.
+    /// A reader for the bytes of `range` in the handle's file or region. Nothing is requested yet.
     ///
     /// # Errors
     /// [`StripError::Range`].

@@ -44,7 +44,7 @@ pub struct StripWriter {
 }
 
 impl StripWriter {
-    /// For the bytes of `range`, in the handle's file or region. Nothing is written yet.
+    /// A writer for the bytes of `range` in the handle's file or region. Nothing is written yet.
     ///
     /// # Errors
     /// [`StripError::Range`].

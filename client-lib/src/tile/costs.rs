@@ -34,7 +34,7 @@ const RECENT: usize = 32;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TileSample {
     pub(super) height: u64,
-    /// In the caller's function.
+    /// Seconds in the caller's function.
     pub(super) compute: f64,
     /// Seconds around the computation of a tile.
     pub(super) around: f64,
@@ -91,12 +91,12 @@ fn median(values: &mut [f64]) -> Option<f64> {
 /// Puts of borders, timed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LinkSample {
-    /// To each neighbour, one after the other without waiting.
+    /// Number of messages, one to each neighbour without waiting in between.
     pub(super) count: u64,
     pub(super) rows: u64,
-    /// Until they were submitted.
+    /// Seconds until the messages were submitted.
     pub(super) submit: f64,
-    /// Until they were there.
+    /// Seconds until the neighbours had the messages.
     pub(super) seconds: f64,
 }
 

@@ -74,7 +74,7 @@ pub(super) struct Waiting<'a> {
     pub(super) client: &'a Client,
     /// Queue of the requests that are waited for.
     pub(super) queue: &'a mut Queue,
-    /// For questions to the neighbour; `None`: the same one.
+    /// The queue for requests that find the neighbour; `None` for the queue above.
     pub(super) asking: Option<&'a mut Queue>,
     pub(super) patience_ns: u64,
     /// Nanoseconds of waiting so far.
@@ -250,7 +250,7 @@ impl Inlet {
 enum Border {
     Here(Buffer),
     Sent(Pending<Buffer>),
-    /// In between, and after a failure.
+    /// The buffer is being handed over, or was lost by a failure.
     Gone,
 }
 

@@ -63,7 +63,7 @@ pub enum TileError {
     Mismatch {
         /// The neighbour's place in the grid.
         at: Axes<u32>,
-        /// In what they differ.
+        /// The quantity in which the two processes differ.
         what: &'static str,
         /// The value in this process.
         ours: u64,

@@ -132,7 +132,7 @@ impl Layout {
         if self.before(axis).is_some() { SLOTS * self.slot_bytes(axis) } else { 0 }
     }
 
-    /// Where the border of tile `number` comes from along an axis.
+    /// The offset of the slot for the border of tile `number` along an axis.
     pub(super) fn slot(&self, axis: Axis, number: u64) -> u64 {
         let first = match axis {
             Axis::X => PAGE,
@@ -242,7 +242,7 @@ pub(super) struct Opening<'a> {
     pub(super) client: &'a Client,
     pub(super) queue: &'a mut Queue,
     pub(super) options: &'a TileOptions,
-    /// When the search ends.
+    /// The time at which the search for neighbours ends.
     pub(super) end_ns: u64,
 }
 

@@ -47,7 +47,7 @@ pub enum Mode {
 /// A message on its way into the buffer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arrival {
-    /// When its first byte arrives, in seconds.
+    /// The time at which the message's first byte arrives, in seconds.
     pub seconds: f64,
     /// `L`: its length in bytes, positive.
     pub bytes: f64,
@@ -75,7 +75,7 @@ pub struct Consumer {
 pub struct Requirement {
     /// The most bytes that have arrived and are not copied yet.
     pub bytes: f64,
-    /// When that is, in seconds; the first time if there are several.
+    /// The time of the largest need, in seconds; the first such time if there are several.
     pub peak_seconds: f64,
     /// When the last message is copied, in seconds.
     pub end_seconds: f64,

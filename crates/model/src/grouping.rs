@@ -30,9 +30,10 @@ pub struct Grouping<'a> {
     pub overhead: f64,
     /// `G`, the inverse bandwidth, in seconds per byte.
     pub per_byte: f64,
-    /// Where cuts may be: rising from 0 to the size of the transfer, at least these two.
+    /// Positions where cuts may be: rising from 0 to the size of the transfer, at least these two.
     pub positions: &'a [f64],
-    /// When the bytes up to each position are there; not falling. As long as `positions`.
+    /// Times at which the bytes up to each position are there, never falling. There are as many as
+    /// `positions`.
     pub release: &'a [f64],
     /// What it takes after a fragment that begins at a position has been served; not rising. As
     /// long as `positions` (the last entry is not used).
@@ -54,7 +55,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// When the bytes up to each position have been served at the earliest, after the last pass.
+    /// Times at which the bytes up to each position have been served at the earliest, after the
+    /// last pass.
     #[must_use]
     pub fn finish(&self) -> &[f64] {
         &self.finish

@@ -217,7 +217,7 @@ impl<C: StageCost> Task<'_, C> {
         })
     }
 
-    /// As many at the first stage as leave it while one passes, at the transfer's pace.
+    /// The number of fragments that leave the first stage while one passes, at the transfer's pace.
     fn depth_wanted(&self, shape: &Shape, seconds: f64) -> NonZeroU32 {
         let list = &shape.lists[0];
         let size = list.iter().copied().max().unwrap_or(1) as f64;

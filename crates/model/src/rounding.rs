@@ -141,8 +141,8 @@ pub fn plan(
     Some(plan)
 }
 
-/// As equal sizes with a shorter last one where they are, which evaluates and stores as a few
-/// numbers.
+/// The list as equal sizes with a shorter last one, if it is so: such sizes evaluate and store as a
+/// few numbers.
 fn compact(list: &[u64]) -> Option<Sizes> {
     let Some((&last, rest)) = list.split_last() else {
         return Some(Sizes::Uniform { fragment_bytes: 1, total_bytes: 0 });

@@ -38,7 +38,7 @@ const STEPS: u64 = 32;
 pub struct Ramp {
     /// The first fragment, in bytes; > 0.
     pub first: u64,
-    /// By how much each is shorter than the one before, in bytes; 0 for equal fragments.
+    /// By how much each fragment is shorter than the one before, in bytes; 0 for equal fragments.
     pub shrink: u64,
     /// No fragment but the last is shorter than this, in bytes; 0 is 1.
     pub least: u64,

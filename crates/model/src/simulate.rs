@@ -20,13 +20,13 @@ pub struct Visit {
     pub stage: usize,
     /// The fragment among those of the stage, by index.
     pub fragment: usize,
-    /// Its length in bytes.
+    /// Length of the fragment in bytes.
     pub bytes: u64,
-    /// When the stage began to serve it.
+    /// The time at which the stage began to serve the fragment.
     pub started: f64,
-    /// When it left the server: served, and with room for it behind.
+    /// The time at which the fragment left the server: served, and with room for it behind.
     pub left: f64,
-    /// When it was there: `L` after it left.
+    /// The time at which the fragment was behind the stage: `L` after it left.
     pub departed: f64,
 }
 
@@ -47,7 +47,7 @@ pub struct Stuck {
     pub stage: usize,
     /// How many of its fragments have left it.
     pub left: usize,
-    /// When nothing happened any more, in whole nanoseconds.
+    /// The time at which nothing happened any more, in whole nanoseconds.
     pub at_nanos: u64,
 }
 
@@ -157,7 +157,7 @@ struct Busy {
     /// How many were started, and how many have left the server.
     started: usize,
     left: usize,
-    /// When the one in the server was started.
+    /// The time at which service of the fragment in the server began.
     since: f64,
     /// Whether it is served and only waits for room.
     served: bool,

@@ -352,7 +352,8 @@ impl Deref for Path {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// By the stage behind; `u64::MAX` is no limit. The first is not used: the source holds all.
+    /// Bytes of room by the stage behind; `u64::MAX` is no limit. The first is not used: the source
+    /// holds all.
     before: [u64; STAGES_MAX],
 }
 

@@ -193,7 +193,7 @@ impl Descriptor {
         transmute!(self)
     }
 
-    /// From the words of a ring entry.
+    /// An entry from the words of a ring.
     #[must_use]
     pub fn from_words(words: [u64; DESCRIPTOR_WORDS]) -> Self {
         transmute!(words)
@@ -240,7 +240,7 @@ impl CompletionEntry {
         transmute!(self)
     }
 
-    /// From the words of a ring entry.
+    /// An entry from the words of a ring.
     #[must_use]
     pub fn from_words(words: [u64; COMPLETION_WORDS]) -> Self {
         transmute!(words)

@@ -26,7 +26,7 @@ pub(crate) struct Mapping {
     /// Addresses that nobody else is given, also before and behind the memory: an access that runs
     /// over its ends faults. Unmapped at the end, whatever lies there.
     reserved: MmapRaw,
-    /// Where the memory starts in them, bytes.
+    /// Where the memory starts in the mapped pages, in bytes.
     start: usize,
     length: usize,
 }

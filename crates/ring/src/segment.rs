@@ -83,7 +83,7 @@ pub struct OutOfRange {
 /// Why a passed file descriptor is not taken as a segment.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentFault {
-    /// Without the seals its length could change under the mapping.
+    /// Without the seals, the memory's length could change under the mapping.
     #[error("the memory is not sealed against shrinking and growing; pass a sealed memfd")]
     NotSealed,
     /// Not a file that has seals, or one on hugetlbfs.
@@ -113,7 +113,7 @@ impl Segment {
     /// them.
     ///
     /// # Errors
-    /// As [`Segment::create`].
+    /// As for [`Segment::create`].
     pub fn create_by<T>(length: u64, mut turn: impl FnMut() -> T) -> io::Result<Self> {
         let length = checked(length)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
@@ -154,7 +154,7 @@ impl Segment {
     /// huge ones where the system lets a program have them.
     ///
     /// # Errors
-    /// As [`Segment::create`].
+    /// As for [`Segment::create`].
     pub fn private(length: u64) -> io::Result<Self> {
         let map = Mapping::anonymous(checked(length)?)?;
         // Takes the pages here, where a lack of memory is an error and not a fault at first touch.
@@ -194,7 +194,7 @@ impl Segment {
     /// The memfd, for passing on.
     ///
     /// # Panics
-    /// For [`Segment::private`] memory, which is nobody else's.
+    /// If the memory is [`Segment::private`], which is never passed on.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("private memory is not passed on").as_fd()

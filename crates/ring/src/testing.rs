@@ -111,7 +111,7 @@ impl HostileClient {
     /// Take all pages out of the queue's memory. They read as zeros afterwards.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn punch(&self) -> std::io::Result<()> {
         punch(self.memory.fd(), 0, self.memory.len())
     }
@@ -125,7 +125,7 @@ impl HostileClient {
     /// Make the bells such that a careless `read` or `write` of the daemon would wait forever.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn jam_bells(&self) -> std::io::Result<()> {
         for bell in [&self.to_daemon, &self.to_client] {
             rustix::fs::fcntl_setfl(bell, OFlags::empty())?;

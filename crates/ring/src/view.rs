@@ -48,7 +48,7 @@ impl ExclusiveRange {
         Self { segment: Arc::new(segment), offset: 0, length }
     }
 
-    /// Where it starts in its segment, bytes.
+    /// Where the view starts in its segment, in bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -60,7 +60,7 @@ impl ExclusiveRange {
         self.length
     }
 
-    /// Whether it has no bytes.
+    /// Whether the view has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
@@ -144,7 +144,7 @@ impl ExclusiveRange {
 pub struct SharedRange(ExclusiveRange);
 
 impl SharedRange {
-    /// Where it starts in its segment, bytes.
+    /// Where the range starts in its segment, in bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.0.offset
@@ -156,7 +156,7 @@ impl SharedRange {
         self.0.length
     }
 
-    /// Whether it has no bytes.
+    /// Whether the range has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.length == 0

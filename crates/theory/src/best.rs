@@ -22,7 +22,7 @@ const STATIC_SIZES: [u64; 2] = [128, 4096];
 /// Work of the search, in fragments looked at: about half a millisecond.
 const QUICK: u64 = 30_000;
 
-/// And where a certificate is asked for.
+/// The budget of the search where a certificate is asked for.
 const THOROUGH: u64 = 300_000;
 
 /// Positions above which a candidate is taken as it is.

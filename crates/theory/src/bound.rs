@@ -109,7 +109,8 @@ fn weak(path: &[Stage], bytes: u64) -> f64 {
     overheads + slowest * bytes as f64
 }
 
-/// As fine as the time permits: of the runs of stages, those with a pivot in their middle cost.
+/// The finest grid that the time permits. Its cost comes from the runs of stages with a pivot in
+/// their middle.
 fn cells(stages: usize) -> usize {
     let pivots: usize = (3..stages).map(|length| (stages + 1 - length) * (length - 2)).sum();
     let finest = (STEPS / pivots.max(1)).isqrt();
@@ -122,7 +123,7 @@ struct Table<'a> {
     cells: usize,
     positions: Vec<f64>,
     nothing: Vec<f64>,
-    /// By first stage, last stage, cells.
+    /// Values by first stage, last stage and cell.
     rising: Vec<Vec<f64>>,
     /// The tail from all cells down to none: the tail seen from a position.
     falling: Vec<Vec<f64>>,

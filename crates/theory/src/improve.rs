@@ -314,8 +314,8 @@ fn recut(layout: &mut Layout, stages: Range<usize>, (begin, end): (u32, u32), co
     layout.tidy(1);
 }
 
-/// Where equal fragments begin, as near as the alignment allows, and where the last one ends:
-/// rising.
+/// The positions at which equal fragments begin, as near as the alignment allows, and the end of
+/// the last one: rising.
 fn equal_positions(bytes: u64, count: u32, alignment: u64) -> Vec<f64> {
     let (whole, unit) = (bytes as f64, alignment.max(1) as f64);
     // The nearest multiple of the unit may lie behind the end.

@@ -144,7 +144,7 @@ pub fn with_count(path: &[Stage], bytes: f64, count: u64) -> Result<Optimum, LpF
     Ok(Optimum { sizes, predicted_seconds })
 }
 
-/// From seconds and bytes to the program's units.
+/// Factors from seconds and bytes to the program's units.
 struct Scale {
     time: f64,
     steepest: f64,

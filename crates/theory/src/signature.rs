@@ -173,9 +173,9 @@ pub struct Bursts {
     taken: u64,
     /// The time of the processor.
     now: f64,
-    /// When the network took the last message.
+    /// The time at which the network took the last message.
     gone_in: f64,
-    /// When the acknowledgements that are not taken yet arrive.
+    /// The times at which the acknowledgements arrive that are not taken yet.
     arrivals: VecDeque<f64>,
 }
 
@@ -192,7 +192,7 @@ impl Bursts {
         self.arrivals.front().copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Until there is a place in the window and the network has taken the message before.
+    /// Waits until there is a place in the window and the network has taken the message before.
     fn wait(&mut self) {
         while let Some(window) = self.network.window
             && self.issued - self.taken >= u64::from(window.get())

@@ -127,7 +127,7 @@ pub struct Endpoint {
     path: &'static str,
     /// Whether the path goes on with one more word.
     takes_word: bool,
-    /// Whether it only asks although it has a body.
+    /// Whether the endpoint only reads, although its request has a body.
     asks: bool,
     read: Read,
 }
@@ -227,8 +227,8 @@ impl Endpoint {
         Err(Refused { allowed, ..Refused::new(StatusCode::METHOD_NOT_ALLOWED, text) })
     }
 
-    /// Whether it needs the right to change the daemon: it changes something, or shows what only
-    /// such users may see.
+    /// Whether the endpoint needs the right to change the daemon: it changes something, or shows
+    /// what only such users may see.
     #[must_use]
     pub fn is_change(&self) -> bool {
         !self.asks

@@ -1,4 +1,4 @@
-//! What sessions and users have, and whether they may have more.
+//! Use of places and memory by sessions and users, and whether they may have more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Control, Mouths, SessionEars};
 use crate::arenas::Share;
 use crate::limits::FILES_OF_USER;
 
-/// What all sessions of a user have together.
+/// Use by all sessions of one user.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OfUser {
     /// Places of sessions, also of those that ended and whose memory or files are not given back
@@ -71,7 +71,7 @@ impl Control {
         Ok(place)
     }
 
-    /// What each user has.
+    /// Use by each user that has anything.
     pub(crate) fn users(&self) -> BTreeMap<u32, OfUser> {
         let mut users = BTreeMap::<u32, OfUser>::new();
         for (uid, place) in &*self.places.borrow() {
@@ -98,7 +98,7 @@ impl Control {
         users
     }
 
-    /// What one user has.
+    /// Use by one user.
     fn user(&self, uid: u32) -> OfUser {
         let core = self.core.borrow();
         let places = self.places.borrow();

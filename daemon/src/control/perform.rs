@@ -1,4 +1,4 @@
-//! What was decided, performed: dials, answers, ends, lines of the log, commands for shards.
+//! Performs decisions: dials, answers, ends, lines of the log, commands for shards.
 
 use std::rc::Rc;
 

@@ -19,7 +19,7 @@ const DEEP: u32 = 64;
 /// The wait is at most this part of the time that the device needs for its operations.
 const PARTS: u64 = 4;
 
-/// With fewer operations in the kernel nothing waits.
+/// Below this number of operations in the kernel, no operation is held back.
 const IN_KERNEL_MIN: u32 = 4;
 
 /// Operations over which the pace is averaged.

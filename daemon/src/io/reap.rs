@@ -35,7 +35,7 @@ impl UringIo {
     /// this turn.
     ///
     /// # Errors
-    /// As [`UringIo::submit`].
+    /// As for [`UringIo::submit`].
     pub fn submit_soon(&mut self, now: Nanos) -> Result<bool, UringError> {
         self.hold.handle_turn(now, self.file_ops);
         let queued = self.file_ops_queued;
@@ -56,7 +56,7 @@ impl UringIo {
     /// `until` has passed (`None`: without limit). May return early.
     ///
     /// # Errors
-    /// As [`UringIo::submit`].
+    /// As for [`UringIo::submit`].
     pub fn wait(&mut self, until: Option<Nanos>) -> Result<(), UringError> {
         self.queue_deferred();
         let has_news = !self.refused.is_empty()

@@ -18,7 +18,7 @@ pub(super) const BAD_DESCRIPTOR: i32 = -libc::EBADF;
 #[derive(Debug)]
 struct Descriptor {
     fd: Fd,
-    /// Whether it is in the kernel's table, at its index.
+    /// Whether the file is in the kernel's table, at its index.
     fixed: bool,
     /// Number of operations that use it.
     ops: u32,

@@ -26,9 +26,9 @@ struct Watch {
     fd: OwnedFd,
     /// Whether the kernel has a poll on it.
     armed: bool,
-    /// Whether it is in `woken` already.
+    /// Whether the doorbell is in `woken` already.
     woken: bool,
-    /// Whether it ends when its poll has come back.
+    /// Whether the doorbell ends when its poll has come back.
     released: bool,
 }
 

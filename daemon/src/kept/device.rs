@@ -18,10 +18,10 @@ use std::path::Path;
 use piped_core::ids::DeviceId;
 use piped_report::shard::device_name;
 
-/// Where the kernel shows its devices.
+/// The directory in which the kernel shows its devices.
 const SYSFS: &str = "/sys/dev/block";
 
-/// What tells a disk from all others, the best first.
+/// Attributes of a disk that tell it from all others, the best first.
 const MARKS: [&str; 5] = ["dm/uuid", "wwid", "device/wwid", "serial", "device/serial"];
 
 /// Longer marks are cut.
@@ -37,7 +37,7 @@ pub(super) fn stable_name(device: DeviceId, file_system: u64) -> String {
     })
 }
 
-/// By what the maker wrote.
+/// The name of a device from what its maker wrote.
 fn marked(block: &Path) -> Option<String> {
     let partition = read(&block.join("partition"));
     let disk = if partition.is_some() { block.join("..") } else { block.to_owned() };

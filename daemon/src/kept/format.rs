@@ -23,7 +23,7 @@ const NAME_BYTES_MAX: usize = 256;
 /// Seconds since 1970 beyond which a date is none: the year 9999.
 const DATE_MAX: f64 = 253_402_300_800.0;
 
-/// What a stage stands for, under names that outlive the daemon.
+/// The resource of a stage, under names that outlive the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StageName {

@@ -105,7 +105,7 @@ async fn in_time<T: Send + 'static>(
     }
 }
 
-/// What helps against a place that cannot be written.
+/// Advice for a directory that cannot be written.
 fn fix(kind: io::ErrorKind) -> &'static str {
     use io::ErrorKind::{
         NotADirectory, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
@@ -158,8 +158,8 @@ impl Keeper {
         self.state.borrow().trouble.clone()
     }
 
-    /// What the shards begin with at once: all but the disks, whose numbers are not known before
-    /// one is opened.
+    /// Tells the shards the costs to begin with. Disks are left out, since their numbers are not
+    /// known before one is opened.
     pub(crate) async fn recall(&self, control: &Control) {
         let known = self.state.borrow().entries.values().filter_map(begun).collect();
         self.tell(control, known).await;
@@ -251,7 +251,7 @@ impl State {
         known.into_iter().flatten().collect()
     }
 
-    /// What is to be written, if what shards know says more than the file.
+    /// The entries to write, if the shards know more than the file.
     fn learn(&mut self, known: Vec<KnownStage>, now: f64) -> Option<Vec<Entry>> {
         let mut most = BTreeMap::<StageName, KnownStage>::new();
         // One without samples knows what the file says.
@@ -300,7 +300,8 @@ fn age(entry: &Entry) -> f64 {
     entry.measured_unix
 }
 
-/// What an entry stands for from the start on; of a disk that is known when it is opened.
+/// The stage and cost of an entry, for a shard's start; `None` for a disk, which is known only when
+/// it is opened.
 fn begun(entry: &Entry) -> Option<(StageResource, KeptStage)> {
     let what = match entry.stage.clone() {
         StageName::Disk { .. } => return None,
@@ -321,7 +322,7 @@ fn is_news(old: &KeptStage, new: &KeptStage) -> bool {
         || (old.confidence - new.confidence).abs() >= CONFIDENCE_NEWS
 }
 
-/// Where it is kept, if anywhere.
+/// The directory of the file, if costs are kept.
 pub(crate) fn directory(config: &Config) -> Option<PathBuf> {
     match &config.node.state_dir {
         AutoPath::Auto => of_service(std::env::var_os("STATE_DIRECTORY").as_deref()),

@@ -156,7 +156,7 @@ impl Exports {
     /// opened for reading. May block in the file system.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// As for [`Self::open`].
     pub fn device(
         &self,
         asker: Asker<'_>,

@@ -18,23 +18,23 @@ use crate::closing::HeldFile;
 /// A regular file, open.
 #[derive(Debug)]
 pub struct OpenedFile {
-    /// With O_DIRECT, if the file system can.
+    /// The file with O_DIRECT, if the file system supports that.
     pub direct: Option<(HeldFile, Alignment)>,
-    /// Through the page cache.
+    /// The file through the page cache.
     pub buffered: HeldFile,
-    /// The device it lies on.
+    /// The device that the file lies on.
     pub device: DeviceId,
     /// The id of the file system it lies on; 0 if that has none but the device's number.
     pub file_system: u64,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub length: u64,
-    /// What may be done with it.
+    /// The kinds of access that the file was opened for.
     pub access: Access,
-    /// When its operations end is somebody else's affair.
+    /// Whether another program or machine decides when operations end.
     pub foreign: bool,
 }
 
-/// What direct I/O is aligned to where the kernel does not say: what every device accepts.
+/// Alignment of direct I/O where the kernel does not tell: every device accepts this one.
 const ALIGNMENT_FALLBACK: Alignment = Alignment { offset: 4096, memory: 4096 };
 
 /// Takes descriptors that a client passed.

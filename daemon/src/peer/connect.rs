@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::io::clock;
 use crate::shard::message::Message;
 
-/// What a dial has come to have.
+/// The results of a dial so far.
 #[derive(Debug, Default)]
 struct Line {
     stream: Option<TcpStream>,

@@ -120,7 +120,7 @@ impl From<Crowded> for Greeting {
     }
 }
 
-/// What an operator is told of it, of a lane of that standing.
+/// What the log tells an operator about a connection that found no place, by its standing.
 pub(crate) const fn advice(why: Crowded, standing: Standing) -> &'static str {
     match why {
         Crowded::Full if matches!(standing, Standing::Proven) => {

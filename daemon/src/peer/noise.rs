@@ -34,7 +34,8 @@ const PREAMBLE_BYTES: usize = 8;
 const TICKET_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
 
-/// What the side that dialled says first: preamble, ticket, ephemeral key, sealed static key, tag.
+/// Length of the first message of the dialling side: preamble, ticket, ephemeral key, sealed static
+/// key, tag.
 pub const FIRST_BYTES: usize =
     PREAMBLE_BYTES + TICKET_BYTES + KEY_BYTES + (KEY_BYTES + TAG_BYTES) + TAG_BYTES;
 
@@ -236,7 +237,7 @@ fn builder<'a>(own: &'a NodeKey, preamble: &'a [u8]) -> Builder<'a> {
     builder.expect("each is set once")
 }
 
-/// What whoever knows a node's public key can compute of a first message.
+/// The ticket of a first message, which takes only a node's public key to compute.
 fn ticket(of: PublicKey, preamble: &[u8], message: &[u8]) -> blake3::Hash {
     let key = blake3::derive_key("piped lanes 1: ticket of the first message", of.as_bytes());
     let mut hasher = blake3::Hasher::new_keyed(&key);
@@ -259,9 +260,9 @@ fn same(right: &blake3::Hash, given: &[u8]) -> bool {
     *right == blake3::Hash::from_bytes(padded)
 }
 
-/// What a handshake leaves both sides with.
+/// The secrets that a handshake leaves both sides with.
 struct Secrets {
-    /// From the side that dialled, and to it.
+    /// Keys of the two directions: from the side that dialled, and to it.
     from_dialler: Zeroizing<[u8; KEY_BYTES]>,
     to_dialler: Zeroizing<[u8; KEY_BYTES]>,
     transcript: Vec<u8>,

@@ -14,7 +14,7 @@ const LOOPBACK_CONGESTION: &str = "reno";
 /// Makes a connected stream a lane's socket.
 ///
 /// # Errors
-/// What the kernel says: the connection is gone already.
+/// The error of the kernel: the connection is gone already.
 pub(super) fn lane_socket(stream: tokio::net::TcpStream) -> io::Result<OwnedFd> {
     let stream = stream.into_std()?;
     let inside = stream.peer_addr()?.ip().is_loopback();

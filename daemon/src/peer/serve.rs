@@ -1,4 +1,4 @@
-//! What peers ask us to open.
+//! Opens that peers request.
 
 use std::rc::Rc;
 use std::sync::Arc;

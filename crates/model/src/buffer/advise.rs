@@ -40,22 +40,22 @@ pub enum Way {
     Stalled,
     /// The message is there, and nobody has asked for it yet.
     Waiting,
-    /// Its receive was there before it.
+    /// The message's receive was there before the message.
     Direct,
 }
 
 /// A message that was seen. Times are in seconds, on one clock, not negative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// When its first byte came.
+    /// The time at which the message's first byte came.
     pub came_seconds: f64,
-    /// When its last byte had come.
+    /// The time at which the message's last byte had come.
     pub landed_seconds: f64,
-    /// When a receive took it; of one that waits, now.
+    /// The time at which a receive took the message; the present for a message that waits.
     pub taken_seconds: f64,
-    /// When its receive had all of it; of one that waits, now.
+    /// The time at which the receive had all of the message; the present for a message that waits.
     pub ended_seconds: f64,
-    /// Its length in bytes.
+    /// Length of the message in bytes.
     pub bytes: f64,
     /// The memory it takes, in bytes.
     pub memory_bytes: f64,
@@ -147,8 +147,8 @@ struct Passage {
 }
 
 impl Bursts {
-    /// From what was seen, in any order. `copy_rate` is taken where no copy was measured; in bytes
-    /// per second, positive.
+    /// Bursts of messages as they were seen, in any order. `copy_rate`, in bytes per second and
+    /// positive, is used where no copy was measured.
     #[must_use]
     pub fn of(seen: &[Seen], copy_rate: f64) -> Self {
         let mut seen = seen.to_vec();

@@ -123,7 +123,7 @@ pub enum Run {
         /// The number of packets.
         count: u32,
     },
-    /// As fast as possible. Wanted are the times of their ends, from any origin.
+    /// As fast as possible. The caller reports the times of their ends, from any origin.
     Backlogged {
         /// The size of each packet, in bytes.
         bytes: u64,
@@ -366,7 +366,7 @@ impl Procedure {
         });
     }
 
-    /// As many packets as are expected to fit the stretch, at most `most`.
+    /// The number of packets that are expected to fit the stretch, at most `most`.
     fn count(&self, bytes: u64, most: u32) -> u32 {
         let fit = (self.options.stretch_seconds / self.expected(bytes).max(1e-9)) as u32;
         let within = (2 * self.options.in_flight / bytes.max(1)) as u32;

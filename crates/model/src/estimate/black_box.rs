@@ -39,7 +39,7 @@ pub struct BlackBox {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize))]
 pub struct Bottleneck {
-    /// Where it becomes the slowest, in bytes; `None` for the first one.
+    /// The size in bytes from which on the stage is the slowest; `None` for the first one.
     pub from_bytes: Option<Figure>,
     /// Time between departures against size: `g_b` in seconds, `G_b` in seconds per byte.
     pub line: Line,
@@ -120,7 +120,7 @@ pub fn fit(
     Ok(BlackBox { total, bottlenecks: bottlenecks.collect(), range })
 }
 
-/// Where two lines cross, with the error by their errors there (first order).
+/// The crossing of two lines, with its error from their errors there (first order).
 fn transition(left: &Line, right: &Line) -> Figure {
     let at = segments::crossing(left, right);
     let steeper = right.slope.value - left.slope.value;

@@ -89,8 +89,8 @@ impl CostCurve {
         Self { nodes, count, window }
     }
 
-    /// Its straight pieces, in the order of their sizes: a size in bytes, and the line there. A
-    /// curve without bends has one.
+    /// The straight pieces of the curve in the order of their sizes: a size in bytes, and the line
+    /// there. A curve without bends has one.
     ///
     /// ```
     /// use piped_model::estimate::CostCurve;

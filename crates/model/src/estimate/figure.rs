@@ -23,7 +23,8 @@ use serde::Serialize;
 pub struct Figure {
     /// The estimated value itself.
     pub value: f64,
-    /// Its standard error, in the same unit; infinite where the data say nothing.
+    /// The standard error of the value, in the unit of the value; infinite where the data say
+    /// nothing.
     pub error: f64,
     /// Degrees of freedom of the error.
     pub freedom: u32,

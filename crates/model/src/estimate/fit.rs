@@ -23,7 +23,7 @@ pub(super) struct Fit {
 /// A solution of the fit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Solution {
-    /// Its `window` is unset.
+    /// The fitted costs, with no `window` set.
     pub(super) stage: Stage,
     /// Standard errors of `L`, `g` (seconds) and `G` (seconds per byte).
     pub(super) errors: Vector,

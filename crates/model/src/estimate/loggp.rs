@@ -29,7 +29,7 @@ pub struct Burst {
     pub delay: f64,
     /// Bytes of each message.
     pub bytes: u64,
-    /// From the start to the issue of the last message, in seconds.
+    /// Time from the start to the issue of the last message, in seconds.
     pub seconds: f64,
 }
 
@@ -74,7 +74,8 @@ pub enum Gap {
         /// `g` is not above this.
         at_most: Figure,
     },
-    /// Without the overheads (see [`Parameters::missing`]) nobody can tell what makes this.
+    /// The overheads are missing (see [`Parameters::missing`]), so the cause of this cannot be
+    /// told.
     Unknown {
         /// The steady interval without delay, if there is one.
         at_most: Option<Figure>,

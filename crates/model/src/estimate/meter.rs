@@ -35,7 +35,7 @@ pub enum Sample {
     Alone {
         /// The fragment's size in bytes.
         bytes: u64,
-        /// From arrival to departure, in seconds.
+        /// Time from the fragment's arrival to its departure, in seconds.
         seconds: f64,
     },
     /// The stage was never idle between departures: `seconds` is `g + bytes·G`.
@@ -91,7 +91,7 @@ pub struct Meter {
     last_departure: Option<Nanos>,
     /// Since when the stage is not empty, until something leaves it.
     filled: Option<Nanos>,
-    /// When a fragment departed last that says nothing of the one behind it.
+    /// The last departure of a fragment that says nothing about the fragment behind it.
     silent: Option<Nanos>,
     /// The first to leave a stage that was empty, if it was not alone there, until the next
     /// departure tells whether it was told of with others.
@@ -103,7 +103,7 @@ pub struct Meter {
 #[derive(Debug, Clone, Copy)]
 struct First {
     bytes: u64,
-    /// From the first arrival to this departure.
+    /// Time from the first arrival to this departure.
     waited: Nanos,
     /// Whether it was the first to arrive, too.
     in_turn: bool,
@@ -117,7 +117,7 @@ struct First {
 #[derive(Debug, Clone, Copy, Default)]
 struct Gaps {
     count: u32,
-    /// As many make a sample.
+    /// Number of departures that make a sample.
     goal: u32,
     bytes: u64,
     time: Nanos,

@@ -126,7 +126,7 @@ pub fn plan_within<C: StageCost>(
 /// One stage's fragments: when each was started and when it left the server.
 struct Line<'a> {
     sizes: &'a [u64],
-    /// Where each ends: lists from outside may add up to more than 64 bits.
+    /// The end of each fragment in bytes: lists from outside may add up to more than 64 bits.
     ends: Vec<u128>,
     starts: Vec<f64>,
     leaves: Vec<f64>,

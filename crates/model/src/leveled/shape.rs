@@ -110,7 +110,7 @@ impl Shape {
         Self { lists: levels.iter().map(list).collect() }
     }
 
-    /// As cuts among common positions, a level's for each of its stages.
+    /// The shape as cuts among common positions, a level's for each of its stages.
     pub(super) fn layout(&self, levels: &[Level]) -> Layout {
         let ends = |list: &[u64]| -> Vec<u64> {
             let mut end = 0;

@@ -206,7 +206,7 @@ struct Up {
     path: [Stage; 2],
     /// The sizes come from the last one to the first.
     mirrored: bool,
-    /// From the larger `G` to the smaller one.
+    /// The two stages, the one with the larger `G` first.
     stages: [Stage; 2],
     bytes: f64,
     /// Nothing where both `G` are 0.

@@ -21,7 +21,7 @@ pub const BYTES_MAX: u64 = 1 << 53;
 pub struct Layout {
     /// Rising from 0 to the size of the transfer.
     pub positions: Vec<f64>,
-    /// By stage: where its fragments end, as indices into the positions; the last one is the last
+    /// For each stage, where its fragments end, as indices into the positions; the last is the last
     /// position.
     pub cuts: Vec<Vec<u32>>,
 }
@@ -124,14 +124,14 @@ const REGROUP: f64 = 2e-4;
 /// The fragment served before in the same stage, as what a fragment waited for.
 const OWN: u32 = u32::MAX;
 
-/// When things happen to a layout's fragments. Memory to be used again.
+/// Times of a layout's fragments. The memory is used again for the next layout.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
-    /// By stage and fragment: departure.
+    /// Departures, by stage and fragment.
     depart: Vec<Vec<f64>>,
     /// What it waited for last: [`OWN`], or a fragment of the stage before.
     cause: Vec<Vec<u32>>,
-    /// By stage and fragment: from the begin of service to the end of the transfer.
+    /// Times from the begin of service to the end of the transfer, by stage and fragment.
     tail: Vec<Vec<f64>>,
     candidates: Vec<u32>,
     places: Vec<f64>,
@@ -317,7 +317,7 @@ impl Times {
         Some(seconds)
     }
 
-    /// Where a stage may cut: where it does, and where its neighbours do.
+    /// Offers the places where a stage may cut: where it does, and where its neighbours do.
     fn offer(&mut self, layout: &Layout, stage: usize) {
         let candidates = &mut self.candidates;
         candidates.clear();

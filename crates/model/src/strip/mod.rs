@@ -90,7 +90,7 @@ pub struct StripModel {
     pub latency: f64,
     /// `U`: how many gets are issued ahead of the strip that is waited for.
     pub unroll: NonZeroU32,
-    /// When they are issued.
+    /// The order in which the gets are issued.
     pub unrolling: Unrolling,
     /// How strips share the network.
     pub network: Network,

@@ -5,7 +5,7 @@ use super::{Network, StripModel};
 /// The most strips of a transfer: more are not planned, and "optimal" is among that many.
 pub const STRIPS_MAX: usize = 1 << 20;
 
-/// As many strips as there may be: none of less than a byte.
+/// The most strips there may be, none shorter than a byte.
 fn strips_max(bytes: f64) -> usize {
     (bytes as usize).clamp(1, STRIPS_MAX)
 }
@@ -23,8 +23,8 @@ pub enum Policy {
         /// `f`, the growth, positive.
         growth: f64,
     },
-    /// From `S_1 = o/G` with `f_i = K/G - 1 + o/(G·S_i)`, which is the optimum's own growth, until
-    /// the rule's strip, then constant.
+    /// Growth from `S_1 = o/G` with `f_i = K/G - 1 + o/(G·S_i)`, which is the optimum's own growth,
+    /// until the rule's strip; then constant.
     VariableUntilRule,
     /// The sizes that cost least ([`StripModel::optimal`]).
     Optimal,

@@ -108,7 +108,7 @@ pub fn receive_into(
 /// `fds`.
 ///
 /// # Errors
-/// What the kernel says; `WouldBlock` on a non-blocking socket.
+/// The error of the kernel; `WouldBlock` on a non-blocking socket.
 pub fn receive_bytes(
     socket: impl AsFd,
     buffer: &mut [u8],

@@ -133,7 +133,7 @@ pub enum Request {
     PathCosts {
         /// Number of the handle.
         handle: u32,
-        /// To it; otherwise from it.
+        /// Whether bytes go to the handle; otherwise they come from it.
         write: bool,
     },
     /// Give a handle back. Answered by [`Reply::Done`].

@@ -35,7 +35,7 @@ pub enum Step {
     },
     /// The client overwrites bytes.
     Scribble {
-        /// From where; beyond the end it is refused.
+        /// The offset to begin at; beyond the end it is refused.
         offset: u64,
         /// How many bytes to overwrite.
         length: u8,

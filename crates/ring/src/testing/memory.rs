@@ -21,7 +21,7 @@ pub struct MemoryAbuse {
 /// Take pages out of a memfd.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn punch(memory: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(rustix::fs::fallocate(memory, flags, offset, length)?)

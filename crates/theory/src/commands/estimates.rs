@@ -23,9 +23,9 @@ pub(super) struct FitArgs {
 /// [`Noise`] as words of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum NoiseWord {
-    /// By about the same time, short or long
+    /// By about equal times, whether they are short or long
     Constant,
-    /// By a part of the time that they take
+    /// By a part of the time that was measured
     Proportional,
 }
 

@@ -212,7 +212,7 @@ struct Found {
     gap: Option<Interval>,
     /// yes, behind-overhead, behind-window or unknown.
     g_seen: &'static str,
-    /// Where g is not seen: what it is not above.
+    /// An upper bound of g where g itself is not seen.
     g_at_most_us: Option<Interval>,
     #[serde(rename = "L_us")]
     latency: Option<Interval>,

@@ -121,7 +121,7 @@ struct PolicyRow {
     total_us: f64,
     strips: Vec<f64>,
     memory_bytes: f64,
-    /// Where N is a whole number of bytes.
+    /// Figures in whole bytes, if N is a whole number of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     whole: Option<Whole>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ use crate::stage::{Stage, StageCost};
 
 /// What is kept of a size counts as this many samples of each kind, at most.
 const WEIGHT: f64 = 4.0;
-/// And as one with this relative deviation: that of a cell whose cost has just changed.
+/// The relative deviation that a kept cost counts with: that of a cell whose cost has just changed.
 const SCALE: f64 = 0.1;
 /// Sizes around a known one, so that overhead and bandwidth are told apart as they were.
 const AROUND: [f64; 2] = [0.8, 1.2];
@@ -34,7 +34,7 @@ pub struct KnownSize {
     pub bytes: f64,
     /// Samples' worth of an empty stage.
     pub alone: f64,
-    /// And of a busy one.
+    /// The number of samples of the busy stage.
     pub backlogged: f64,
 }
 

@@ -68,7 +68,7 @@ pub(crate) enum Scale {
     FromZero,
     /// From the least value to the largest.
     Around,
-    /// By the logarithm; ticks at powers of this base.
+    /// The logarithm of the values, with ticks at powers of this base.
     Log(u32),
 }
 

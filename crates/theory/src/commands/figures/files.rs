@@ -100,7 +100,7 @@ fn page(figures: &[Figure]) -> String {
     page
 }
 
-/// As text of a page and as an attribute's value.
+/// The text, escaped for a page and for an attribute's value.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

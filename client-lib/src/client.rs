@@ -157,9 +157,9 @@ impl ClientBuilder {
 
     /// Keep the facts that [`Client::reconnect`] needs, and let it take that long.
     ///
-    /// Without it the end of the daemon is the end of the client. With it the client keeps the
-    /// descriptors of the local files it opened and the names of everything else, and requests that
-    /// ask for it ([`crate::Request::resubmit`]) outlive the daemon.
+    /// Without it, the client ends with the daemon. With it, the client keeps the descriptors of
+    /// the local files it opened and the names of everything else. Requests that ask for it
+    /// ([`crate::Request::resubmit`]) outlive the daemon.
     #[must_use]
     pub fn reconnect(self, within: Duration) -> Self {
         Self { reconnect: Some(within), ..self }

@@ -1,9 +1,9 @@
 //! The control socket: questions and answers that may be slow, from several threads at once.
 //!
-//! Every question has a number that its answer repeats, so a thread that waits for a peer to be
-//! dialled does not hold up one that opens a local file. There is no thread of our own for reading:
-//! of the threads that wait, one reads and puts the answers of the others into their boxes; when it
-//! has its own, the next one reads. Boxes are as many as threads that wait.
+//! Every question has a number that its answer repeats. So a thread that waits for a peer to be
+//! dialled does not hold up one that opens a local file. The library has no thread for reading. Of
+//! the threads that wait, one reads and puts the answers of the others into their boxes; when it
+//! has its own, the next one reads. There are as many boxes as threads that wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! The library that applications link to move bytes through piped.
 //!
 //! A [`Client`] is a session with the daemon of this node. Its memory, the arena, is shared with
-//! the daemon, so bytes get from a disk or another node into a [`Buffer`] without a copy, and
-//! requests reach the daemon without a system call:
+//! the daemon. Bytes therefore get from a disk or another node into a [`Buffer`] without a copy,
+//! and requests reach the daemon without a system call:
 //!
 //! ```no_run
 //! use piped_client::{Client, OpenOptions};

@@ -1,7 +1,7 @@
 //! Everything an operator can say to piped: the configuration, and the bodies of the admin API.
 //!
-//! The picture: layers of TOML, each checked by itself so that a mistake is reported with the file
-//! and the line where it was made, then merged, then checked as a whole:
+//! The picture: layers of TOML are checked one by one, so that a mistake is reported with its file
+//! and line. Then they are merged and checked as a whole:
 //!
 //! ```text
 //! defaults < /etc/piped/piped.toml < conf.d/*.toml < PIPED_* environment < --set key=value

@@ -1,9 +1,9 @@
 //! Limits that change while the daemon runs.
 //!
-//! A change is made as a whole or not at all: it is checked against what is in force and what is
-//! used, memory that it needs is made on another thread, the drop-in is written if that was asked,
-//! and only then do the shards hear of it, which cannot fail any more. Memory that is too much goes
-//! as soon as its last user is done; nobody waits for that here.
+//! A change is made as a whole or not at all. First it is checked against the limits in force and
+//! their use. Memory that it needs is made on another thread, and the drop-in is written if that
+//! was asked. Only then are the shards told, which cannot fail any more. Surplus memory is given
+//! back as soon as its last user is done; nobody waits for that here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -211,9 +211,9 @@ pub const fn peer_files_max(shards: usize) -> usize {
 /// whole if at all.
 pub const PEER_CLOSERS: usize = 8;
 
-/// Threads for calls that may hang in a file system: a session opens one file at a time and closes
-/// one, a connection closes one, peers open and close some, and a few do work that takes long but
-/// ends.
+/// Threads for calls that may hang in a file system. A session opens one file at a time and closes
+/// one, a connection closes one, and peers open and close some. A few more do work that takes long
+/// but ends.
 #[must_use]
 pub const fn threads_max(sessions: u32) -> usize {
     let places = HANDSHAKES.connections() + OPERATORS.connections();

@@ -12,9 +12,9 @@
 //!   wait for 0                     wait for 1                     wait for 2
 //! ```
 //!
-//! `auto` sizes strips by what it knows by then ([`size`]): the caller's computation per byte,
-//! which it times between two calls ([`pace`]), and the path's overhead, latency and pace, which
-//! the daemon says ([`crate::Handle::read_costs`]) or the strips themselves have shown.
+//! `auto` sizes strips by what is known by then ([`size`]). It times the caller's computation per
+//! byte between two calls ([`pace`]). The path's overhead, latency and pace come from the daemon
+//! ([`crate::Handle::read_costs`]) or from the strips themselves.
 
 mod cut;
 mod flight;

@@ -33,9 +33,8 @@ pub(crate) const UNROLL_MAX: u32 = 32;
 /// to be saved, and what was timed wrong would decide about more of what is left.
 const GROWTH_MAX: f64 = 2.0;
 
-/// Strips that fall do so down to this part of the others: the last of them is what is computed
-/// when the path has nothing left to do, and each that is shorter costs the path as much as a
-/// longer one.
+/// Strips that fall do so down to this part of the others. The last of them is computed when the
+/// path has nothing left to do, and each shorter one costs the path as much as a longer one.
 const FALL_MIN: f64 = 0.5;
 
 /// A rest at the end goes with the last strip if it is less than this part of it.

@@ -210,9 +210,9 @@ pub struct TilePipeline {
     outlets: Axes<Option<Outlet>>,
     /// Puts to the neighbours after this one, and waits.
     queue: Queue,
-    /// Queue of what goes back to the neighbours before this process. It is a queue of its own,
-    /// because a notification follows the puts of its queue to the same node, and a wait for a free
-    /// slot is not to wait for our border.
+    /// Queue of messages that go back to the neighbours before this process. A notification follows
+    /// the puts of its queue to the same node, and a wait for a free slot must not wait for our
+    /// border. So this queue is one of its own.
     back: Queue,
     patience_ns: u64,
     computation: Computation,

@@ -1,8 +1,8 @@
 //! Large fragments for the bottleneck, small ones for the stages beside it (section 4.3).
 //!
 //! A bottleneck with a large overhead wants large fragments, the faster stages want small ones. So
-//! the stages before it become one *compound* stage, those after it another, and a fragment of the
-//! bottleneck passes a compound stage in sub-fragments of equal size (Theorem 1), which are put
+//! the stages before it become one *compound* stage, and those after it another. A fragment of the
+//! bottleneck passes a compound stage in sub-fragments of equal size (Theorem 1). They are put
 //! together before the bottleneck and cut anew behind it. Two ways to choose the bottleneck's
 //! fragments:
 //!
@@ -11,10 +11,10 @@
 //! | [`fixed()`] | of equal size | algorithm B |
 //! | [`ramp()`] | a ramp (Theorem 4) at either end, up and down (Theorem 5) elsewhere | C, C' |
 //!
-//! A ramp needs a compound stage's `g` and `G`: those of the straight line through its own best
-//! latency over the range of fragment sizes in use, which starts wide and is narrowed to the sizes
-//! that come out until they stay. The model takes a compound stage to be free only when its last
-//! stage is; the recurrence knows better, and what is reported is the recurrence's.
+//! A ramp needs a compound stage's `g` and `G`. They are those of the straight line through its own
+//! best latency over the range of fragment sizes in use. The range starts wide and is narrowed to
+//! the sizes that come out until they stay. The model takes a compound stage to be free only when
+//! its last stage is. The recurrence knows better, and its latency is what is reported.
 //!
 //! Neither is near-optimal (THEORY section 4), and both can lose to fixed fragments over all stages
 //! as peers: take the minimum.

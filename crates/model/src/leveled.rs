@@ -1,10 +1,10 @@
 //! Plans whose sizes change only where the executing program can cut anew.
 //!
 //! The planners of `piped_theory::best` may cut at every boundary between two stages. A program
-//! cannot: bytes are read from a device in one list of sizes, sent in frames of another, and
-//! written in a third, and all stages in between see what the program made. So the stages of a path
-//! come in *levels*, runs of stages that move the same fragments, and each level has rules of its
-//! own for what it may cut.
+//! cannot. It reads bytes from a device in one list of sizes, sends them in frames of another, and
+//! writes them in a third. All stages in between see what the program made. So the stages of a path
+//! come in *levels*, runs of stages that move the same fragments. Each level has rules of its own
+//! for what it may cut.
 //!
 //! What is asked, in order:
 //!
@@ -16,9 +16,9 @@
 //! | release-curve | one small size beside the slow level, grouped optimally (`grouping`) |
 //! | searched | the best of these, its cuts moved together (linear program, then grid steps) |
 //!
-//! Costs may bend with the size: the search sees each stage as the line that holds at the sizes in
-//! use, and what comes out is evaluated with the costs as they are, windows and depth included. So
-//! the list is never worse than its first three.
+//! Costs may bend with the size. The search sees each stage as the line that holds at the sizes in
+//! use; its results are evaluated with the costs as they are, windows and depth included. So the
+//! list is never worse than its first three.
 
 mod lines;
 mod nest;

@@ -32,8 +32,8 @@
 //! | [`leveled`] | the best plan where only some boundaries may cut anew, as in programs |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of pipelines and networks |
 //!
-//! Whatever only people ask for (the best plan there is, a bound, the linear program, figures) is
-//! in the crate `piped-theory`, which names this one and is not named here.
+//! The crate `piped-theory` has what only people ask for: the best plan there is, a bound, the
+//! linear program, figures. It names this crate and is not named here.
 //!
 //! Units everywhere: seconds, bytes, seconds per byte. Sizes are real numbers in the theory;
 //! rounding to bytes and alignment is a last step that reports its own latency.

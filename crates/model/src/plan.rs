@@ -1,8 +1,8 @@
 //! What a planner decides: fragment sizes for each part of the path, and how many are under way.
 //!
 //! A plan is *nested*: a level gives the fragment sizes for a run of stages, and where two levels
-//! meet the bytes are cut anew (a fragment enters a stage when all its bytes have left the stage
-//! before). One level over all stages is the plain case. Sub-fragments that are reassembled are a
+//! meet the bytes are cut anew. A fragment enters a stage when all its bytes have left the stage
+//! before. One level over all stages is the plain case. Sub-fragments that are reassembled are a
 //! level of small sizes before a level of large ones. A plan is made once and shared (`Arc<Plan>`);
 //! cloning it copies no list.
 
@@ -235,8 +235,8 @@ impl Levels {
     /// Levels in the order of their stages.
     ///
     /// # Errors
-    /// [`PlanFault::Levels`] if they do not cover the stages from 0 on without gap or overlap,
-    /// [`PlanFault::Totals`] if they carry different numbers of bytes, [`PlanFault::Sizes`] if a
+    /// [`PlanFault::Levels`] if they do not cover the stages from 0 on without gap or overlap.
+    /// [`PlanFault::Totals`] if they carry different numbers of bytes. [`PlanFault::Sizes`] if a
     /// uniform size is 0.
     pub fn new(levels: &[Level]) -> Result<Self, PlanFault> {
         let Some(first) = levels.first().filter(|_| levels.len() <= STAGES_MAX) else {

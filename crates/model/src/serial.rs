@@ -1,10 +1,10 @@
 //! Fragments one at a time at the first stage, each shorter than the one before.
 //!
-//! Several fragments outstanding hide a device's latency, as long as it tells of each when it is
-//! there. One that tells only when it has nothing left to do (a virtual disk whose host answers
-//! once its queue is empty) tells of all of them at the end, and nothing overlaps. Such a device
-//! has to be asked for one fragment after the other. Then its latency is part of what a fragment
-//! costs: `L + g + xG` is the occupancy, and few fragments are best.
+//! Several fragments outstanding hide a device's latency, as long as the device tells of each when
+//! it is there. Some devices tell only when they have nothing left to do, such as a virtual disk
+//! whose host answers once its queue is empty. They tell of all fragments at the end, and nothing
+//! overlaps. Such a device has to be asked for one fragment after the other. Then its latency is
+//! part of what a fragment costs: `L + g + xG` is the occupancy, and few fragments are best.
 //!
 //! With so few the first and the last count. While the first stage works on fragment `i + 1`, the
 //! ones behind it work on fragment `i`; nobody waits if both take the same time, which makes the

@@ -191,8 +191,8 @@ impl Stage {
 /// The cost of a stage as a function of the fragment size: one straight line for a [`Stage`], a
 /// bent one for an [`crate::estimate::Estimate`].
 ///
-/// A planner that evaluates uniform fragments of `x` bytes asks for the stage *at* `x`, so it sees
-/// that a size fills a socket buffer without knowing what a socket is.
+/// A planner that evaluates uniform fragments of `x` bytes asks for the stage *at* `x`. It thus
+/// sees that a size fills a socket buffer without knowing what a socket is.
 pub trait StageCost {
     /// The line that holds near `bytes`: its `occupancy(bytes)` and `alone(bytes)` are the costs of
     /// a fragment of this size. Parameters are finite and not negative.

@@ -1,7 +1,7 @@
 //! Nested loops cut into tiles that processors pass on to each other: how high a tile should be.
 //!
-//! An iteration space is cut along its two short dimensions over a grid of `p_x × p_y` processors;
-//! each has a column of height `D` and works through it in tiles of height `z`. A tile needs the
+//! An iteration space is cut along its two short dimensions over a grid of `p_x × p_y` processors.
+//! Each has a column of height `D` and works through it in tiles of height `z`. A tile needs the
 //! ones before it in all three dimensions, so the grid fills like a pipeline, plane by plane
 //! ("Pipelined scheduling of tiled nested loops onto clusters of SMPs using SCI", equations 1-3;
 //! THEORY section 8):
@@ -283,9 +283,9 @@ impl Tiling {
         Height { height, tiles, planes, seconds }
     }
 
-    /// The whole height that takes least time. Of the heights with the same number of tiles the
-    /// lowest is best, and `T` is convex in that number but for the rounding, so those near the
-    /// real optimum are tried.
+    /// The whole height that takes least time. Of the heights with the same number of tiles, the
+    /// lowest is best. `T` is convex in that number but for the rounding, so those near the real
+    /// optimum are tried.
     #[must_use]
     pub fn best_whole_height(&self, schedule: Schedule) -> Height<u64> {
         const NEAR: u64 = 64;

@@ -116,7 +116,7 @@ impl Mapping {
     }
 
     /// Bring a part of the memory, which begins at a huge page, into huge pages, as many whole ones
-    /// as there are in it, whatever the system's default for shared memory: it is for programs that
+    /// as it has. The system's default for shared memory does not matter: it is for programs that
     /// do not ask.
     ///
     /// # Errors

@@ -29,9 +29,10 @@ pub struct ExclusiveRange {
 }
 
 impl ExclusiveRange {
-    /// All of a segment. The caller vouches that the other processes that map it write to a range
-    /// only when this one asked for it, and that this one has no second mapping of it. It is for
-    /// the client's side of an arena: its daemon could hand it wrong bytes in simpler ways.
+    /// All of a segment. The caller vouches for two things. Other processes that map the segment
+    /// write to a range only when this process asked for it. And this process has no second mapping
+    /// of it. The view is for the client's side of an arena: its daemon could hand it wrong bytes
+    /// in simpler ways.
     ///
     /// ```
     /// use piped_ring::{ExclusiveRange, Segment};

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use piped_core::ids::SegmentId;
 use piped_core::io::Span;
 
-/// An operation in flight, unique in a kernel's life (tokens may come again).
+/// Number of an operation in flight, unique in a kernel's life (tokens may come again).
 pub(super) type OpKey = u64;
 
-/// A time in which the engine may touch a piece of a guarded segment.
+/// A time during which the engine may touch a piece of a guarded segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WindowId(u64);
 
@@ -51,7 +51,8 @@ struct Window {
     id: WindowId,
     start: u64,
     end: u64,
-    /// The engine may write from here to `end`; equal to `end` for a source buffer.
+    /// The offset from which on, up to `end`, the engine may write; equal to `end` for a source
+    /// buffer.
     writable_from: u64,
 }
 
@@ -85,7 +86,7 @@ impl Memory {
         );
     }
 
-    /// Bytes as they are, without asking who may see them: for the driver itself.
+    /// Bytes without a check of rights: for the driver itself.
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
         let segment = self.segment(span, "access");
         &segment.bytes[span.offset as usize..(span.offset + u64::from(span.length)) as usize]
@@ -97,7 +98,7 @@ impl Memory {
         &mut segment.bytes[span.offset as usize..(span.offset + u64::from(span.length)) as usize]
     }
 
-    /// An access of the engine or of an operation that begins: bounds, windows, operations.
+    /// Checks an access of the engine or of a beginning operation: bounds, windows, operations.
     pub(super) fn check(&self, span: Span, touch: Touch, who: &dyn std::fmt::Debug) {
         let segment = self.segment(span, "access");
         let (start, end) = (span.offset, span.offset + u64::from(span.length));
@@ -163,7 +164,7 @@ impl Memory {
         id
     }
 
-    /// Bytes of the window below `bytes` are final.
+    /// Marks bytes of the window below `bytes` as final.
     pub(super) fn raise_window(&mut self, id: WindowId, bytes: u64) {
         for segment in self.segments.values_mut() {
             for window in segment.windows.iter_mut().filter(|window| window.id == id) {

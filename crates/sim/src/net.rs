@@ -1,9 +1,9 @@
 //! Connections: two streams between two nodes, over links that cost time.
 //!
-//! A direction takes bytes from sends, carries each run over its link (a shared server, so two
-//! lanes on one link slow each other down as they do in life) and puts them into the other end's
-//! inbox in pieces. What is on the way and in the inbox together is bounded by the socket buffer:
-//! a receiver that does not read stops the sender.
+//! A direction takes bytes from sends, carries each run over its link and puts them into the other
+//! end's inbox in pieces. A link is a shared server, so two connections on one link slow each other
+//! down. The socket buffer bounds the bytes under way and in the inbox together: a receiver that
+//! does not read stops the sender.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use super::stage::{Cost, Server};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// One direction of a network, a resource of its own.
+/// One direction of a network, which is a resource of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
@@ -27,17 +27,17 @@ pub struct ConnectionId(pub u32);
 /// How the ends of a connection learn that it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// A reset arrives at each end, at a time of its own up to this one.
+    /// A reset arrives at each end at a random time, at most this much later.
     Within(Nanos),
-    /// The network swallows everything; an end learns of it when its kernel gives up
-    /// ([`SILENCE`], what TCP_USER_TIMEOUT and keep-alive stand for).
+    /// The network swallows everything. An end notices when its kernel gives up ([`SILENCE`], which
+    /// stands for TCP_USER_TIMEOUT and keep-alive).
     Silent,
 }
 
-/// After that time an end of a silent connection is told that it is gone.
+/// Time after which the kernel tells an end of a silent connection that it is gone.
 pub const SILENCE: Nanos = Nanos::from_millis(10_000);
 
-/// Runs of bytes arrive in pieces of at most this length: a receiver sees the first bytes before
+/// Most bytes of a piece in which a run of bytes arrives: a receiver sees the first bytes before
 /// the last ones were sent.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
 
@@ -49,14 +49,14 @@ pub(super) const ECANCELED: i32 = -125;
 pub(super) struct Link {
     pub(super) cost: Cost,
     pub(super) server: Server,
-    /// A run of bytes arrives in pieces of so many.
+    /// Most bytes of a piece that leaves this link.
     pub(super) piece: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) ends: [End; 2],
-    /// From end 0 to end 1, and back.
+    /// The two directions: from end 0 to end 1, and back.
     pub(super) ways: [Way; 2],
     pub(super) buffer: usize,
 }
@@ -65,9 +65,9 @@ pub(super) struct Connection {
 pub(super) struct End {
     pub(super) node: NodeId,
     pub(super) state: EndState,
-    /// Arrived and not yet received.
+    /// Bytes that have arrived and were not received yet.
     pub(super) inbox: VecDeque<u8>,
-    /// The other end said that nothing more comes.
+    /// Whether the other end has closed its direction.
     pub(super) ended: bool,
     pub(super) send: Option<OpKey>,
     pub(super) receive: Option<OpKey>,
@@ -86,13 +86,13 @@ pub(super) enum EndState {
 pub(super) struct Way {
     pub(super) link: LinkId,
     pub(super) in_flight: usize,
-    /// Order is kept: nothing arrives before this.
+    /// The latest arrival so far: nothing arrives before it, so order is kept.
     pub(super) last_arrival: Nanos,
-    /// Bytes that would arrive from then on are lost.
+    /// The time from which on arriving bytes are lost.
     pub(super) cut: Option<Nanos>,
-    /// Lost bytes keep their room: nobody acknowledges them.
+    /// Whether lost bytes keep their room in the buffer, because nobody acknowledges them.
     pub(super) swallows: bool,
-    /// Flip a bit in the last byte of the next run that is at least this long.
+    /// Whether to flip a bit in the last byte of the next run of at least this length.
     pub(super) corrupt_next: Option<usize>,
 }
 
@@ -117,13 +117,13 @@ impl Connection {
         Self { ends: nodes.map(end), ways: links.map(way), buffer }
     }
 
-    /// Bytes the end may send now.
+    /// Bytes that the end may send now.
     pub(super) fn room(&self, side: usize) -> usize {
         let used = self.ways[side].in_flight + self.ends[1 - side].inbox.len();
         self.buffer.saturating_sub(used)
     }
 
-    /// From now on, or from `at`, bytes on the way to both ends are lost.
+    /// Loses bytes on the way to both ends, from now on or from `at`.
     pub(super) fn cut(&mut self, side_of_receiver: usize, at: Nanos) {
         let way = &mut self.ways[1 - side_of_receiver];
         way.cut = Some(way.cut.map_or(at, |earlier| earlier.min(at)));

@@ -1,4 +1,4 @@
-//! The life of an operation: push, cancel, finish; and all of it for files.
+//! The life of an operation: push, cancel, finish; for files, all of it.
 
 use piped_core::ids::FileId;
 use piped_core::io::{Done, Op, Span, Token};
@@ -13,7 +13,7 @@ use super::net::{ECANCELED, EPIPE, NodeId};
 use super::pending::{Carry, InFlight, KernelEvent};
 
 impl SimKernel {
-    /// `Io::push` of a node.
+    /// Pushes an operation of a node, as [`Io::push`](piped_core::io::Io::push) demands.
     pub(super) fn push(&mut self, node: NodeId, token: Token, op: Op) -> bool {
         let place = &self.nodes[node.0 as usize];
         let in_flight = place.tokens.len();
@@ -47,7 +47,7 @@ impl SimKernel {
         true
     }
 
-    /// A thread comes to an operation, unless it was cancelled or its node has crashed meanwhile.
+    /// Begins a pushed operation, unless it was cancelled or its node has crashed meanwhile.
     pub(super) fn begin_late(&mut self, key: OpKey) {
         let Some(in_flight) = self.ops.get(&key) else { return };
         if in_flight.result.is_some() {
@@ -64,7 +64,7 @@ impl SimKernel {
         self.begin(node, key, op);
     }
 
-    /// `Io::cancel` of a node. An operation that is not there any more has ended: nothing to do.
+    /// Cancels an operation of a node. If it has ended, there is nothing to do.
     pub(super) fn cancel(&mut self, node: NodeId, token: Token) {
         let Some(&key) = self.nodes[node.0 as usize].tokens.get(&token) else { return };
         self.note(|| format!("{node:?} cancels #{key}"));
@@ -83,7 +83,7 @@ impl SimKernel {
         }
     }
 
-    /// The end of an operation is certain: it ends with `result` at that time.
+    /// Settles an operation: it ends with `result` at that time.
     pub(super) fn settle(&mut self, key: OpKey, result: i32, at: Nanos) {
         if let Some(op) = self.ops.get_mut(&key) {
             op.result = Some(result);
@@ -318,7 +318,7 @@ impl Transfer {
     }
 }
 
-/// The memory an operation owns while it is in flight.
+/// The memory that an operation owns while it is in flight.
 fn touches(op: &Op) -> Vec<(Span, Touch)> {
     let all = |spans: &piped_core::io::Spans, touch| {
         spans.as_slice().iter().map(|&span| (span, touch)).collect()

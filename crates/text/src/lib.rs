@@ -3,8 +3,8 @@
 //! Names of exports, regions and channels, paths below exports and reasons of refusals come from
 //! clients, peers and file systems, and end on terminals and in logs. A terminal obeys control
 //! characters; some characters that are not seen reorder or hide the text around them. So there is
-//! one rule for the names that the daemon takes ([`is_name`], the same at both doors), and one for
-//! what is shown ([`shown`]), whatever it is and wherever it came from.
+//! one rule for the names that the daemon takes ([`is_name`], the same at both doors). Another one
+//! is for everything that is shown ([`shown`]), wherever it came from.
 
 #![forbid(unsafe_code)]
 

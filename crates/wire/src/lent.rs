@@ -6,8 +6,8 @@
 //! [`Sender::take_back`](super::Sender::take_back) got it. An owner therefore cannot be told too
 //! early: only the kernel's notification has the `Lent`.
 //!
-//! Owners are told in the order of their frames, also if the kernel lets go of a later batch first,
-//! because a reader frees its oldest fragment when it hears of a frame.
+//! Owners are told in the order of their frames, also if the kernel lets go of a later batch first.
+//! A reader relies on this: it frees its oldest fragment when it hears of a frame.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
 //! Socket calls beyond sending and receiving that the safe wrappers lack. They find the user at the
-//! other end of a unix socket, set the unsent data at which a TCP socket counts as writable, and
-//! wait for a socket in the control thread's runtime.
+//! other end of a unix socket. They set the unsent data at which a TCP socket counts as writable.
+//! And they wait for a socket in the control thread's runtime.
 //!
 //! The kernel notes credentials and groups when the other side connects, so no result can change
 //! when that process ends and another one takes its number.

@@ -1,10 +1,10 @@
 //! Directories this node offers, and files below them.
 //!
-//! A path comes from a client or a peer, and the daemon has rights they have not. So it is resolved
-//! by the kernel with RESOLVE_BENEATH from a directory that was opened at start, and in two steps:
-//! first O_PATH, which opens nothing (a FIFO or a device would otherwise feel it), then, if what is
-//! there is a regular file, that very file by its place in /proc/self/fd. Both descriptors of a
-//! file come from the one place, so they are of one file whatever is renamed meanwhile.
+//! A path comes from a client or a peer, and the daemon has rights that they lack. So the kernel
+//! resolves it with RESOLVE_BENEATH from a directory that was opened at start, in two steps. The
+//! first is O_PATH, which opens nothing (a FIFO or a device would otherwise feel it). If a regular
+//! file is there, the second opens that very file by its place in /proc/self/fd. Both descriptors
+//! of a file come from the one place, so they are of one file whatever is renamed meanwhile.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

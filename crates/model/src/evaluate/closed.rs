@@ -1,10 +1,11 @@
 //! The closed form for equal fragments: tens of nanoseconds, no allocation.
 //!
 //! It reads the recurrence as the longest path through a grid of fragments and stages. A path
-//! crosses every stage once (`g + xG + L` each) and advances `k - 1` fragments in between, one
-//! fragment for `g + xG`, or, where the window binds, `w` fragments for `g + xG + L`. With no
-//! window binding, the slowest stage takes all advances: that is Theorem 1 (equations 10 and 13).
-//! With windows it is a knapsack of a few items with an exact and small search.
+//! crosses every stage once (`g + xG + L` each) and advances `k - 1` fragments in between. An
+//! advance takes `g + xG` for one fragment or, where the window binds, `g + xG + L` for `w`
+//! fragments. With no window binding, the slowest stage takes all advances: that is Theorem 1
+//! (equations 10 and 13). With windows it is a knapsack of a few items with an exact and small
+//! search.
 
 use core::num::NonZeroU32;
 

@@ -18,8 +18,8 @@
 //! 1.
 //!
 //! A buffer too small to put the next fragment together waits forever. [`room_needed`] is the least
-//! one that does not: for each fragment `i` of stage `j` some fragment of stage `j+1` must end in
-//! `[e_i - C, e_{i-1}]`, so that what it takes to make room for `i` does not need `i`.
+//! room that does not. For each fragment `i` of stage `j`, some fragment of stage `j+1` must end in
+//! `[e_i - C, e_{i-1}]`. Then making room for `i` does not need `i` itself.
 
 use core::num::NonZeroU32;
 

@@ -260,9 +260,9 @@ fn tellable(level: &Level, bytes: u64) -> Constraints {
     Constraints { smallest: limits.smallest.max(smallest), ..limits }
 }
 
-/// Where a level's fragments may end: a fine one's at multiples of its size, a slow one's as near
-/// to those as its alignment allows, on the side where nothing has to wait for the rest of a small
-/// fragment.
+/// Where a level's fragments may end. A fine level's end at multiples of its size. A slow level's
+/// end as near to those as its alignment allows, on the side where nothing has to wait for the rest
+/// of a small fragment.
 fn ends(
     levels: &[Level],
     bytes: u64,

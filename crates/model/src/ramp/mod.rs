@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The sum over `k` fragments gives `x_0` (equation 18). In three stages with the slowest in the
-//! middle, sizes go up to `x_c` so that stages 0 and 1 never wait, and down from it so that 1 and 2
-//! do not. `x_c` belongs to both ramps: there are `k_1 + k_2 - 1` fragments (the paper's
+//! middle, sizes go up to `x_c` so that stages 0 and 1 never wait. From there they go down so that
+//! 1 and 2 do not. `x_c` belongs to both ramps: there are `k_1 + k_2 - 1` fragments (the paper's
 //! `k_1 + k_2 = k` contradicts its own equations 19 and 22).
 //!
 //! By Theorem 2 a ramp may be solved from either end. It is solved from the larger end, where

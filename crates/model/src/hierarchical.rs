@@ -83,10 +83,10 @@ fn slowest_somewhere(path: &[Stage], index: usize, bytes: f64) -> bool {
 /// it.
 ///
 /// `k` is the best under the model (`T = (k-1)·max(C_1, t_b, C_2) + C_1 + t_b + C_2` with the
-/// compound stages' best latencies `C(B/k)`), with at most `most` fragments at any stage; `most`
-/// below 1 is taken for 1 and above [`ramp::FRAGMENTS_MAX`] for that (a bottleneck with `g = 0`
-/// wants as many as it may have). Nothing if the path has fewer than three stages (nothing to
-/// compound), no stage `bottleneck`, or if `bytes` is not positive and finite.
+/// compound stages' best latencies `C(B/k)`), with at most `most` fragments at any stage. `most` is
+/// taken as at least 1 and at most [`ramp::FRAGMENTS_MAX`] (a bottleneck with `g = 0` wants as many
+/// as it may have). Nothing if the path has fewer than three stages (nothing to compound), no stage
+/// `bottleneck`, or if `bytes` is not positive and finite.
 ///
 /// ```
 /// use piped_model::hierarchical::fixed_real;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! so the best sizes are a program's solution (acknowledged in Wang et al., who print no figures of
-//! it). It is what the ramps are measured against, not a planner: it takes milliseconds to seconds
-//! for up to a hundred fragments of a few stages, with more than the square of their number beyond,
-//! and a transfer waits for microseconds. Latencies and windows are part of it.
+//! it). It is what the ramps are measured against, not a planner. It takes milliseconds to seconds
+//! for up to a hundred fragments of a few stages, and beyond that grows with more than the square
+//! of their number. A transfer waits for microseconds. Latencies and windows are part of it.
 
 use core::fmt;
 
@@ -63,12 +63,12 @@ const PATIENCE: u64 = 16;
 
 /// The best sizes for any number of fragments up to `most`, the fewest such.
 ///
-/// Exact within the solver's tolerance (about 1e-9): counts whose bound
-/// `k·g_j + B·G_j + sum of the other g + sum of L` is below the best found are solved, until so
-/// many in a row gain nothing above that tolerance that more fragments have nothing to add (16, and
-/// the largest window, because a window can make gains come in steps). With `g = 0` the bound alone
-/// would never end it. Where fragments go on gaining, all counts up to `most` are solved: say no
-/// more than can be waited for.
+/// Exact within the solver's tolerance (about 1e-9). Counts are solved whose bound `k·g_j + B·G_j +
+/// sum of the other g + sum of L` is below the best found. It ends when so many counts in a row
+/// gain nothing above that tolerance that more fragments cannot help. That is 16, or the largest
+/// window, because a window can make gains come in steps. With `g = 0` the bound alone would never
+/// end it. Where fragments go on gaining, all counts up to `most` are solved: say no more than can
+/// be waited for.
 ///
 /// # Errors
 /// If there is no stage, `bytes` is not positive, or the solver fails.

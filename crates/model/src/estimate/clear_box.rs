@@ -1,6 +1,6 @@
 //! A stage's `g` and `G` from times measured inside it.
 //!
-//! The stage's code is instrumented, packets of several sizes pass it one by one, and a line
+//! The stage's code is instrumented, and packets of several sizes pass it one by one. A line
 //! through time against size has `g` where it starts and `G` as its slope (Wang et al., section
 //! 5.3.1). One size alone gives only their sum: that is said, with the sum ([`Fault::OneSize`]).
 

@@ -1,11 +1,11 @@
 //! A straight line through measured points, with what is known of its errors.
 //!
-//! Ordinary or weighted least squares; or, against outliers, an MM-estimate: repeated medians
-//! (Siegel 1982, half of the points may be wrong) to begin with, their residuals' median as the
-//! scale, and Tukey's bisquare from there (Yohai 1987), which ignores what lies far away and loses
-//! 5 % to least squares where nothing does. Its errors are Huber's (1981, section 7.6). Trimming by
-//! residuals of a first least-squares fit, the obvious way, trims by a line that the outliers have
-//! already moved.
+//! Ordinary or weighted least squares; or, against outliers, an MM-estimate. It begins with
+//! repeated medians (Siegel 1982, half of the points may be wrong) and takes their residuals'
+//! median as the scale. From there it uses Tukey's bisquare (Yohai 1987), which ignores what lies
+//! far away and loses 5 % to least squares where nothing does. Its errors are Huber's (1981,
+//! section 7.6). Trimming by residuals of a first least-squares fit, the obvious way, trims by a
+//! line that the outliers have already moved.
 
 #[cfg(feature = "serde")]
 use serde::Serialize;

@@ -14,9 +14,9 @@
 //! frame) vary too little against each other: then nothing is decided, and it matters to nobody,
 //! because what is measured of the one contains the other.
 //!
-//! Gaps are taken by groups. What is seen together has short gaps and then a long one, and what a
-//! thread did in the short ones it did while the stage went on by itself: one by one they look like
-//! one server.
+//! Gaps are taken by groups. Departures that are seen together have short gaps and then a long one.
+//! What a thread did in the short gaps, it did while the stage went on by itself. One by one they
+//! look like one server.
 
 /// Gaps of a group.
 const GAPS: u32 = 16;

@@ -11,8 +11,8 @@
 //!
 //! *Room is taken when a fragment leaves the server of stage `j`, and is free again when stage
 //! `j+1` starts the fragment that its bytes are part of.* So bytes under way for `L` have their
-//! place already (nobody sends what cannot land), and while there is none, the fragment stays in
-//! the server and nobody else gets in. With `e_i` the end of fragment `i`, it needs the first
+//! place already, since nobody sends what cannot land. While there is none, the fragment stays in
+//! the server and no other gets in. Let `e_i` be the end of fragment `i`. It needs the first
 //! fragment `m` of stage `j+1` that ends at `e_i - C` or later to have started; with `e_i <= C` it
 //! needs nothing. Without limits `leave = start + occ`, which is the recurrence of THEORY section
 //! 1.

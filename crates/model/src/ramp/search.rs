@@ -16,7 +16,7 @@ pub(super) fn first(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) ->
 /// The count of least latency, the smallest such, among `1..=most`.
 ///
 /// Feasible counts (of finite latency) are those up to some count. Among them the latency is convex
-/// but for a slight bend near the largest (seen by differentiating equation 18 twice), so the
+/// but for a slight bend near the largest (seen by differentiating equation 18 twice). So the
 /// bottom of the convex part, the few smallest and the largest are compared.
 pub(super) fn best_count(most: u64, latency: impl Fn(u64) -> f64) -> u64 {
     let infinite = |count: u64| latency(count).is_infinite();

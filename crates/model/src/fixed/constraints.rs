@@ -20,7 +20,7 @@ pub struct Constraints {
     pub fragments_max: u32,
     /// The room between the stages. No fragment is larger than the buffers that it has to be put
     /// together in; where not even the smallest allowed one fits, there is no plan (of
-    /// [`FixedBest`], one that takes forever).
+    /// [`super::FixedBest`], one that takes forever).
     pub buffers: Buffers,
 }
 

@@ -273,7 +273,7 @@ pub struct Candidates {
 }
 
 impl FromIterator<Seen> for Candidates {
-    /// Takes the first [`ARMS_MAX`] candidates; the rest is left out.
+    /// Takes the first `ARMS_MAX` candidates; the rest is left out.
     fn from_iter<T: IntoIterator<Item = Seen>>(seen: T) -> Self {
         let mut candidates = Self::default();
         for (place, Seen { plan, measured, vetoed }) in candidates.plans.iter_mut().zip(seen) {

@@ -1,9 +1,9 @@
 //! The latency of a plan, exactly.
 //!
 //! Two ways that agree. One is the recurrence itself, for any list of fragments per stage
-//! ([`lists`], [`same_sizes`], [`parts`], [`plan`], and with finite buffers [`within()`]). The other
-//! is a closed form for equal fragments ([`equal`] over the reals, [`uniform`] over bytes with a
-//! shorter last fragment). It takes tens of nanoseconds and does not allocate, so that every
+//! ([`lists`], [`same_sizes`], [`parts`], [`plan`], and with finite buffers [`within()`]). The
+//! other is a closed form for equal fragments ([`equal`] over the reals, [`uniform`] over bytes
+//! with a shorter last fragment). It takes tens of nanoseconds and does not allocate, so that every
 //! request can ask it.
 
 use core::fmt;

@@ -98,7 +98,7 @@ impl Shard {
         let waits = |serve: &super::Serve| matches!(serve.admission, Admission::Waits(_));
         if self.serves.get(key).is_some_and(waits) {
             self.cx.waited_for_limit += 1;
-            self.note_held(Work::Serve(key), HeldBy::Limit);
+            self.cx.watch.hold(Work::Serve(key), HeldBy::Limit);
         }
     }
 

@@ -316,6 +316,7 @@ impl Shard {
         let handles = [None, None];
         let start = Start { waiter, session, handles, kind, class, deadline, length, body };
         let Some(child) = self.start_transfer(start, now) else { return false };
+        self.cx.watch.begin_part(child, key, Some(chunk.start));
         if self.middle_of(key)[1] == StageIndex::NONE {
             // Also what a source had that was shorter than it was told.
             chunk.stored = chunk.read;
@@ -336,14 +337,6 @@ impl Shard {
         }
         self.cx.sched.make_ready(Work::Transfer(child));
         true
-    }
-
-    /// Where the piece of a child starts, counted from the copy's first byte.
-    pub(super) fn chunk_start(&self, parent: TransferKey, chunk: u8) -> u64 {
-        let copy = self.transfers.get(parent).map(|transfer| &transfer.body);
-        let Some(&Body::Copy(copy)) = copy else { return 0 };
-        let copy = &self.bodies[copy];
-        copy.chunks.get(usize::from(chunk)).and_then(Option::as_ref).map_or(0, |it| it.start)
     }
 
     /// Whether the source was so long when it was opened. If it is cut off meanwhile, what was

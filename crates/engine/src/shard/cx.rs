@@ -5,20 +5,14 @@
 
 use std::collections::VecDeque;
 
-use piped_core::limits;
 use piped_planner::plan::Planner;
-use piped_report::shard::Counters;
-use piped_report::tally::Tally;
 
 use super::ShardConfig;
 use super::buffers::Buffers;
-use super::company::Company;
 use super::dial::Dials;
 use super::driver::{Driver, Lent, Wanted};
-use super::history::History;
-use super::observed::Observations;
 use super::sched::{Sched, Work};
-use super::trace::Tracer;
+use super::watch::Watch;
 use crate::command::{Event, Limits, Output};
 
 /// What is lent to the components of one shard.
@@ -35,19 +29,7 @@ pub(super) struct Cx {
     pub(super) outputs: VecDeque<Output>,
     /// Requests that had to wait for a limit since start, those of peers as well.
     pub(super) waited_for_limit: u64,
-    pub(super) transfers_started: u64,
     tickets: u64,
-}
-
-/// What is seen of requests, while they run and after.
-#[derive(Debug)]
-pub(super) struct Watch {
-    pub(super) observed: Observations,
-    pub(super) company: Company,
-    pub(super) history: History,
-    pub(super) tracer: Tracer,
-    pub(super) counters: Counters,
-    pub(super) tally: Box<Tally>,
 }
 
 impl Cx {
@@ -60,17 +42,9 @@ impl Cx {
             buffers: Buffers::default(),
             planner: Planner::new(config.planner, config.calibration, config.serial_first),
             dials: Dials::new(),
-            watch: Watch {
-                observed: Observations::new(transfers, limits::SERVES_MAX),
-                company: Company::new(),
-                history: History::new(),
-                tracer: Tracer::default(),
-                counters: Counters::default(),
-                tally: Box::default(),
-            },
+            watch: Watch::new(transfers),
             outputs: VecDeque::with_capacity(transfers as usize),
             waited_for_limit: 0,
-            transfers_started: 0,
             tickets: 0,
             config,
         }

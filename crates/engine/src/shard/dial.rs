@@ -23,7 +23,7 @@ use piped_wire::LastPart;
 
 use super::Shard;
 use super::driver::{Direction, JobEnd};
-use super::keys::{DialKey, LaneKey, ServeKey, TransferKey, kind};
+use super::keys::{DialKey, LaneKey, ServeKey, Subject, TransferKey, kind};
 use super::lane::Lane;
 use super::outbound::Outbound;
 use super::requests::Body;
@@ -50,6 +50,23 @@ pub(super) enum Effect {
     Copied { transfer: TransferKey, start: u64, end: u64 },
     /// A piece of a chunk lies between the halves of a copy.
     Stored { copy: TransferKey, chunk: u8, start: u64, end: u32 },
+}
+
+impl Effect {
+    /// The request whose fragment a dial held, and where the fragment starts if it says so.
+    fn subject(&self) -> Option<(Subject, Option<u64>)> {
+        match *self {
+            Self::Job(ref job) => Some((job.owner.subject(), Some(job.owner.start()))),
+            Self::Frame { of: Work::Serve(key), .. } | Self::Written { serve: key, .. } => {
+                Some((Subject::Serve(key), None))
+            }
+            Self::Frame { of: Work::Transfer(key), .. }
+            | Self::Data { transfer: key, .. }
+            | Self::Copied { transfer: key, .. }
+            | Self::Stored { copy: key, .. } => Some((Subject::Transfer(key), None)),
+            Self::Nothing | Self::Frame { .. } => None,
+        }
+    }
 }
 
 /// The dials on an effect's way, in order.
@@ -415,7 +432,17 @@ impl Shard {
             while let Some((stage, held)) = self.cx.dials.take_due(key, now) {
                 if let Some(ticket) = held.ticket {
                     self.cx.planner.depart_dial(stage, ticket, held.bytes, held.waited, now);
-                    self.note_dial(&held.effect, stage, held.bytes, (held.came, now));
+                    let times = (held.came, now);
+                    match held.effect.subject() {
+                        Some((subject, Some(start))) => {
+                            let times = (Some(held.came), now);
+                            self.cx.watch.pass_stage(subject, stage, (start, held.bytes), times);
+                        }
+                        Some((subject, None)) => {
+                            self.cx.watch.pass_next(subject, stage, held.bytes, times);
+                        }
+                        None => {}
+                    }
                 }
                 if let Effect::Frame { lane, number, .. } = held.effect
                     && let Some(lane) = self.lanes.get_mut(lane)
@@ -440,7 +467,7 @@ impl Shard {
             return;
         }
         let is_of = |effect: &Effect| match *effect {
-            Effect::Job(ref job) => job.owner.work() == work,
+            Effect::Job(ref job) => Work::from(job.owner.subject()) == work,
             Effect::Frame { of, .. } => of == work,
             _ => false,
         };

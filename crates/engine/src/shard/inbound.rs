@@ -22,9 +22,11 @@ use super::arrivals::Arriving;
 use super::clients::access_of;
 use super::credit::Grant;
 use super::crowd::Holding;
+use super::facts;
+use super::fair::Party;
 use super::faults::PeerFault;
 use super::inbox::Sent;
-use super::keys::{LaneKey, LinkKey, kind};
+use super::keys::{LaneKey, LinkKey, Subject, kind};
 use super::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
 use super::once::Asked;
 use super::role::{PeerRequest, Role, Serving};
@@ -33,7 +35,6 @@ use super::serve::{Serve, ServeOp};
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};
-use super::trace::Subject;
 use crate::command;
 use crate::command::{Caller, Crowded, Event, Expelled, OpenRequest, Standing};
 
@@ -455,8 +456,7 @@ impl Shard {
                 self.serve(on, (ask, None), ServeOp::Sync, io)
             }
             Message::WriteData { transfer, backlogged, .. } => {
-                self.time_write_data(key, frame.payload, backlogged, io.now());
-                self.note_write_data(key, transfer, frame.payload, io.now());
+                self.time_write_data(key, (transfer, frame.payload), backlogged, io.now());
                 let target = self.take_target(key);
                 self.handle_write_data(key, transfer, frame.payload, target, intact, io);
                 Ok(())
@@ -583,7 +583,13 @@ impl Shard {
             Ok(serve) => {
                 self.cx.sched.begin(Work::Serve(serve), ask.asker.class);
                 self.blocks.of_new(serve).clear();
-                self.cx.watch.observed.begin(Subject::Serve(serve));
+                if let Some(known) = self.serves.get(serve) {
+                    let (subject, head) =
+                        (Subject::Serve(serve), || facts::head_of_serve(known, 0));
+                    self.cx.watch.begin(subject, now, || Some(head()));
+                    let spots = facts::spots_of_serve(known);
+                    self.cx.watch.enter(subject, spots, Party::Peer(link, 0));
+                }
                 if let Some(served) = self.served.get_mut(served_key) {
                     served.uses += 1;
                 }
@@ -597,8 +603,6 @@ impl Shard {
                     self.check_table(serve, io);
                 }
                 self.serve_deadlines.set(serve.index(), deadline);
-                self.trace_begin(Subject::Serve(serve), now);
-                self.enter_serve_company(serve);
                 self.enter_serve(serve);
                 Ok(())
             }
@@ -742,7 +746,13 @@ impl Shard {
         self.charge(Work::Lane(key), bytes, now);
     }
 
-    fn time_write_data(&mut self, key: LaneKey, payload: u32, backlogged: bool, now: Nanos) {
+    fn time_write_data(
+        &mut self,
+        key: LaneKey,
+        (wire, payload): (u64, u32),
+        backlogged: bool,
+        now: Nanos,
+    ) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let stage = lane.stage_in;
         self.cx.planner.arrived(stage, payload, backlogged, now);
@@ -751,6 +761,15 @@ impl Shard {
             self.cx.planner.sample_backlogged(stage, bytes, time);
             self.report_stages(key, now);
         }
+        let Some(lane) = self.lanes.get(key) else { return };
+        let Some(serve) = lane.serving().and_then(|serving| serving.serve_of(wire)) else {
+            return;
+        };
+        // When it was sent only the peer knows: it counts from the one before it.
+        let times = (None, lane.receiver.checked().time(), now);
+        let stages = [stage, self.cx.planner.check_stage()];
+        let offset = self.serves.get(serve).map_or(0, |serve| serve.landed_to());
+        self.cx.watch.pass_wire(Subject::Serve(serve), stages, (offset, payload), times);
     }
 
     pub(super) fn report_inbound(&self, link: &Inbound) -> PeerReport {

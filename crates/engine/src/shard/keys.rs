@@ -55,3 +55,12 @@ pub(super) type DialKey = Key<kind::Dial>;
 pub(super) type CopyKey = Key<kind::Copy>;
 pub(super) type VectorKey = Key<kind::Vector>;
 pub(super) type OnceKey = Key<kind::Once>;
+
+/// A request in execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A client's request, or a part of one.
+    Transfer(TransferKey),
+    /// A request of a peer.
+    Serve(ServeKey),
+}

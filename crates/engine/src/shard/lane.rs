@@ -763,10 +763,8 @@ impl Shard {
             Role::Serving(serving) => self.inbound_lane_lost(serving.link, lost, io.now()),
             Role::Stranger(_) => String::from("(unknown)"),
         };
-        self.cx.watch.counters.lanes_lost += 1;
-        self.cx.watch.tally.lanes_lost[lane.loss as usize] += 1;
-        self.cx.watch.tally.frames[0] += lane.sender.frames_sent();
-        self.cx.watch.tally.frames[1] += lane.frames_received;
+        let frames = [lane.sender.frames_sent(), lane.frames_received];
+        self.cx.watch.note_lost(lane.loss, frames);
         self.cx.event(Event::LaneDown { peer, class: lane.class, reason: lane.reason });
     }
 }

@@ -7,14 +7,14 @@ use piped_core::status::Status;
 use piped_planner::planned::boundary;
 
 use super::Shard;
+use super::cx::Cx;
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, status_of};
-use super::keys::{TransferKey, kind};
+use super::keys::{Subject, TransferKey, kind};
 use super::pins::Pin;
 use super::requests::Body;
 use super::requests::FileBody;
 use super::requests::Phase;
 use super::sched::Work;
-use super::trace::Subject;
 
 /// The least that a write has at its device at once: what is not read yet bounds it anyway.
 const WRITES_AT_ONCE: u32 = 8;
@@ -53,7 +53,6 @@ impl Shard {
                 let span = body.memory.span(body.next, (end - body.next) as u32);
                 let fragment = Fragment {
                     owner: JobOwner::Transfer { transfer: key, start: body.next },
-                    whose: self.whose(Subject::Transfer(key)),
                     flow: self.flow_of(Work::Transfer(key)),
                     target: body.target,
                     direction: body.direction,
@@ -115,8 +114,11 @@ impl Shard {
             }
             _ => {
                 let status = if result < 0 { status_of(result) } else { Status::Ok };
-                if status == Status::Ok {
-                    self.note_synced(key, io.now());
+                if let (Status::Ok, Body::File(body)) = (status, &transfer.body) {
+                    let of = (body.target.device, transfer.length);
+                    let Cx { watch, planner, .. } = &mut self.cx;
+                    let times = (body.syncing, io.now());
+                    watch.pass_sync(Subject::Transfer(key), of, times, planner);
                 }
                 self.decide(key, status, io);
             }

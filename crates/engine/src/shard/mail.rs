@@ -229,8 +229,7 @@ impl Shard {
                 if let Some(transfer) = self.transfers.get_mut(key) {
                     transfer.retries += 1;
                 }
-                self.cx.watch.counters.retries += 1;
-                self.cx.watch.tally.retries[RetryReason::LaneLost as usize] += 1;
+                self.cx.watch.note_retry(RetryReason::LaneLost);
                 self.send_again(key);
             }
             status => self.decide(key, status, io),

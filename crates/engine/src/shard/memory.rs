@@ -8,10 +8,9 @@ use piped_core::status::Status;
 use super::Shard;
 use super::dial::{Effect, Hop};
 use super::driver::Direction;
-use super::keys::TransferKey;
+use super::keys::{Subject, TransferKey};
 use super::requests::{Body, MemoryBody, Transfer};
 use super::sched::Work;
-use super::trace::Subject;
 
 impl Shard {
     pub(super) fn drive_memory<I: Io>(
@@ -95,7 +94,7 @@ impl Shard {
             let now = io.now();
             self.cx.planner.sample_copy(length, now.since(arrived));
             let (of, times) = (Subject::Transfer(key), (Some(arrived), now));
-            self.pass_stage(of, self.cx.planner.copy_stage(), (body.next, length), times);
+            self.cx.watch.pass_stage(of, self.cx.planner.copy_stage(), (body.next, length), times);
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let start = body.next;

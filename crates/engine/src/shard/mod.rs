@@ -23,7 +23,6 @@ mod blocks;
 mod buffers;
 mod channel;
 mod clients;
-mod company;
 mod copy;
 mod costs;
 mod credit;
@@ -34,9 +33,9 @@ mod drafts;
 mod driver;
 mod early;
 mod ending;
+mod facts;
 mod fair;
 mod faults;
-mod history;
 mod inbound;
 mod inbox;
 mod keys;
@@ -48,11 +47,9 @@ mod moved;
 mod notify;
 mod numbers;
 mod observe;
-mod observed;
 mod once;
 mod outbound;
 mod pace;
-mod passed;
 mod paths;
 mod peering;
 mod pins;
@@ -74,9 +71,9 @@ mod slab;
 mod synced;
 mod throttle;
 mod timers;
-mod trace;
 mod transfer;
 mod vector;
+mod watch;
 mod zero_copy;
 
 use std::collections::BTreeMap;
@@ -115,7 +112,7 @@ use self::staging::Run;
 use self::timers::Timers;
 use crate::command::{Command, Event, Output};
 
-pub use self::trace::Recording;
+pub use self::watch::Recording;
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -264,9 +261,7 @@ impl Shard {
             Command::SetPlanner(mode) => self.cx.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.cx.planner.set_calibration(mode),
             Command::SetZeroCopy(mode) => self.zero_copy = mode,
-            Command::Trace { recording, transfers } => {
-                self.cx.watch.tracer.arm(recording, transfers)
-            }
+            Command::Trace { recording, transfers } => self.cx.watch.trace(recording, transfers),
             Command::SetEager(mode) => self.eager = mode,
             Command::SetDeadline(deadline) => self.cx.config.deadline_default = deadline,
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),
@@ -324,7 +319,7 @@ impl Shard {
             }
             _ => {}
         }
-        self.cx.sched.make_ready(owner.work());
+        self.cx.sched.make_ready(owner.subject().into());
     }
 
     /// What is given up does not go to its device any more.

@@ -1,19 +1,20 @@
 //! What the shard answers when somebody looks: bounded work, and nothing changes.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use piped_core::limits::STAGES_OBSERVED_MAX;
-use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::kept::KnownStage;
 use piped_report::shard::{
-    Counters, Explanation, Observation, Reasons, SessionUse, ShardReport, StageReport,
-    TransferReport,
+    Counters, Explanation, Observation, SessionUse, ShardReport, StageReport, TransferReport,
+    device_name,
 };
-use piped_report::tally::{LaneLoss, RetryReason};
+use piped_report::trace::TraceState;
 
 use super::Shard;
+use super::outbound::Outbound;
 use super::requests::Transfer;
+use super::watch::{Recording, Spot};
 
 impl Shard {
     /// The shard at a glance.
@@ -39,43 +40,18 @@ impl Shard {
             handles: self.handles.len() as u32,
             served_handles: self.served.len(),
             counters: self.count(),
-            reasons: self.reasons(),
+            reasons: self.cx.watch.reasons(),
             peers,
         }
     }
 
     fn count(&self) -> Counters {
-        let bytes = self.cx.watch.counters.bytes + self.moved_by_running();
-        let [mut frames_sent, mut frames_received] = self.cx.watch.tally.frames;
+        let mut frames = [0; 2];
         for (_, lane) in self.lanes.iter() {
-            frames_sent += lane.sender.frames_sent();
-            frames_received += lane.frames_received;
+            frames[0] += lane.sender.frames_sent();
+            frames[1] += lane.frames_received;
         }
-        let released = self.cx.watch.tally.released;
-        let [sends_plain, sends_zero_copy, sends_copied] = self.cx.watch.tally.sends;
-        Counters {
-            bytes,
-            released,
-            frames_sent,
-            frames_received,
-            sends_plain,
-            sends_zero_copy,
-            sends_copied,
-            ..self.cx.watch.counters
-        }
-    }
-
-    fn reasons(&self) -> Reasons {
-        let status = |status: Status| (status.name(), self.cx.watch.tally.at_once[status as usize]);
-        Reasons {
-            at_once: some(Status::ALL.map(status)),
-            retries: some(
-                RetryReason::ALL.map(|why| (why.name(), self.cx.watch.tally.retries[why as usize])),
-            ),
-            lanes_lost: some(
-                LaneLoss::ALL.map(|why| (why.name(), self.cx.watch.tally.lanes_lost[why as usize])),
-            ),
-        }
+        self.cx.watch.count(self.moved_by_running(), frames)
     }
 
     /// All there is for metrics. Takes some microseconds: what it copies has a fixed size, but for
@@ -106,7 +82,14 @@ impl Shard {
     /// A recent transfer by number, or the last one that moved bytes.
     #[must_use]
     pub fn explain(&self, id: Option<u64>) -> Option<Explanation> {
-        self.cx.watch.history.explain(id, &self.cx.planner, |spot| self.spot_name(spot))
+        let named = |name: Option<&str>| {
+            name.map_or_else(|| String::from("a peer"), |name| format!("peer {name}"))
+        };
+        self.cx.watch.explain(id, &self.cx.planner, |spot| match spot {
+            Spot::Device(device) => format!("disk {}", device_name(device)),
+            Spot::Peer(peer) => named(self.outbound.get(&peer).map(Outbound::name)),
+            Spot::Caller(link) => named(self.inbound.get(link).map(|link| link.name.as_str())),
+        })
     }
 
     /// What each session has used.
@@ -158,16 +141,22 @@ impl Shard {
     /// The last `most` transfers that ended, the latest first.
     #[must_use]
     pub fn ended(&self, now: Nanos, most: usize) -> Vec<TransferReport> {
-        self.cx.watch.history.ended(now, most)
+        self.cx.watch.ended(now, most)
+    }
+
+    /// How far a recording is.
+    #[must_use]
+    pub fn trace_state(&self) -> TraceState {
+        self.cx.watch.trace_state()
+    }
+
+    /// What the last recording has, once it is over.
+    #[must_use]
+    pub fn recording(&self) -> Option<Arc<Recording>> {
+        self.cx.watch.recording()
     }
 }
 
 fn left(deadline: Nanos, now: Nanos) -> f64 {
     deadline.since(now).seconds() - now.since(deadline).seconds()
-}
-
-/// Those that were.
-fn some<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u64> {
-    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
-    counts.map(|(name, count)| (name.to_owned(), count)).collect()
 }

@@ -33,7 +33,6 @@ use super::requests::Bodies;
 use super::requests::{Body, RemoteBody, RemoteOp};
 use super::role::PeerRequest;
 use super::sched::Work;
-use super::trace::Subject;
 use crate::command::{RegionTarget, Target};
 
 /// Something that is asked of a peer, and done once.
@@ -386,7 +385,7 @@ impl Shard {
 
     /// Has a request be looked at again when something happens to one before it.
     pub(super) fn wait_in_order(&mut self, key: TransferKey) {
-        self.cx.watch.observed.of_mut(Subject::Transfer(key)).stays.hold(HeldBy::Order);
+        self.cx.watch.hold(Work::Transfer(key), HeldBy::Order);
         self.clients.wait_in_order(key);
     }
 

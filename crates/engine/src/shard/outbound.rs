@@ -17,18 +17,17 @@ use piped_wire::{LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_M
 use super::Shard;
 use super::clients::HandleKind;
 use super::clients::RemoteHandle;
-use super::company::Spot;
 use super::faults::PeerFault;
-use super::keys::{LaneKey, TransferKey};
+use super::keys::{LaneKey, Subject, TransferKey};
 use super::lane::{Arrived, Lane, LaneState, LostLane, Target};
 use super::mail::Handshake;
 use super::numbers::Numbers;
 use super::numbers::Outbox;
-use super::requests::{Body, RemoteBody, RemoteOp, Told, Transfer};
+use super::requests::{Body, RemoteBody, RemoteOp, Transfer};
 use super::role::Role;
 use super::sched::Work;
 use super::slab::Key;
-use super::trace::Subject;
+use super::watch::{Spot, Told};
 use crate::command::{Event, OpenRequest};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
@@ -464,9 +463,6 @@ impl Shard {
     ) {
         let now = io.now();
         self.time_arrival(key, arrival, now);
-        let service = Nanos::from_micros(arrival.service_us.into());
-        let piece = (arrival.offset, arrival.payload);
-        self.note_arrival(key, arrival.lane, piece, service, now);
         let landed = match target {
             Target::Transfer(pin) => {
                 let is_its = pin.key() == key;
@@ -487,11 +483,8 @@ impl Shard {
         transfer.told_plan = Some(told);
         transfer.mispredicted += u32::from(arrival.copied > 0);
         transfer.damaged |= !arrival.intact;
-        self.cx.watch.company.moved(
-            &self.cx.watch.observed.of(Subject::Transfer(key)).stays,
-            Spot::Peer(body.peer),
-            arrival.payload.into(),
-        );
+        let peer = Spot::Peer(body.peer);
+        self.cx.watch.moved(Subject::Transfer(key), peer, arrival.payload.into());
         let end = arrival.offset + u64::from(arrival.payload);
         let moved = arrival.intact && self.transfers.land(key, arrival.offset, end) == Ok(true);
         if self.cx.dials.any() {
@@ -605,11 +598,11 @@ impl Shard {
         let Body::Remote(body) = transfer.body else { return };
         let durable = body.op == RemoteOp::Write { durable: true };
         transfer.told_plan = Some(Told::last(None, last));
-        let whole = last.bytes == transfer.length;
+        let length = transfer.length;
         let moved = self.transfers.land(key, 0, last.bytes);
         debug_assert!(moved.is_ok(), "a write lands once, at its end");
         // A write that failed was fast for another reason, and a durable one waits for a sync.
-        if last.status == Status::Ok && whole && !durable {
+        if last.status == Status::Ok && last.bytes == length && !durable {
             self.time_write(key, body, service_us, now);
         }
         if last.status == Status::Ok && durable {
@@ -619,7 +612,10 @@ impl Shard {
         if last.bytes > 0 && !(durable && last.status == Status::Ok) {
             self.note_unsynced(key, body, now);
         }
-        self.note_served(key, Nanos::from_micros(service_us.into()), now);
+        // The peer took `service_us` for all of it.
+        let piece = (0, u32::try_from(length).unwrap_or(u32::MAX));
+        let times = (Some(now - Nanos::from_micros(service_us.into())), now);
+        self.cx.watch.pass_stage(Subject::Transfer(key), StageIndex::PEER, piece, times);
         if last.status == Status::Ok && self.notify_after_write(key, io) {
             return;
         }
@@ -679,7 +675,7 @@ impl Shard {
         self.handles.remote_mut(session, body.handle)
     }
 
-    /// Gives the planner what an arrival says about the wire.
+    /// Gives the planner what an arrival says about the wire, and those who look on where it was.
     fn time_arrival(&mut self, key: TransferKey, arrival: Arrival, now: Nanos) {
         let Some(lane) = self.lanes.get_mut(arrival.lane) else { return };
         let stage = lane.stage_in;
@@ -697,13 +693,22 @@ impl Shard {
             self.cx.planner.sample_backlogged(stage, bytes, time);
             self.report_stages(arrival.lane, now);
         }
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let Body::Remote(body) = transfer.body else { return };
+        let service = Nanos::from_micros(arrival.service_us.into());
+        // The request's way there counts as the network's, for no clock says when it arrived.
+        let (subject, piece) = (Subject::Transfer(key), (arrival.offset, arrival.payload));
+        let given = (body.sent_at + service).min(now - checked.time());
+        let times = (Some(body.sent_at), given);
+        self.cx.watch.pass_stage(subject, StageIndex::PEER, piece, times);
+        let (stages, times) =
+            ([stage, self.cx.planner.check_stage()], (Some(given), checked.time(), now));
+        self.cx.watch.pass_wire(subject, stages, piece, times);
         if arrival.backlogged {
             return;
         }
         let Some(transfer) = self.transfers.get(key) else { return };
-        let Body::Remote(body) = transfer.body else { return };
         if body.alone && transfer.landed.watermark() == 0 && arrival.offset == 0 {
-            let service = Nanos::from_micros(arrival.service_us.into());
             // The checksums are a stage of their own, here and there.
             let seconds = now.since(body.sent_at).since(service).since(checked.time());
             self.cx.planner.sample_alone(stage, arrival.payload, seconds);
@@ -717,7 +722,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let told = transfer.told_plan.filter(|told| told.plan > 0);
-        let has_company = !self.is_alone_so_far(Subject::Transfer(key));
+        let has_company = !self.cx.watch.is_alone(Subject::Transfer(key));
         let number = self.handles.remote(transfer.session, body.handle).and_then(|it| it.number);
         if let (Some(Told { plan, .. }), Some((handle, _)), Some(lane)) = (told, number, body.lane)
             && body.alone

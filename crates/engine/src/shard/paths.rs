@@ -15,10 +15,9 @@ use super::Shard;
 use super::clients::Place;
 use super::dial::Hop;
 use super::driver::Direction;
-use super::keys::{LaneKey, ServeKey, TransferKey};
+use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::lane::Lane;
 use super::requests::{Body, RemoteBody, Waiter};
-use super::trace::Subject;
 use crate::command::{FileTarget, Target};
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
@@ -48,7 +47,7 @@ impl Shard {
         let path = path_of(self.disk_stages(target.device, direction == Direction::Write));
         let planned = self.cx.planner.plan(path, length);
         self.promise_sync(key);
-        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.note_plan(&planned);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -75,7 +74,7 @@ impl Shard {
         };
         let planned = self.cx.planner.plan(path, length);
         self.promise_sync(key);
-        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.note_plan(&planned);
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.plan = Some(Arc::clone(&planned));
         }
@@ -97,7 +96,7 @@ impl Shard {
                 self.cx.planner.plan(path, length)
             }
         };
-        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.note_plan(&planned);
         self.transfers.get_mut(key)?.plan = Some(Arc::clone(&planned));
         let copy = self.transfers.get_mut(parent)?;
         // What is told of a copy is how it goes now; the rest at its end is no example of that.
@@ -155,7 +154,7 @@ impl Shard {
             true => self.cx.planner.plan_busy(path, length),
             false => self.cx.planner.plan(path, length),
         };
-        self.cx.watch.tally.add_plan(planned.chosen, planned.cut.lane.first() as u32);
+        self.cx.watch.note_plan(&planned);
         self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));
         Some(planned)
     }
@@ -277,7 +276,7 @@ impl Shard {
             return;
         }
         let (length, stage) = (transfer.length, lane.stage_out);
-        let is_alone = self.is_alone_so_far(Subject::Transfer(key));
+        let is_alone = self.cx.watch.is_alone(Subject::Transfer(key));
         let time = now.since(body.sent_at);
         // What waits for the other half of a copy does not only take what its own stages do.
         let waited = body.ready < length;

@@ -27,11 +27,10 @@ use super::arrivals::Came;
 use super::channel::{Channel, Data, Envelope, Posted};
 use super::dial::{Effect, Hop};
 use super::early::Piece;
-use super::keys::{LinkKey, ServedKey, TransferKey};
+use super::keys::{LinkKey, ServedKey, Subject, TransferKey};
 use super::memory::overlap;
 use super::requests::Body;
 use super::sched::Work;
-use super::trace::Subject;
 
 /// A receive.
 #[derive(Debug, Clone, Copy)]
@@ -281,7 +280,7 @@ impl Shard {
         self.cx.planner.sample_copy(piece.length, now.since(arrived));
         let of = Subject::Transfer(key);
         let stage = self.cx.planner.copy_stage();
-        self.pass_stage(of, stage, (start.into(), piece.length), (Some(arrived), now));
+        self.cx.watch.pass_stage(of, stage, (start.into(), piece.length), (Some(arrived), now));
         body.next += piece.length;
         let (start, end) = (u64::from(start), u64::from(body.next));
         let over = body.next == from.length;

@@ -8,21 +8,20 @@ use piped_core::sizes::{Sizes, UNIT_BYTES};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::planned::{CUT_BYTES, boundary, level_end};
-use piped_report::tally::RetryReason;
+use piped_report::tally::{HeldBy, RetryReason};
 use piped_wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
 
 use super::Shard;
-use super::company::Spot;
 use super::fair::Flow;
 use super::faults::PeerFault;
-use super::keys::{LaneKey, TransferKey};
+use super::keys::{LaneKey, Subject, TransferKey};
 use super::lane::{Destination, Lane, LaneState, Target};
 use super::pins::Pin;
 use super::requests::{Body, RemoteBody, RemoteOp};
 use super::sched::Work;
 use super::sending::FrameOwner;
 use super::slab::Key;
-use super::trace::Subject;
+use super::watch::Spot;
 
 impl RemoteBody {
     /// Which lane it takes. Messages must keep their order, so they are asked for on one.
@@ -48,7 +47,14 @@ impl Shard {
             None if body.op == RemoteOp::Once => self.ask_once(key, body, io),
             None => {
                 self.ask(key, body, io);
-                self.note_unasked(key);
+                let transfer = self.transfers.get(key).filter(|it| it.status.is_none());
+                let body = transfer.map(|transfer| &transfer.body);
+                // Because of the peer, if there is no lane to it.
+                if matches!(body, Some(Body::Remote(body)) if body.lane.is_none())
+                    && self.is_without_lane(key)
+                {
+                    self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
+                }
             }
             Some(lane) => self.send_write(key, lane, io),
         }
@@ -337,11 +343,7 @@ impl Shard {
             transfer.pins.take(key).into_frame();
         }
         let more = is_read && body.next < length && body.frames == 0;
-        self.cx.watch.company.moved(
-            &self.cx.watch.observed.of(Subject::Transfer(key)).stays,
-            Spot::Peer(body.peer),
-            queued,
-        );
+        self.cx.watch.moved(Subject::Transfer(key), Spot::Peer(body.peer), queued);
         self.charge(Work::Transfer(key), queued, now);
         self.cx.sched.make_ready(Work::Lane(lane_key));
         if more {
@@ -417,11 +419,10 @@ impl Shard {
         }
         let is_landed = body.is_landed;
         if transfer.status.is_none() {
-            self.cx.watch.observed.of_mut(Subject::Transfer(key)).passed.clear();
+            self.cx.watch.forget_stages(Subject::Transfer(key));
             transfer.landed.forget_extents();
             transfer.retries += 1;
-            self.cx.watch.counters.retries += 1;
-            self.cx.watch.tally.retries[reason as usize] += 1;
+            self.cx.watch.note_retry(reason);
             if self.is_unasked_message(key) {
                 self.send_again(key);
             }

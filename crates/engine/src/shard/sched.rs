@@ -18,7 +18,7 @@ use piped_core::request::Class;
 use piped_core::units::Nanos;
 
 use super::fair::{Fair, Flow};
-use super::keys::{LaneKey, ServeKey, TransferKey};
+use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::slab::Key;
 
 /// Something that wants a turn.
@@ -27,6 +27,15 @@ pub(super) enum Work {
     Transfer(TransferKey),
     Serve(ServeKey),
     Lane(LaneKey),
+}
+
+impl From<Subject> for Work {
+    fn from(subject: Subject) -> Self {
+        match subject {
+            Subject::Transfer(key) => Self::Transfer(key),
+            Subject::Serve(key) => Self::Serve(key),
+        }
+    }
 }
 
 /// What is noted of one piece of work.

@@ -13,9 +13,10 @@ use piped_report::tally::{LaneLoss, SendWay};
 use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
 use super::Shard;
+use super::cx::Cx;
 use super::driver::{OpOwner, notice_token};
 use super::fair::Flow;
-use super::keys::{LaneKey, NoticeKey, OpKey, ServeKey, TransferKey};
+use super::keys::{LaneKey, NoticeKey, OpKey, ServeKey, Subject, TransferKey};
 use super::lane::{Lane, LaneState};
 use super::sched::Work;
 use super::slab::Key;
@@ -87,6 +88,15 @@ impl FrameOwner {
 }
 
 impl From<FrameOwner> for Work {
+    fn from(owner: FrameOwner) -> Self {
+        match owner {
+            FrameOwner::Transfer(key) => Self::Transfer(key),
+            FrameOwner::Serve(key) => Self::Serve(key),
+        }
+    }
+}
+
+impl From<FrameOwner> for Subject {
     fn from(owner: FrameOwner) -> Self {
         match owner {
             FrameOwner::Transfer(key) => Self::Transfer(key),
@@ -193,7 +203,9 @@ impl Shard {
             self.take_back_send(key, notice);
             self.cx.sched.starve(Work::Lane(key));
         }
-        self.note_sealed(key, gathered);
+        if let Some(lane) = self.lanes.get(key) {
+            note_sealed(lane, gathered, &mut self.cx);
+        }
     }
 
     /// How the lane's next send goes.
@@ -337,7 +349,9 @@ impl Shard {
 
     /// The kernel has a frame, or never will have it.
     pub(super) fn handle_frame_taken(&mut self, lane: LaneKey, owner: FrameOwner, now: Nanos) {
-        self.note_sent(lane, owner, now);
+        if let Some(lane) = self.lanes.get(lane) {
+            self.cx.watch.leave_stage(owner.into(), lane.stage_out, None, now);
+        }
         match owner {
             FrameOwner::Transfer(key) => self.handle_write_frame_taken(key),
             FrameOwner::Serve(key) => self.handle_read_frame_taken(key),
@@ -359,6 +373,22 @@ impl Shard {
             FrameOwner::Transfer(key) => self.handle_write_frame_sent(key),
             FrameOwner::Serve(key) => self.handle_read_frame_sent(key),
         }
+    }
+}
+
+/// Frames entered a batch: their checksums are done, and they are about to be the kernel's.
+fn note_sealed(lane: &Lane, gathered: usize, cx: &mut Cx) {
+    for sealed in (0..gathered).map_while(|place| lane.sender.gathered(place)) {
+        let offset = match sealed.message {
+            Message::Data { offset, .. } | Message::WriteData { offset, .. } => offset,
+            _ => continue,
+        };
+        // Short payloads are not timed: a look at the clock costs as much.
+        let Some((begun, done)) = sealed.checked else { continue };
+        let Some(owner) = FrameOwner::of(sealed.owner) else { continue };
+        let (subject, piece) = (Subject::from(owner), (offset, sealed.payload));
+        cx.watch.pass_stage(subject, cx.planner.check_stage(), piece, (Some(begun), done));
+        cx.watch.enter_stage(subject, lane.stage_out, piece, done);
     }
 }
 

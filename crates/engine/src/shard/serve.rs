@@ -18,19 +18,19 @@ use piped_wire::Message;
 
 use super::Shard;
 use super::account::Admission;
+use super::facts;
 use super::fair::{Flow, Party};
 use super::inbound::Ask;
 use super::keys::{LaneKey, LinkKey, ServeKey, ServedKey};
 use super::landed::{Extents, Landed};
 use super::lane::Lane;
-use super::observed::Observed;
 use super::pins::{Pin, Pins};
 use super::requests::file_of;
 use super::sched::Work;
 use super::serve_pieces::Table;
 use super::serve_read::ReadState;
 use super::serve_write::Sink;
-use super::trace::Subject;
+use super::watch::OBSERVED_BYTES;
 use crate::command::{FileTarget, RegionTarget, Target};
 
 /// What the peer asked.
@@ -410,9 +410,8 @@ impl Shard {
             self.free_table(serve.link, table.place);
         }
         self.serve_deadlines.clear(key.index());
-        self.remember_serve(key, &serve, io.now());
-        let (id, status) = (self.cx.transfers_started, serve.status.unwrap_or(Status::Ok));
-        self.trace_end(Subject::Serve(key), id, status, (serve.plan.as_ref(), None), io.now());
+        facts::end_serve(key, &serve, &mut self.cx, io.now());
+        let status = serve.status.unwrap_or(Status::Ok);
         if let Some(receive) =
             self.served.get(serve.served).and_then(|served| served.receive.as_ref().map(Pin::key))
         {
@@ -484,4 +483,4 @@ pub(super) fn micros(time: Nanos) -> u32 {
 }
 
 // With what is seen of it; its staging and what has landed out of order are beside it.
-const _: () = assert!(size_of::<Serve>() + size_of::<Observed>() <= 1024);
+const _: () = assert!(size_of::<Serve>() + OBSERVED_BYTES <= 1024);

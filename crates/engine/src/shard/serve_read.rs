@@ -16,9 +16,8 @@ use piped_wire::{LastPart, Message};
 
 use super::Shard;
 use super::blocks::{Block, Blocks, run_bytes};
-use super::company::Spot;
 use super::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
-use super::keys::{LinkKey, ServeKey, kind};
+use super::keys::{LinkKey, ServeKey, Subject, kind};
 use super::landed::Extents;
 use super::lane::PeerLane;
 use super::pins::Pin;
@@ -26,7 +25,7 @@ use super::sched::Work;
 use super::sending::FrameOwner;
 use super::serve::{Serve, micros};
 use super::staging::{Run, footprint_of};
-use super::trace::Subject;
+use super::watch::Spot;
 use crate::command::{FileTarget, RegionTarget};
 
 /// How far a read is, in bytes from the request's start.
@@ -144,7 +143,6 @@ impl Shard {
             let (offset, span) = (serve.offset + next, block.span(next, boundary));
             let fragment = Fragment {
                 owner: JobOwner::ServeRead { serve: key, start: next },
-                whose: (Subject::Serve(key), 0),
                 flow: serve.flow,
                 target: file,
                 direction: Direction::Read,
@@ -307,7 +305,7 @@ impl Shard {
         last: bool,
         now: Nanos,
     ) -> bool {
-        let has_company = last && !self.is_alone_so_far(Subject::Serve(key));
+        let has_company = last && !self.cx.watch.is_alone(Subject::Serve(key));
         let Some(serve) = self.serves.get_mut(key) else { return true };
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
         // The checksum comes when the frame leaves, but is no part of the wire either.
@@ -345,11 +343,7 @@ impl Shard {
         serve.frames += 1;
         serve.pins.take(key).into_frame();
         let (lane, link) = (serve.lane, serve.link);
-        self.cx.watch.company.moved(
-            &self.cx.watch.observed.of(Subject::Serve(key)).stays,
-            Spot::Caller(link),
-            span.length.into(),
-        );
+        self.cx.watch.moved(Subject::Serve(key), Spot::Caller(link), span.length.into());
         self.charge(Work::Serve(key), span.length.into(), now);
         self.cx.sched.make_ready(Work::Lane(lane));
         true

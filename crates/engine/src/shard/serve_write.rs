@@ -17,10 +17,11 @@ use piped_planner::planned::level_end;
 
 use super::Shard;
 use super::blocks::{Block, Blocks, run_bytes};
+use super::cx::Cx;
 use super::dial::{Effect, Hop};
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, Wanted, status_of};
 use super::faults::PeerFault;
-use super::keys::{LaneKey, ServeKey, kind};
+use super::keys::{LaneKey, ServeKey, Subject, kind};
 use super::lane::{Destination, Lane, Target as Landing};
 use super::pins::Pin;
 use super::requests::file_of;
@@ -28,7 +29,6 @@ use super::role::PeerRequest;
 use super::sched::Work;
 use super::serve::{Allocation, Serve, ServeOp};
 use super::staging::footprint_of;
-use super::trace::Subject;
 use crate::command::{FileTarget, Target};
 
 /// The fragments of a write.
@@ -120,7 +120,8 @@ impl Shard {
         let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.pins.give_back(pin);
-        let end = serve.offset + serve.length;
+        let (length, syncing) = (serve.length, serve.syncing);
+        let end = serve.offset + length;
         let synced = serve.allocation == Allocation::Syncing && result >= 0;
         let synced = file_of(serve.target).filter(|_| synced);
         let status = match (serve.allocation, file_of(serve.target)) {
@@ -132,7 +133,8 @@ impl Shard {
             _ => Some(Status::Ok),
         };
         if let Some(file) = synced {
-            self.note_serve_synced(key, file.device, now);
+            let Cx { watch, planner, .. } = &mut self.cx;
+            watch.pass_sync(Subject::Serve(key), (file.device, length), (syncing, now), planner);
         }
         if let Some(status) = status {
             self.end_serve(key, status);
@@ -426,7 +428,6 @@ impl Shard {
             }
             let fragment = Fragment {
                 owner: JobOwner::ServeWrite { serve: key, start, paid },
-                whose: (Subject::Serve(key), 0),
                 flow: serve.flow,
                 target: file,
                 direction: Direction::Write,

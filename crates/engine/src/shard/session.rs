@@ -22,7 +22,9 @@ use super::clients::weight;
 use super::copy::CopyBody;
 use super::cx::Cx;
 use super::driver::Direction;
-use super::keys::TransferKey;
+use super::facts;
+use super::fair::Party;
+use super::keys::{Subject, TransferKey};
 use super::mail::Outgoing;
 use super::notify::WaitBody;
 use super::once::{Once, What};
@@ -181,7 +183,12 @@ impl Shard {
                     self.clients.enter_order(transfer, (origin.queue, node));
                 }
                 self.enter_outbox(transfer);
-                self.enter_company(transfer);
+                if let Some(known) = self.transfers.get(transfer) {
+                    let spots =
+                        facts::spots_of_transfer(&known.body, &self.bodies, &self.cx.driver);
+                    let party = Party::Client(origin.session);
+                    self.cx.watch.enter(Subject::Transfer(transfer), spots, party);
+                }
                 let Cx { limits, sched, .. } = &mut self.cx;
                 self.clients.ask(transfer, bytes, limits, sched);
                 if !self.clients.waits_for_limit(transfer) {
@@ -191,18 +198,14 @@ impl Shard {
                     return self.decide(transfer, Status::WouldBlock, io);
                 }
                 self.cx.waited_for_limit += 1;
-                self.note_held(Work::Transfer(transfer), HeldBy::Limit);
+                self.cx.watch.hold(Work::Transfer(transfer), HeldBy::Limit);
             }
             Err(status) => self.complete_at_once(origin, status),
         }
     }
 
     fn complete_at_once(&mut self, origin: Origin, status: Status) {
-        self.cx.watch.tally.at_once[status as usize] += 1;
-        match status {
-            Status::Ok => self.cx.watch.counters.completed += 1,
-            _ => self.cx.watch.counters.failed += 1,
-        }
+        self.cx.watch.end_at_once(status);
         let buffer = BufferState::Returned;
         let finished = Completion::Finished { origin, status, bytes: 0, value: 0, buffer };
         self.cx.outputs.push_back(Output::Completion(finished));

@@ -205,6 +205,16 @@ impl<K, V: Default> Beside<K, V> {
         &mut self.values[place]
     }
 
+    /// The value of a key's place, whoever has the place now.
+    pub(super) fn get(&self, key: Key<K>) -> Option<&V> {
+        self.values.get(key.index as usize)
+    }
+
+    /// As [`Self::get`], to be changed.
+    pub(super) fn get_mut(&mut self, key: Key<K>) -> Option<&mut V> {
+        self.values.get_mut(key.index as usize)
+    }
+
     /// The value beside that of a key which the slab knows.
     pub(super) fn at(&self, key: Key<K>) -> &V {
         &self.values[key.index as usize]

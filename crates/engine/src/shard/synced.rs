@@ -6,16 +6,14 @@
 //! to a peer it is what the write took beyond what it was predicted to take without. Before the
 //! first one nothing is known, and nothing is predicted of such a write.
 
-use piped_core::ids::DeviceId;
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
 
 use super::Shard;
 use super::cx::Cx;
 use super::driver::Direction;
-use super::keys::{ServeKey, TransferKey};
+use super::keys::{Subject, TransferKey};
 use super::requests::{Body, RemoteBody, RemoteOp};
-use super::trace::Subject;
 
 /// What is left of a durable write to a peer is at least this, so that it is a time.
 const LEFT_MIN: Nanos = Nanos(1_000);
@@ -51,44 +49,11 @@ impl Shard {
         link.sync_stage
     }
 
-    /// The sync of a durable write here is over.
-    pub(super) fn note_synced(&mut self, key: TransferKey, now: Nanos) {
-        let Some(transfer) = self.transfers.get(key) else { return };
-        let Body::File(body) = transfer.body else { return };
-        let (length, is_alone) = (transfer.length, self.is_alone_so_far(Subject::Transfer(key)));
-        let stage = self.time_sync(body.target.device, length, (body.syncing, now), is_alone);
-        self.cx.watch.observed.of_mut(Subject::Transfer(key)).passed.pass(stage, body.syncing, now);
-    }
-
-    /// That of a peer's.
-    pub(super) fn note_serve_synced(&mut self, key: ServeKey, device: DeviceId, now: Nanos) {
-        let Some(serve) = self.serves.get(key) else { return };
-        let (length, since) = (serve.length, serve.syncing);
-        let is_alone = self.is_alone_so_far(Subject::Serve(key));
-        let stage = self.time_sync(device, length, (since, now), is_alone);
-        self.cx.watch.observed.of_mut(Subject::Serve(key)).passed.pass(stage, since, now);
-    }
-
-    fn time_sync(
-        &mut self,
-        device: DeviceId,
-        length: u64,
-        (since, now): (Nanos, Nanos),
-        is_alone: bool,
-    ) -> StageIndex {
-        let stage = self.cx.planner.sync_stage(device);
-        if is_alone {
-            let bytes = u32::try_from(length).unwrap_or(u32::MAX);
-            self.cx.planner.sample_alone(stage, bytes, now.since(since));
-        }
-        stage
-    }
-
     /// A durable write to a peer ended well.
     pub(super) fn note_durable(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Some(planned) = transfer.plan.clone() else { return };
-        if transfer.retries > 0 || !self.is_alone_so_far(Subject::Transfer(key)) {
+        if transfer.retries > 0 || !self.cx.watch.is_alone(Subject::Transfer(key)) {
             return;
         }
         let length = transfer.length;

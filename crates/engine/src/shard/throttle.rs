@@ -99,7 +99,7 @@ impl Shard {
     pub(super) fn put_off(&mut self, work: Work) {
         if self.cx.sched.put_off(work) {
             self.cx.watch.counters.rate_waits += 1;
-            self.note_held(work, HeldBy::Rate);
+            self.cx.watch.hold(work, HeldBy::Rate);
         }
     }
 

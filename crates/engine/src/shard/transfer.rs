@@ -14,8 +14,9 @@ use piped_core::units::Nanos;
 use super::Shard;
 use super::clients::Used;
 use super::cx::Cx;
+use super::facts;
 use super::fair::{Flow, Party};
-use super::keys::TransferKey;
+use super::keys::{Subject, TransferKey};
 use super::landed::Landed;
 use super::pins::Pins;
 use super::requests::Body;
@@ -23,16 +24,14 @@ use super::requests::Start;
 use super::requests::Transfer;
 use super::requests::Waiter;
 use super::sched::Work;
-use super::trace::Subject;
 use crate::command::{Output, RegionTarget, Target};
 
 impl Shard {
     /// Makes a transfer; `None` when there are as many as there may be.
     pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<TransferKey> {
         let Start { waiter, session, handles, kind, class, deadline, length, body } = start;
-        self.cx.transfers_started += 1;
         let transfer = Transfer {
-            id: self.cx.transfers_started,
+            id: self.cx.watch.next_number(),
             waiter,
             session,
             handles,
@@ -66,12 +65,13 @@ impl Shard {
         let turns = if transfer.is_message() { Class::Latency } else { class };
         let key = self.transfers.begin(transfer)?;
         self.cx.sched.begin(Work::Transfer(key), turns);
-        self.cx.watch.observed.begin(Subject::Transfer(key));
+        self.cx.watch.begin(Subject::Transfer(key), now, || {
+            facts::head_of_transfer(self.transfers.get(key)?, &self.bodies)
+        });
         self.clients.enter(key, session, waits);
         for handle in handles.into_iter().flatten() {
             self.handles.enter(session, handle);
         }
-        self.trace_begin(Subject::Transfer(key), now);
         Some(key)
     }
 
@@ -247,9 +247,7 @@ impl Shard {
         self.free_chunks(transfer.session, &transfer.body);
         self.free_parts(transfer.session, &transfer.body);
         self.cx.watch.tally.released += u64::from(transfer.told);
-        self.remember(key, &transfer, status, io.now());
-        let plans = (transfer.plan.as_ref(), transfer.told_plan);
-        self.trace_end(Subject::Transfer(key), transfer.id, status, plans, io.now());
+        facts::end_transfer(key, &transfer, &self.bodies, &mut self.cx, io.now());
         match transfer.waiter {
             Waiter::Client(origin) if transfer.told => {
                 self.cx.outputs.push_back(Output::Completion(Completion::Released { origin }));

@@ -414,6 +414,7 @@ impl Shard {
             self.free_part(session, part);
             return false;
         };
+        self.cx.watch.begin_part(child, key, None);
         self.transfers.keep_pinned(child, key);
         if let Some(vector) = self.vector_mut(key) {
             vector.parts[index] = Some(part);

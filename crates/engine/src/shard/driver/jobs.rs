@@ -10,13 +10,11 @@ use piped_planner::stage::StageIndex;
 use piped_report::shard::Counters;
 
 use super::super::buffers::Buffers;
-use super::super::company::Spot;
 use super::super::fair::Flow;
-use super::super::keys::{ServeKey, TransferKey};
+use super::super::keys::{ServeKey, Subject, TransferKey};
 use super::super::pins::{AnyPin, Pins};
-use super::super::sched::Work;
 use super::super::staging::Run;
-use super::super::trace::Subject;
+use super::super::watch::Spot;
 use super::Lent;
 use super::devices::On;
 use super::ops::status_of;
@@ -44,10 +42,11 @@ impl JobOwner {
         }
     }
 
-    pub(in crate::shard) fn work(self) -> Work {
+    /// The request of the fragment.
+    pub(in crate::shard) fn subject(self) -> Subject {
         match self {
-            Self::Transfer { transfer, .. } => Work::Transfer(transfer),
-            Self::ServeRead { serve, .. } | Self::ServeWrite { serve, .. } => Work::Serve(serve),
+            Self::Transfer { transfer, .. } => Subject::Transfer(transfer),
+            Self::ServeRead { serve, .. } | Self::ServeWrite { serve, .. } => Subject::Serve(serve),
         }
     }
 
@@ -62,24 +61,10 @@ impl JobOwner {
     }
 }
 
-impl From<JobOwner> for Subject {
-    fn from(owner: JobOwner) -> Self {
-        match owner {
-            JobOwner::Transfer { transfer, .. } => Self::Transfer(transfer),
-            JobOwner::ServeRead { serve, .. } | JobOwner::ServeWrite { serve, .. } => {
-                Self::Serve(serve)
-            }
-        }
-    }
-}
-
 /// A fragment that is to go to a device.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct Fragment {
     pub(in crate::shard) owner: JobOwner,
-    /// Whose fragment it is for who looks on, and where that request has the first byte of this
-    /// one: a part of a copy is the copy's.
-    pub(in crate::shard) whose: (Subject, u64),
     pub(in crate::shard) flow: Flow,
     pub(in crate::shard) target: FileTarget,
     pub(in crate::shard) direction: Direction,
@@ -186,9 +171,10 @@ impl Job {
 
     /// The device has it from now on.
     pub(super) fn arrive(&mut self, lent: &mut Lent<'_>, now: Nanos) {
-        let Fragment { owner, whose, span, .. } = self.fragment;
+        let Fragment { owner, span, .. } = self.fragment;
         self.ticket = Some(lent.planner.arrive(self.stage, now));
-        lent.watch.enter_stage(whose, self.stage, (owner.start(), span.length), now);
+        let piece = (owner.start(), span.length);
+        lent.watch.enter_stage(owner.subject(), self.stage, piece, now);
     }
 
     /// The operation for what is left of a piece.
@@ -283,15 +269,14 @@ impl Job {
 
     /// The device is done with it: measures what it did.
     pub(super) fn depart(self, lent: &mut Lent<'_>, now: Nanos) -> JobEnd {
-        let Fragment { owner, whose, span, target, .. } = self.fragment;
-        let (bytes, watch) = (self.bytes(), &mut *lent.watch);
-        let stays = &watch.observed.of(owner.into()).stays;
-        watch.company.moved(stays, Spot::Device(target.device), bytes.into());
+        let Fragment { owner, span, target, .. } = self.fragment;
+        let (bytes, subject) = (self.bytes(), owner.subject());
+        lent.watch.moved(subject, Spot::Device(target.device), bytes.into());
         if let Some(ticket) = self.ticket {
             let counts = self.status == Status::Ok && bytes == span.length;
             lent.planner.depart(self.stage, ticket, span.length, counts, now);
         }
-        watch.leave_stage(whose, self.stage, Some(owner.start()), now);
+        lent.watch.leave_stage(subject, self.stage, Some(owner.start()), now);
         let status = self.status;
         self.end(bytes, status)
     }

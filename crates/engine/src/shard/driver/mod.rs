@@ -26,12 +26,12 @@ use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
 
 use super::buffers::Buffers;
-use super::cx::Watch;
 use super::dial::Dials;
 use super::keys::{JobKey, LaneKey, OpKey, TransferKey, kind};
 use super::pins::{AnyPin, Pin, Pins};
 use super::sched::{Sched, Work};
 use super::slab::{Key, Slab};
+use super::watch::Watch;
 use crate::command::FileTarget;
 
 use self::devices::Devices;
@@ -273,7 +273,7 @@ impl Driver {
         io: &mut I,
     ) -> Vec<JobEnd> {
         let Self { devices, jobs, .. } = self;
-        let is_of = |job: &Job| job.fragment().owner.work() == work;
+        let is_of = |job: &Job| Work::from(job.fragment().owner.subject()) == work;
         let dropped = devices.remove_jobs(|&key| jobs.get(key).is_some_and(is_of));
         let ends = dropped.into_iter().filter_map(|key| {
             let job = jobs.remove(key)?;
@@ -335,7 +335,7 @@ impl Driver {
         let (Self { ops, jobs, .. }, work) = (self, Work::Transfer(transfer));
         let is_of = |owner: &OpOwner| match owner {
             OpOwner::Piece { job, .. } => {
-                jobs.get(*job).is_some_and(|job| job.fragment().owner.work() == work)
+                jobs.get(*job).is_some_and(|job| Work::from(job.fragment().owner.subject()) == work)
             }
             OpOwner::LaneReceive(lane) => lands_in(*lane),
             OpOwner::Step(pin) => pin.work() == work,

@@ -16,7 +16,7 @@ use super::timers::Timers;
 
 pub(super) use self::bodies::Bodies;
 pub(super) use self::body::{Body, FileBody, MemoryBody, Phase, RemoteBody, RemoteOp, file_of};
-pub(super) use self::transfer::{Start, Told, Transfer, Waiter};
+pub(super) use self::transfer::{Start, Transfer, Waiter};
 
 /// The transfers of a shard: clients' requests, and the parts of those that have some.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use super::super::pins::Pin;
 use super::super::pins::Pins;
 use super::super::requests::Body;
 use super::super::requests::RemoteOp;
+use super::super::watch::Told;
 use std::sync::Arc;
 
 use piped_core::ids::{HandleId, SessionId};
@@ -16,7 +17,6 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::planned::Planned;
 use piped_report::tally::Operation;
-use piped_wire::LastPart;
 
 /// Who is told when a transfer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,40 +40,6 @@ impl Waiter {
     /// Whether it is a part of another one.
     pub(in crate::shard) fn is_part(self) -> bool {
         matches!(self, Self::Copy { .. } | Self::Vector { .. })
-    }
-}
-
-/// What the side that planned a transfer said of its plan.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::shard) struct Told {
-    /// What pieces end at multiples of, in bytes; 0 if nothing was said.
-    pub(in crate::shard) fragment: u32,
-    /// Bytes of the first piece that came, and how many came so far.
-    pub(in crate::shard) first: u32,
-    pub(in crate::shard) pieces: u32,
-    /// Of the whole transfer; known at its end.
-    pub(in crate::shard) predicted: Nanos,
-    /// Half the width of that prediction's interval; 0 if nothing was said.
-    pub(in crate::shard) margin: Nanos,
-    /// The peer says that it had company there.
-    pub(in crate::shard) company: bool,
-    /// Its number, by which the peer knows it; 0 until the end.
-    pub(in crate::shard) plan: u32,
-}
-
-impl Told {
-    /// With another piece.
-    pub(in crate::shard) fn piece(before: Option<Self>, fragment: u32, bytes: u32) -> Self {
-        let told = before.unwrap_or(Self { first: bytes, ..Self::default() });
-        Self { fragment, pieces: told.pieces + 1, ..told }
-    }
-
-    /// With what the last piece added.
-    pub(in crate::shard) fn last(before: Option<Self>, last: LastPart) -> Self {
-        let predicted = Nanos::from_micros(last.predicted_us.into());
-        let margin = Nanos(predicted.0 / 100 * u64::from(last.margin_percent));
-        let LastPart { company, plan, .. } = last;
-        Self { predicted, margin, company, plan, ..before.unwrap_or_default() }
     }
 }
 

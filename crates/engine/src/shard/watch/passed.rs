@@ -9,7 +9,7 @@ use piped_planner::stage::StageIndex;
 /// dials nine: two lanes, five dials, the checksum, and the row of the peers' own time.
 const STAGES_PASSED_MAX: usize = 10;
 
-/// See the module.
+/// The sums of one transfer, stage by stage.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Passed {
     /// When the first fragment came to a stage; [`Nanos::MAX`] before.
@@ -19,7 +19,7 @@ pub(super) struct Passed {
     stages: [Pass; STAGES_PASSED_MAX],
 }
 
-/// One stage's sums.
+/// The sums of one stage.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pass {
     pub(super) stage: StageIndex,
@@ -78,7 +78,7 @@ impl Passed {
         pass.inside = pass.inside.saturating_add(1);
     }
 
-    /// It leaves.
+    /// A fragment leaves a stage.
     pub(super) fn leave(&mut self, stage: StageIndex, now: Nanos) {
         let mut places = self.stages[..usize::from(self.count)].iter_mut();
         let Some(pass) = places.find(|pass| pass.stage == stage && pass.inside > 0) else { return };

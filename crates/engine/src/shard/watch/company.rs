@@ -18,23 +18,15 @@ use std::collections::HashMap;
 
 use piped_core::ids::{DeviceId, PeerId};
 use piped_core::units::Nanos;
-use piped_report::shard::{Waiting, device_name};
+use piped_report::shard::Waiting;
 use piped_report::tally::HeldBy;
 
-use super::Shard;
-use super::clients::Place;
-use super::fair::Party;
-use super::keys::{LinkKey, ServeKey, TransferKey};
-use super::requests::Bodies;
-use super::requests::{Body, RemoteOp, Transfer, Waiter, file_of};
-use super::sched::Work;
-use super::serve::Serve;
-use super::trace::Subject;
-use crate::command::Target;
+use crate::shard::fair::Party;
+use crate::shard::keys::LinkKey;
 
-/// Where requests meet.
+/// A place where requests meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Spot {
+pub(in crate::shard) enum Spot {
     Device(DeviceId),
     /// A peer that is asked, by whatever lane.
     Peer(PeerId),
@@ -43,7 +35,7 @@ pub(super) enum Spot {
 }
 
 /// Where a request's bytes come from, and where they go.
-const SPOTS: usize = 2;
+pub(in crate::shard) const SPOTS: usize = 2;
 
 /// Parties whose requests are counted by themselves at a spot. Those of more count as requests of
 /// others, also for the party itself.
@@ -53,13 +45,13 @@ const PARTIES: usize = 8;
 /// once.
 const SPOTS_USED: usize = 64;
 
-/// Who is at a spot.
+/// The requests at a spot.
 #[derive(Debug, Clone, Copy, Default)]
 struct Guests {
     now: u32,
     /// All that came while somebody was there.
     came: u64,
-    /// Bytes moved meanwhile.
+    /// Bytes that the spot moved meanwhile.
     bytes: u64,
     parties: [Option<(Party, u32)>; PARTIES],
 }
@@ -77,10 +69,10 @@ pub(super) struct Company {
 #[derive(Debug, Clone, Copy)]
 struct Stay {
     spot: Spot,
-    /// Of the spot, for as long as somebody is there.
+    /// The number of the spot, for as long as a request is there.
     place: u32,
     party: Party,
-    /// Of the spot when it came.
+    /// What was at the spot when the request came.
     before: Found,
 }
 
@@ -106,7 +98,7 @@ pub(super) struct Stays {
 pub(super) struct Met {
     held: u8,
     /// The peer says that it had company there.
-    pub(super) at_peer: bool,
+    at_peer: bool,
     /// The spot where most of its time went to others, and how much of each second, in thousandths.
     busiest: Option<(Spot, u16)>,
     /// There when it came, of its own party and of others; and came while it ran.
@@ -145,6 +137,11 @@ impl Company {
         self.guests[place as usize] = Guests::default();
         self.places.insert(spot, place);
         place
+    }
+
+    /// A request comes to where it wants something.
+    pub(super) fn stay(&mut self, spots: [Option<Spot>; SPOTS], party: Party) -> Stays {
+        Stays { stays: spots.map(|spot| spot.map(|spot| self.enter(spot, party))), held: 0 }
     }
 
     fn enter(&mut self, spot: Spot, party: Party) -> Stay {
@@ -199,6 +196,11 @@ impl Company {
         }
     }
 
+    /// Whether a request waited for nobody until now.
+    pub(super) fn is_alone(&self, stays: &Stays) -> bool {
+        stays.held == 0 && !self.has_met(stays)
+    }
+
     /// Whether somebody was or is where a request is.
     fn has_met(&self, stays: &Stays) -> bool {
         stays.stays.iter().flatten().any(|stay| {
@@ -207,8 +209,9 @@ impl Company {
         })
     }
 
-    fn settle(&mut self, stays: Stays, own_bytes: u64) -> Met {
-        let mut met = Met { held: stays.held, ..Met::default() };
+    /// A request is over.
+    pub(super) fn settle(&mut self, stays: Stays, (own_bytes, at_peer): (u64, bool)) -> Met {
+        let mut met = Met { held: stays.held, at_peer, ..Met::default() };
         for stay in stays.stays.iter().flatten() {
             let (joined, bytes) = self.leave(stay);
             let Found { there, own, .. } = stay.before;
@@ -228,7 +231,7 @@ impl Company {
 }
 
 impl Met {
-    /// It waited for nobody.
+    /// Whether the request waited for nobody.
     pub(super) fn alone(&self) -> bool {
         self.own == 0 && self.others == 0 && self.joined == 0 && self.held == 0 && !self.at_peer
     }
@@ -272,144 +275,10 @@ impl Met {
     }
 }
 
-/// Where a client's request has its company. Those for messages and notifications, and what is done
-/// in memory here, have none.
-fn spots_of(body: &Body, bodies: &Bodies) -> [Option<Spot>; SPOTS] {
-    let of = |place: Place| match place {
-        Place::Local(target) => file_of(target).map(|file| Spot::Device(file.device)),
-        Place::Remote(peer, _) => Some(Spot::Peer(peer)),
-    };
-    match body {
-        Body::File(body) => [Some(Spot::Device(body.target.device)), None],
-        Body::Remote(body) if body.op == RemoteOp::Once => [None, None],
-        Body::Remote(body) => [Some(Spot::Peer(body.peer)), None],
-        Body::Copy(copy) => {
-            let (from, to) = bodies[*copy].ends();
-            let [from, to] = [of(from), of(to)];
-            [from, to.filter(|to| Some(*to) != from)]
-        }
-        Body::Vector(vector) => [of(bodies[*vector].end()), None],
-        Body::Memory(_)
-        | Body::Send(_)
-        | Body::Receive(_)
-        | Body::Wait(_)
-        | Body::Update { .. }
-        | Body::Sync { .. }
-        | Body::Settled => [None, None],
-    }
-}
-
-impl Serve {
-    fn spots(&self) -> [Option<Spot>; SPOTS] {
-        let device = match self.target {
-            Target::File(file) => Some(Spot::Device(file.device)),
-            Target::Region(_) | Target::Channel(_) => None,
-        };
-        [Some(Spot::Caller(self.link)), device]
-    }
-}
-
 impl Stays {
     /// Something keeps the request from going on.
     pub(super) fn hold(&mut self, by: HeldBy) {
         self.held |= by.bit();
-    }
-}
-
-impl Shard {
-    fn stay(&mut self, spots: [Option<Spot>; SPOTS], party: Party) -> Stays {
-        let stays = spots.map(|spot| spot.map(|spot| self.cx.watch.company.enter(spot, party)));
-        Stays { stays, held: 0 }
-    }
-
-    /// A client's request comes to where it wants something.
-    pub(super) fn enter_company(&mut self, key: TransferKey) {
-        let Some(transfer) = self.transfers.get(key) else { return };
-        let party = Party::Client(transfer.session);
-        let spots = match &transfer.body {
-            Body::Sync { file, .. } => {
-                [self.cx.driver.on(*file).map(|on| Spot::Device(on.device())), None]
-            }
-            body => spots_of(body, &self.bodies),
-        };
-        let stays = self.stay(spots, party);
-        self.cx.watch.observed.of_mut(Subject::Transfer(key)).stays = stays;
-    }
-
-    /// Something keeps a request from going on, or a part of it.
-    pub(super) fn note_held(&mut self, work: Work, by: HeldBy) {
-        match work {
-            Work::Transfer(key) => {
-                let waiter = self.transfers.get(key).map(|transfer| transfer.waiter);
-                let whole = match waiter {
-                    Some(Waiter::Copy { parent, .. } | Waiter::Vector { parent, .. }) => parent,
-                    _ => key,
-                };
-                if self.transfers.get(whole).is_some() {
-                    self.cx.watch.observed.of_mut(Subject::Transfer(whole)).stays.hold(by);
-                }
-            }
-            Work::Serve(key) => {
-                if self.serves.get(key).is_some() {
-                    self.cx.watch.observed.of_mut(Subject::Serve(key)).stays.hold(by);
-                }
-            }
-            Work::Lane(_) => {}
-        }
-    }
-
-    /// A request could not be sent to its peer now: because of the peer, if there is no lane to it.
-    pub(super) fn note_unasked(&mut self, key: TransferKey) {
-        let Some(transfer) = self.transfers.get(key).filter(|it| it.status.is_none()) else {
-            return;
-        };
-        let Body::Remote(body) = &transfer.body else { return };
-        if body.lane.is_none() && self.is_without_lane(key) {
-            self.note_held(Work::Transfer(key), HeldBy::Peer);
-        }
-    }
-
-    /// Whether a request waited for nobody until now.
-    pub(super) fn is_alone_so_far(&self, subject: Subject) -> bool {
-        let stays = &self.cx.watch.observed.of(subject).stays;
-        stays.held == 0 && !self.cx.watch.company.has_met(stays)
-    }
-
-    /// It is over.
-    pub(super) fn leave_company(&mut self, key: TransferKey, transfer: &Transfer) -> Met {
-        let stays = self.cx.watch.observed.of(Subject::Transfer(key)).stays;
-        let met = self.cx.watch.company.settle(stays, transfer.moved());
-        Met { at_peer: transfer.told_plan.is_some_and(|told| told.company), ..met }
-    }
-
-    /// A peer's request comes.
-    pub(super) fn enter_serve_company(&mut self, key: ServeKey) {
-        let Some(serve) = self.serves.get(key) else { return };
-        let (spots, party) = (serve.spots(), Party::Peer(serve.link, 0));
-        let stays = self.stay(spots, party);
-        self.cx.watch.observed.of_mut(Subject::Serve(key)).stays = stays;
-    }
-
-    pub(super) fn leave_serve_company(&mut self, key: ServeKey, serve: &Serve) -> Met {
-        self.cx
-            .watch
-            .company
-            .settle(self.cx.watch.observed.of(Subject::Serve(key)).stays, serve.moved())
-    }
-
-    /// A spot in words.
-    pub(super) fn spot_name(&self, spot: Spot) -> String {
-        match spot {
-            Spot::Device(device) => format!("disk {}", device_name(device)),
-            Spot::Peer(peer) => match self.outbound.get(&peer) {
-                Some(link) => format!("peer {}", link.name()),
-                None => String::from("a peer"),
-            },
-            Spot::Caller(link) => match self.inbound.get(link) {
-                Some(link) => format!("peer {}", link.name),
-                None => String::from("a peer"),
-            },
-        }
     }
 }
 
@@ -427,8 +296,7 @@ mod tests {
     }
 
     fn at(company: &mut Company, spots: [Option<Spot>; SPOTS], number: u32) -> Stays {
-        let stays = spots.map(|spot| spot.map(|spot| company.enter(spot, party(number))));
-        Stays { stays, held: 0 }
+        company.stay(spots, party(number))
     }
 
     #[test]
@@ -436,7 +304,7 @@ mod tests {
         let mut company = Company::new();
         let first = at(&mut company, [Some(DISK), None], 1);
         assert!(!company.has_met(&first));
-        assert!(company.settle(first, 10).alone());
+        assert!(company.settle(first, (10, false)).alone());
         // It came when the other was gone. A third comes, and goes before it does.
         let second = at(&mut company, [Some(DISK), None], 1);
         let third = at(&mut company, [Some(DISK), Some(PEER)], 2);
@@ -444,12 +312,12 @@ mod tests {
         company.moved(&Stays::default(), DISK, 10);
         let elsewhere = at(&mut company, [Some(PEER), None], 1);
         assert!(company.has_met(&second) && company.has_met(&third));
-        let met = company.settle(third, 10);
+        let met = company.settle(third, (10, false));
         assert_eq!((met.own, met.others, met.joined, met.alone()), (0, 1, 1, false));
         assert_eq!(met.busiest, Some((DISK, 666)), "20 of 30 bytes were not its own");
-        let met = company.settle(second, 20);
+        let met = company.settle(second, (20, false));
         assert_eq!((met.own, met.others, met.joined), (0, 0, 1));
-        assert!(!company.settle(elsewhere, 0).alone());
+        assert!(!company.settle(elsewhere, (0, false)).alone());
         assert!(company.guests.iter().all(|guests| guests.now == 0));
     }
 
@@ -462,11 +330,11 @@ mod tests {
         let last = at(&mut company, [Some(DISK), None], 0);
         // Of one beyond those that there is room for nothing is known but that it is there.
         let beyond = at(&mut company, [Some(DISK), None], PARTIES as u32);
-        let met = company.settle(beyond, 0);
+        let met = company.settle(beyond, (0, false));
         assert_eq!((met.own, met.others), (0, 3 * PARTIES as u32 + 1));
-        let met = company.settle(last, 0);
+        let met = company.settle(last, (0, false));
         assert_eq!((met.own, met.own + met.others, met.joined), (3, 3 * PARTIES as u32, 1));
-        all.into_iter().for_each(|stays| assert!(!company.settle(stays, 0).alone()));
+        all.into_iter().for_each(|stays| assert!(!company.settle(stays, (0, false)).alone()));
         assert!(company.guests.iter().all(|guests| guests.now == 0));
     }
 
@@ -477,7 +345,7 @@ mod tests {
         let stays = at(&mut company, [Some(peer(0)), None], 1);
         for number in 1..4 * SPOTS_USED {
             let other = at(&mut company, [Some(peer(number)), None], 2);
-            assert!(company.settle(other, 1).alone(), "nobody else is at {number}");
+            assert!(company.settle(other, (1, false)).alone(), "nobody else is at {number}");
         }
         assert_eq!(company.guests.len(), SPOTS_USED, "no more than there is room for");
         let other = at(&mut company, [Some(peer(0)), None], 2);
@@ -487,7 +355,7 @@ mod tests {
             .map(|number| at(&mut company, [Some(peer(number)), None], 3))
             .collect();
         assert_eq!(company.guests.len(), 2 * SPOTS_USED);
-        all.into_iter().skip(1).for_each(|it| assert!(company.settle(it, 1).alone()));
+        all.into_iter().skip(1).for_each(|it| assert!(company.settle(it, (1, false)).alone()));
     }
 
     #[test]

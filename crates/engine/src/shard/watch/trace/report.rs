@@ -9,6 +9,7 @@ use piped_report::tally::Operation;
 use piped_report::trace::{TransferTrace, Visit};
 
 use super::{Recording, Traced};
+use crate::shard::keys::Subject;
 
 impl Recording {
     /// When the first transfer began, by the shard's clock.
@@ -40,17 +41,17 @@ impl Traced {
             departed_ns: (visit.departed < Nanos::MAX).then(|| visit.departed.since(self.began).0),
         });
         let predicted = match (plan, told) {
-            (Some(plan), _) => plan.predicted_for(self.bytes).seconds(),
+            (Some(plan), _) => plan.predicted_for(self.head.bytes).seconds(),
             (None, Some(told)) => told.predicted.seconds(),
             (None, None) => 0.0,
         };
         TransferTrace {
-            id: self.id,
-            operation: self.operation.name().to_owned(),
-            served: self.served,
-            route: self.route.to_owned(),
-            bytes: self.bytes,
-            class: self.class,
+            id: self.head.id,
+            operation: self.head.operation.name().to_owned(),
+            served: self.is_served(),
+            route: self.head.route.to_owned(),
+            bytes: self.head.bytes,
+            class: self.head.class,
             status: ended.map(|ended| ended.status),
             began_ns: self.began.since(first).0,
             chosen: match (plan, told) {
@@ -60,7 +61,7 @@ impl Traced {
             },
             depth: plan.map_or(0, |plan| plan.cut.depth),
             levels: plan.map_or_else(Vec::new, |plan| {
-                schedule::levels(plan, &rows.levels, (self.offset, self.bytes))
+                schedule::levels(plan, &rows.levels, (self.head.offset, self.head.bytes))
             }),
             predicted_seconds: predicted,
             margin_seconds: plan.map_or(0.0, |plan| plan.margin.seconds()),
@@ -75,7 +76,7 @@ impl Traced {
 
     fn promised(&self, plan: &Planned, levels: &[Level], most: usize) -> Vec<Visit> {
         let nanos = |seconds: f64| Nanos::from_seconds(seconds).0;
-        let range = (self.offset, self.bytes);
+        let range = (self.head.offset, self.head.bytes);
         let schedule = schedule::schedule(plan, levels, range, most).unwrap_or_default();
         let visit = |it: schedule::Promised| Visit {
             stage: it.stage as u32,
@@ -90,8 +91,9 @@ impl Traced {
     fn notes(&self, planned: bool, told: bool) -> Vec<String> {
         let mut notes = Vec::new();
         let mut say = |text: String| notes.push(text);
-        let lane = self.route.contains("lane");
-        let gives = matches!(self.operation, Operation::Read | Operation::Get) == self.served;
+        let lane = self.head.route.contains("lane");
+        let gives =
+            matches!(self.head.operation, Operation::Read | Operation::Get) == self.is_served();
         if lane && told {
             say(String::from(
                 "The peer planned it and served it. Of its stages only the time is known that each piece \
@@ -120,6 +122,10 @@ impl Traced {
 }
 
 impl Traced {
+    fn is_served(&self) -> bool {
+        matches!(self.subject, Subject::Serve(_))
+    }
+
     /// A stage's name, and whether it is a device.
     fn name(&self, stage: StageIndex) -> (&str, bool) {
         let known = self.names.iter().find(|(known, ..)| *known == stage);

@@ -29,7 +29,9 @@ mod rows;
 mod sensitivity;
 mod simulate;
 mod stats;
+mod steps;
 mod strace;
+mod walk;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -85,6 +87,9 @@ enum Group {
     /// Compare two builds in interleaved pairs: times, CPU time, and instructions where they can be
     /// counted. Exit codes as of floors.
     Ab(ab::Arguments),
+    /// Record the way of one get of 4 KiB, step by step: its functions, and how often it returns to
+    /// a file it had left.
+    Walk(walk::Arguments),
     /// Run very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did
     /// not, 2 none failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
@@ -179,6 +184,7 @@ fn main() -> ExitCode {
         Group::Dials(arguments) => dials::run(arguments),
         Group::Sensitivity(arguments) => sensitivity::run(arguments),
         Group::Ab(arguments) => ab::run(arguments),
+        Group::Walk(arguments) => walk::run(arguments).map(|()| 0),
         Group::Front(arguments) => front(arguments).map(|()| 0),
         Group::AbArm(arguments) => ab::arm::serve(&arguments).map(|()| 0),
         Group::Simulate(arguments) => simulate::run(&arguments),

@@ -8,13 +8,14 @@
 //!
 //! Both builds run all the time, and take turns of a tenth of a second, so a longer disturbance of
 //! the machine hits both. The one that waits sleeps. The tasks are in [`tasks`], the counts in
-//! [`counts`].
+//! [`counts`]. Where the CPU counts no instructions, those of a get are counted in [`stepped`].
 
 pub(crate) mod arm;
 mod counts;
-mod process;
+pub(crate) mod process;
 mod protocol;
 mod report;
+pub(crate) mod stepped;
 mod tasks;
 
 use std::cell::RefCell;
@@ -25,7 +26,7 @@ use piped_core::modes::Profile;
 use self::counts::Counts;
 use self::process::{Arm, PROCESSES};
 use self::protocol::Measured;
-use self::report::Process;
+use self::report::{Counting, Process};
 use self::tasks::{COPIED, TASKS};
 use crate::contest::{self, Rounds};
 use crate::failure::{Doing as _, Failure};
@@ -124,10 +125,30 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
         eprintln!("bench: {name}: {}", row.in_short());
         report.rows.push(row);
     }
+    drop(arms);
+    let counting = match missing {
+        None => Counting::Hardware,
+        Some(missing) if report.rows.iter().any(|row| row.name == stepped::TASK) => {
+            eprintln!("bench: {}, step by step", stepped::TASK);
+            let count = |name, build: &Path| stepped::count(name, build, profile, data.path());
+            let counts = count("old", &old).and_then(|old| Ok([old, count("new", &new)?]));
+            contest::check()?;
+            match counts {
+                Ok(counts) => {
+                    processes.extend(stepped::processes(&counts));
+                    Counting::Steps { missing }
+                }
+                Err(failure) => {
+                    Counting::Nothing { missing: format!("{missing}; by steps: {failure}") }
+                }
+            }
+        }
+        Some(missing) => Counting::Nothing { missing },
+    };
     report.seconds = begun.elapsed().as_secs_f64();
     let text = match json {
-        true => report::json(&report, &processes, missing.as_deref()),
-        false => report::text(&report, &processes, missing.as_deref()),
+        true => report::json(&report, &processes, &counting),
+        false => report::text(&report, &processes, &counting),
     };
     print!("{text}");
     Ok(report.exit_code())

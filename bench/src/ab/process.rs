@@ -10,13 +10,13 @@ use piped_core::modes::Profile;
 
 use super::Turn;
 use super::counts::Watch;
-use super::protocol::{Answer, Hello, Question, VERSION};
+use super::protocol::{Answer, Hello, Measured, Question, VERSION};
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::nodes::under_parent;
 
 /// Processes of a [`Turn`], in order: the client, the daemon it asks, and the daemon with the data.
-pub(super) const PROCESSES: [&str; 3] = ["client", "asked", "serving"];
+pub(crate) const PROCESSES: [&str; 3] = ["client", "asked", "serving"];
 
 /// The binaries of a build.
 const PROGRAMS: [&str; 3] = ["bench", "piped", "pipectl"];
@@ -84,20 +84,31 @@ impl Arm {
         seconds: f64,
         with_hardware: bool,
     ) -> Result<Turn, Failure> {
+        let [client, asked, serving] =
+            self.processes().map(|process| Watch::begin(process, with_hardware));
+        let watches = [client?, asked?, serving?];
+        let measured = self.ask(task, seconds)?;
+        let [client, asked, serving] = watches.map(Watch::end);
+        Ok(Turn { measured, counts: [client?, asked?, serving?] })
+    }
+
+    /// Process numbers in the order of [`PROCESSES`].
+    pub(super) fn processes(&self) -> [u32; PROCESSES.len()] {
         let [asked, serving] = self.daemons;
-        let watch = |process| Watch::begin(process, with_hardware);
-        let watches = [watch(self.process.id())?, watch(asked)?, watch(serving)?];
+        [self.process.id(), asked, serving]
+    }
+
+    /// Makes the arm do a task for a while, but once at least.
+    pub(super) fn ask(&mut self, task: &str, seconds: f64) -> Result<Measured, Failure> {
         let question = Question { task: task.to_owned(), seconds };
         let mut line = serde_json::to_vec(&question).doing("a question")?;
         line.push(b'\n');
         let questions = self.questions.as_mut().expect("it is open until the arm is dropped");
         questions.write_all(&line).doing("its questions")?;
-        let measured = match self.hear()? {
-            Answer::Measured(measured) => measured,
-            Answer::Failed { reason } => return Err(Failure::new(reason)),
-        };
-        let [client, asked, serving] = watches.map(Watch::end);
-        Ok(Turn { measured, counts: [client?, asked?, serving?] })
+        match self.hear()? {
+            Answer::Measured(measured) => Ok(measured),
+            Answer::Failed { reason } => Err(Failure::new(reason)),
+        }
     }
 
     fn hear<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, Failure> {

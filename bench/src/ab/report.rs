@@ -19,8 +19,19 @@ pub(super) struct Process {
     pub(super) ratio: Option<Interval>,
 }
 
-/// JSON of the comparison. `counters` is the reason why there are no counters.
-pub(super) fn json(report: &Report, processes: &[Process], counters: Option<&str>) -> String {
+/// How instructions were counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// The CPU counted them.
+    Hardware,
+    /// Single steps of a get were counted, because the CPU's counters are missing.
+    Steps { missing: String },
+    /// Nothing was counted, for the reason given.
+    Nothing { missing: String },
+}
+
+/// JSON of the comparison.
+pub(super) fn json(report: &Report, processes: &[Process], counting: &Counting) -> String {
     #[derive(Serialize)]
     struct Document<'a> {
         #[serde(flatten)]
@@ -29,12 +40,16 @@ pub(super) fn json(report: &Report, processes: &[Process], counters: Option<&str
         no_hardware_counters: Option<&'a str>,
         processes: &'a [Process],
     }
-    let document = Document { report, no_hardware_counters: counters, processes };
+    let no_hardware_counters = match counting {
+        Counting::Hardware => None,
+        Counting::Steps { missing } | Counting::Nothing { missing } => Some(missing.as_str()),
+    };
+    let document = Document { report, no_hardware_counters, processes };
     serde_json::to_string_pretty(&document).expect("rows are plain fields") + "\n"
 }
 
 /// Tables of at most 100 columns.
-pub(super) fn text(report: &Report, processes: &[Process], counters: Option<&str>) -> String {
+pub(super) fn text(report: &Report, processes: &[Process], counting: &Counting) -> String {
     let rows = processes.iter().map(|process| {
         let Process { row, process, what, old, new, ratio } = process;
         let (unit, factor, digits) = match *what {
@@ -52,9 +67,15 @@ pub(super) fn text(report: &Report, processes: &[Process], counters: Option<&str
     let columns =
         ["row", "process", "a request takes", "old", "new", "new/old", "95 %"].map(Column::Text);
     let table = table::render(&columns, rows.collect(), None);
-    let about = match counters {
-        None => "Instructions and cycles are those of user mode.".to_owned(),
-        Some(reason) => format!("No instructions and cycles are counted here: {reason}."),
+    let about = match counting {
+        Counting::Hardware => "Instructions and cycles are those of user mode.".to_owned(),
+        Counting::Steps { missing } => format!(
+            "Instructions are those of a shard's thread in user mode for one get, from sleep to \
+             sleep, stepped one by one, because the CPU does not count them here: {missing}."
+        ),
+        Counting::Nothing { missing } => {
+            format!("No instructions and cycles are counted here: {missing}.")
+        }
     };
     format!("{}\n{}\n{}\n", report.text(), table, wrapped(&about, 98).join("\n"))
 }
@@ -85,18 +106,24 @@ mod tests {
     #[test]
     fn the_tables_fit_100_columns_and_say_what_is_missing() {
         let reason = "No such file or directory (os error 2); many virtual machines have none";
-        let text = text(&report(), &processes(), Some(reason));
-        for line in text.lines() {
+        let counting = [
+            Counting::Nothing { missing: reason.into() },
+            Counting::Steps { missing: reason.into() },
+        ];
+        let texts = counting.map(|counting| text(&report(), &processes(), &counting));
+        for line in texts.iter().flat_map(|text| text.lines()) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
-        assert!(text.contains("us of CPU        2.00"), "{text}");
-        assert!(text.contains("counted here: No such file"), "{text}");
+        assert!(texts[0].contains("us of CPU        2.00"), "{}", texts[0]);
+        assert!(texts[0].contains("counted here: No such file"), "{}", texts[0]);
+        assert!(texts[1].contains("from sleep to"), "{}", texts[1]);
     }
 
     #[test]
     fn the_document_has_the_processes() {
         let value: serde_json::Value =
-            serde_json::from_str(&json(&report(), &processes(), None)).expect("valid");
+            serde_json::from_str(&json(&report(), &processes(), &Counting::Hardware))
+                .expect("valid");
         assert_eq!(value["group"], "ab");
         assert!(value["no_hardware_counters"].is_null());
         assert_eq!(value["processes"][0]["ratio"]["median"], 0.75);

@@ -28,16 +28,6 @@ impl Shard {
     pub(super) fn limit_use(&self) -> LimitUse {
         let InUse { requests, in_flight, waiting } = self.clients.in_use();
         LimitUse {
-            staging: self.cx.buffers.staging.used(),
-            staging_limit_bytes: self
-                .cx
-                .buffers
-                .staging_limit
-                .unwrap_or(self.cx.buffers.staging.bytes()),
-            staging_draining_bytes: self.cx.buffers.staging.draining_bytes(),
-            staging_least_bytes: self.staging_least(),
-            staging_segments: (self.cx.buffers.staging.segments() + self.cx.buffers.drained.len())
-                as u32,
             in_flight,
             in_flight_limit_bytes: self.cx.limits.in_flight,
             requests,
@@ -47,7 +37,7 @@ impl Shard {
             early_arrival: self.early.bytes,
             early_arrival_limit_bytes: self.early_limit(),
             stalled: self.cx.watch.tally.messages[MessageWay::Stalled as usize],
-            scratches_moved: self.cx.buffers.scratches_moved,
+            ..self.cx.buffers.limit_use()
         }
     }
 
@@ -146,7 +136,7 @@ impl Shard {
     pub(super) fn credit_window(&self) -> u64 {
         let peer = &self.cx.limits.peer;
         CREDIT_BYTES
-            .min(self.cx.buffers.staging.kept_bytes() / CREDIT_STAGING_DIVISOR)
+            .min(self.cx.buffers.staging().kept_bytes() / CREDIT_STAGING_DIVISOR)
             .min(peer.staging / LINK_SHARES)
             .min(peer.in_flight / LINK_SHARES)
             .max(u64::from(FRAGMENT_BYTES_MAX))

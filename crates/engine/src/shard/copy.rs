@@ -29,8 +29,8 @@ use super::sched::Work;
 use super::session::body_for;
 
 use super::arena::Memory;
+use super::buffers::{Run, footprint_of};
 use super::requests::{Body, Start, Waiter};
-use super::staging::{Run, footprint_of};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of a copy.
@@ -240,7 +240,7 @@ impl Shard {
                 if !self.may_stage_copy(session, footprint_of(want)) {
                     return false;
                 }
-                let Some(run) = self.cx.buffers.staging.allocate(want) else { return false };
+                let Some(run) = self.cx.buffers.take_run(want) else { return false };
                 let streams = self.source_has(key, start + u64::from(want));
                 let write = if streams { Write::Wanted } else { Write::After };
                 let chunk = Chunk {
@@ -262,18 +262,16 @@ impl Shard {
                     }
                     return self.drive_chunk(key, index, io);
                 }
-                self.give_back(run);
+                self.cx.buffers.give_back(run);
                 false
             }
         }
     }
 
-    /// Whether a copy may have so many bytes of staging more. Half of staging stays for peers'
-    /// requests and unaligned edges; of the other half a session leaves a part to the others'
-    /// copies, for its own may hang at a device that stalls.
+    /// Whether a copy may have so many bytes of staging more. A session leaves a part to the
+    /// others' copies, for its own may hang at a device that stalls.
     pub(super) fn may_copy(&mut self, key: TransferKey, want: u64) -> bool {
-        let left =
-            (self.cx.buffers.staging.kept_bytes() / 2).saturating_sub(self.cx.buffers.copy_bytes);
+        let left = self.cx.buffers.left_for_copies();
         let session = self.transfers.get(key).map(|copy| copy.session);
         let holdings = session.and_then(|session| self.clients.holdings(session));
         let own = holdings.map_or(0, |holdings| holdings.copy_bytes);
@@ -281,7 +279,7 @@ impl Shard {
     }
 
     fn count_copy_of(&mut self, session: SessionId, bytes: i64) {
-        self.cx.buffers.copy_bytes = self.cx.buffers.copy_bytes.saturating_add_signed(bytes);
+        self.cx.buffers.count_copy(bytes);
         if let Some(holdings) = self.clients.holdings(session) {
             holdings.copy_bytes = holdings.copy_bytes.saturating_add_signed(bytes);
         }
@@ -458,7 +456,7 @@ impl Shard {
             *place = None;
             copy.plans[usize::from(index)] = None;
             self.note_copy_staging(session, run, false);
-            self.free_staging(run);
+            self.cx.free_staging(run);
         } else if ended == Ended::Read {
             self.note_chunk_read(parent, index, bytes);
         }
@@ -494,7 +492,7 @@ impl Shard {
             let chunks = std::mem::take(&mut self.bodies[*copy].chunks);
             for chunk in chunks.into_iter().flatten() {
                 self.note_copy_staging(session, chunk.run, false);
-                self.free_staging(chunk.run);
+                self.cx.free_staging(chunk.run);
             }
         }
     }

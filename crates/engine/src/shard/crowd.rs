@@ -183,9 +183,10 @@ impl Shard {
         if !self.inbound.get(link).is_some_and(|link| link.beside_keys) {
             return true;
         }
-        let kept = self.cx.buffers.staging.kept_bytes() / u64::from(PROVEN_SHARE);
-        let none = self.cx.buffers.staging.used().now <= self.cx.buffers.staging.scratch_bytes();
-        none || self.cx.buffers.staging.free_bytes() >= kept + bytes
+        let kept = self.cx.buffers.staging().kept_bytes() / u64::from(PROVEN_SHARE);
+        let none =
+            self.cx.buffers.staging().used().now <= self.cx.buffers.staging().scratch_bytes();
+        none || self.cx.buffers.staging().free_bytes() >= kept + bytes
     }
 
     /// A connection gets no place.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use piped_planner::plan::Planner;
 
 use super::ShardConfig;
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Run, Scratch};
 use super::dial::Dials;
 use super::driver::{Driver, Lent, Wanted};
 use super::sched::{Sched, Work};
@@ -59,6 +59,17 @@ impl Cx {
     /// Has work wait for what it needs to end.
     pub(super) fn want(&mut self, work: Work, wanted: Wanted) {
         self.driver.want(work, wanted, &mut self.sched);
+    }
+
+    /// Takes a run of staging back, and wakes what waits for one.
+    pub(super) fn free_staging(&mut self, run: Run) {
+        self.buffers.free(run, &mut self.sched);
+    }
+
+    /// Takes a lane's scratch back, and wakes what waits for staging.
+    pub(super) fn free_scratch(&mut self, scratch: Scratch) {
+        self.buffers.give_back_scratch(scratch);
+        self.sched.wake_starved();
     }
 
     /// Tells the control thread something.

@@ -10,7 +10,7 @@ use piped_core::io::Span;
 use piped_core::limits::GRANULE_BYTES;
 use piped_report::shard::Gauge;
 
-use super::staging::{Run, Staging, footprint_of};
+use super::buffers::{Buffers, Run, footprint_of};
 
 /// Messages up to this length share granules; a longer one would leave too much of the last.
 const SHARED_BYTES_MAX: u32 = GRANULE_BYTES / 8;
@@ -72,11 +72,11 @@ impl Early {
         &mut self,
         (owner, length): (SessionId, u32),
         limit: u64,
-        staging: &mut Staging,
+        buffers: &mut Buffers,
     ) -> Option<Piece> {
         let place = match self.shared(owner, length) {
             Some(place) => place,
-            None => self.open(owner, length, limit, staging)?,
+            None => self.open(owner, length, limit, buffers)?,
         };
         let block = self.blocks[place].as_mut().expect("found or opened here");
         let span = block.run.span.part(block.used, length);
@@ -90,13 +90,13 @@ impl Early {
         owner: SessionId,
         length: u32,
         limit: u64,
-        staging: &mut Staging,
+        buffers: &mut Buffers,
     ) -> Option<usize> {
         let bytes = block_bytes(length);
         if self.bytes.now + footprint_of(bytes) > limit {
             return None;
         }
-        let run = staging.allocate(bytes)?;
+        let run = buffers.take_run(bytes)?;
         self.bytes.add(run.footprint());
         let shared = is_shared(length);
         let block = Some(Block { owner, run, used: 0, pieces: 0, shared });
@@ -155,23 +155,23 @@ mod tests {
 
     const OWNER: SessionId = SessionId(7);
 
-    fn staging(granules: u32) -> Staging {
-        let mut staging = Staging::default();
-        staging.add(SegmentId(0), u64::from(granules * GRANULE_BYTES));
-        staging
+    fn buffers(granules: u32) -> Buffers {
+        let mut buffers = Buffers::default();
+        buffers.add(SegmentId(0), u64::from(granules * GRANULE_BYTES));
+        buffers
     }
 
     #[test]
     fn short_messages_share_a_granule_and_it_goes_with_the_last() {
-        let (mut early, mut staging) = (Early::default(), staging(4));
+        let (mut early, mut buffers) = (Early::default(), buffers(4));
         let pieces: Vec<Piece> = (0..1024)
-            .map(|_| early.allocate((OWNER, 1), u64::MAX, &mut staging).expect("room"))
+            .map(|_| early.allocate((OWNER, 1), u64::MAX, &mut buffers).expect("room"))
             .collect();
         assert_eq!(early.bytes.now, u64::from(GRANULE_BYTES));
         let mut offsets: Vec<u64> = pieces.iter().map(|piece| piece.span.offset).collect();
         offsets.sort_unstable();
         assert!(offsets.windows(2).all(|pair| pair[0] + u64::from(STEP_BYTES) <= pair[1]));
-        let next = early.allocate((OWNER, 1), u64::MAX, &mut staging).expect("another granule");
+        let next = early.allocate((OWNER, 1), u64::MAX, &mut buffers).expect("another granule");
         assert_eq!(early.bytes.now, 2 * u64::from(GRANULE_BYTES));
         let gone = pieces.into_iter().filter_map(|piece| early.free(piece)).count();
         assert_eq!(gone, 1);
@@ -181,42 +181,42 @@ mod tests {
 
     #[test]
     fn the_limit_is_one_on_memory() {
-        let (mut early, mut staging) = (Early::default(), staging(64));
+        let (mut early, mut buffers) = (Early::default(), buffers(64));
         let limit = 3 * u64::from(GRANULE_BYTES);
         let long =
-            early.allocate((OWNER, GRANULE_BYTES + 1), limit, &mut staging).expect("two granules");
-        let short = early.allocate((OWNER, 100), limit, &mut staging).expect("the third");
+            early.allocate((OWNER, GRANULE_BYTES + 1), limit, &mut buffers).expect("two granules");
+        let short = early.allocate((OWNER, 100), limit, &mut buffers).expect("the third");
         assert_eq!(early.bytes.now, limit);
-        assert_eq!(early.allocate((OWNER, SHARED_BYTES_MAX + 1), limit, &mut staging), None);
+        assert_eq!(early.allocate((OWNER, SHARED_BYTES_MAX + 1), limit, &mut buffers), None);
         // It shares what is there.
-        let beside = early.allocate((OWNER, 100), limit, &mut staging).expect("room in the third");
+        let beside = early.allocate((OWNER, 100), limit, &mut buffers).expect("room in the third");
         for piece in [long, short, beside] {
             if let Some(run) = early.free(piece) {
-                let _ = staging.free(run);
+                buffers.give_back(run);
             }
         }
-        assert_eq!(staging.used().now, 0);
+        assert_eq!(buffers.staging().used().now, 0);
     }
 
     #[test]
     fn nobody_shares_a_granule_with_another_receiver() {
-        let (mut early, mut staging) = (Early::default(), staging(4));
+        let (mut early, mut buffers) = (Early::default(), buffers(4));
         let other = SessionId(8);
-        let first = early.allocate((OWNER, 1), u64::MAX, &mut staging).expect("room");
+        let first = early.allocate((OWNER, 1), u64::MAX, &mut buffers).expect("room");
         assert_eq!(early.needed(OWNER, 100), 0);
         assert_eq!(early.needed(other, 100), u64::from(GRANULE_BYTES));
         assert_eq!(early.needed(OWNER, GRANULE_BYTES + 1), u64::from(2 * GRANULE_BYTES));
-        let second = early.allocate((other, 1), u64::MAX, &mut staging).expect("room");
+        let second = early.allocate((other, 1), u64::MAX, &mut buffers).expect("room");
         assert_ne!(first.block, second.block);
         assert_eq!(early.bytes.now, u64::from(2 * GRANULE_BYTES));
     }
 
     #[test]
     fn without_staging_there_is_none() {
-        let (mut early, mut staging) = (Early::default(), staging(1));
+        let (mut early, mut buffers) = (Early::default(), buffers(1));
         let piece =
-            early.allocate((OWNER, GRANULE_BYTES), u64::MAX, &mut staging).expect("all of it");
-        assert_eq!(early.allocate((OWNER, 1), u64::MAX, &mut staging), None);
+            early.allocate((OWNER, GRANULE_BYTES), u64::MAX, &mut buffers).expect("all of it");
+        assert_eq!(early.allocate((OWNER, 1), u64::MAX, &mut buffers), None);
         assert!(early.free(piece).is_some());
     }
 }

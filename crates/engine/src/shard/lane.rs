@@ -17,6 +17,7 @@ use piped_report::tally::LaneLoss;
 use piped_wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
 
 use super::Shard;
+use super::buffers::{Scratch, Size, TableRun};
 use super::driver::{ECANCELED, OpOwner};
 use super::early::Piece;
 use super::fair::Fair;
@@ -27,9 +28,7 @@ use super::pins::Pin;
 use super::reports::Reports;
 use super::role::{Asking, PeerRequest, Role, Serving};
 use super::sched::Work;
-use super::scratch::Scratch;
 use super::sending::{FrameOwner, Sending, Waiting};
-use super::serve_pieces::TableRun;
 use super::zero_copy::ZeroCopy;
 use crate::command::{Caller, Event, Expelled, Origin, Standing};
 
@@ -260,7 +259,7 @@ impl Lane {
 
     /// Whether it encrypts, and has no room for payloads yet.
     pub(super) fn is_without_room(&self) -> bool {
-        self.sender.moves_payloads() && self.scratch.is_resting()
+        self.sender.moves_payloads() && self.scratch.size() == Size::Resting
     }
 
     /// Whether it is plain, where others prove who they are.
@@ -383,7 +382,7 @@ impl Shard {
                 Some(key)
             }
             Err(lane) => {
-                self.free_scratch(lane.scratch);
+                self.cx.free_scratch(lane.scratch);
                 io.release(Resource::Socket(socket));
                 None
             }

@@ -13,13 +13,11 @@
 //! no call recurses through the machine and one turn does a bounded amount.
 
 pub(crate) mod landed;
-pub(crate) mod staging;
 
 mod account;
 mod admission;
 mod arena;
 mod arrivals;
-mod blocks;
 mod buffers;
 mod channel;
 mod clients;
@@ -86,7 +84,7 @@ use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 
 use self::arrivals::Arrivals;
-use self::blocks::Blocks;
+use self::buffers::Blocks;
 use self::channel::Channel;
 use self::clients::Clients;
 use self::clients::Handles;
@@ -108,7 +106,6 @@ use self::sending::Notice;
 use self::serve::Serve;
 use self::served::Served;
 use self::slab::{Beside, Slab};
-use self::staging::Run;
 use self::timers::Timers;
 use crate::command::{Command, Event, Output};
 
@@ -415,52 +412,32 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        !(self.cx.sched.is_empty() && self.cx.buffers.drained.is_empty())
+        !self.cx.sched.is_empty() || self.cx.buffers.has_drained()
     }
 
     /// What would have to be added if staging were to have so many bytes.
     #[must_use]
     pub fn staging_missing(&self, bytes: u64) -> u64 {
-        self.cx.buffers.staging.missing(bytes.max(self.staging_least()))
-    }
-
-    fn free_staging(&mut self, run: Run) {
-        self.cx.buffers.free(run, &mut self.cx.sched);
-    }
-
-    fn give_back(&mut self, run: Run) {
-        self.cx.buffers.give_back(run);
+        self.cx.buffers.missing(bytes)
     }
 
     fn add_staging(&mut self, segment: SegmentId, length: u64) {
-        self.cx.buffers.staging.add(segment, length);
-        if let Some(limit) = self.cx.buffers.staging_limit {
-            // It was asked for some time ago.
-            self.cx.buffers.staging.resize(limit, |segment| self.cx.buffers.drained.push(segment));
-        }
+        self.cx.buffers.add(segment, length);
         self.move_windows();
         self.cx.sched.wake_starved();
     }
 
-    /// More or less staging. Not less than works: who asks for less did not look at the report.
     fn set_staging(&mut self, bytes: u64) {
-        let limit = bytes.max(self.staging_least());
-        self.cx.buffers.staging_limit = Some(limit);
-        self.cx.buffers.staging.resize(limit, |segment| self.cx.buffers.drained.push(segment));
+        self.cx.buffers.resize(bytes);
         self.move_scratches();
         self.move_windows();
         self.cx.sched.wake_starved();
     }
 
     fn release_drained<I: Io>(&mut self, io: &mut I) {
-        while let Some(segment) = self.cx.buffers.drained.pop() {
+        while let Some(segment) = self.cx.buffers.poll_drained() {
             io.release(Resource::Segment(segment));
             self.cx.event(Event::StagingDrained { segment });
         }
-    }
-
-    /// The least staging that works: what lanes hold, and room for the longest runs beside it.
-    fn staging_least(&self) -> u64 {
-        limits::STAGING_LEAST + self.cx.buffers.staging.scratch_bytes()
     }
 }

@@ -389,7 +389,7 @@ impl Shard {
         let most = self.early_limit();
         let holdings = self.clients.holdings(owner)?;
         let piece = if holdings.early.now + needed <= self.cx.limits.client.early_arrival {
-            self.early.allocate((owner, length), most, &mut self.cx.buffers.staging)
+            self.early.allocate((owner, length), most, &mut self.cx.buffers)
         } else {
             None
         };
@@ -408,7 +408,7 @@ impl Shard {
         self.cx
             .limits
             .early_arrival
-            .min(self.cx.buffers.staging.kept_bytes() / limits::EARLY_STAGING_DIVISOR)
+            .min(self.cx.buffers.staging().kept_bytes() / limits::EARLY_STAGING_DIVISOR)
     }
 
     pub(super) fn free_early(&mut self, piece: Piece) {
@@ -416,7 +416,7 @@ impl Shard {
         if let Some(holdings) = self.clients.holdings(piece.owner) {
             holdings.early.sub(run.footprint());
         }
-        self.free_staging(run);
+        self.cx.free_staging(run);
     }
 
     /// A message is in its receive's buffer.

@@ -7,35 +7,19 @@
 //! only, because a request that has its table waits for room for its bytes.
 
 use piped_core::io::{Io, Span};
-use piped_core::limits::{PART_BYTES, PART_PIECES, TABLE_STAGING_DIVISOR};
+use piped_core::limits::{PART_BYTES, PART_PIECES};
 use piped_core::pieces::Row;
 use piped_core::status::Status;
 use piped_wire::{Frame, Message};
 
 use super::Shard;
-use super::blocks::{Block, run_bytes};
+use super::buffers::{Block, TableOf, TableRun, footprint_of, run_bytes};
 use super::keys::{LinkKey, ServeKey};
 use super::lane::{Destination, LaneState, PeerLane, Target as Landing};
 use super::role::Serving;
 use super::sched::Work;
 use super::serve::Serve;
-use super::staging::{Run, footprint_of};
 use crate::command::{RegionTarget, Target};
-
-/// Where a table lies. Those of gets and of puts have a part of staging each: a get waits for its
-/// table, and what is behind it on its lane waits with it; that may be the bytes for which a put
-/// keeps its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TableRun {
-    pub(super) run: Run,
-    of: TableOf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TableOf {
-    Get,
-    Put,
-}
 
 /// The table of a request, and how far it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,36 +81,26 @@ impl Table {
 }
 
 impl Shard {
-    /// Memory for a table that comes with a request, if there is room for it: half of all for one
-    /// peer at most.
+    /// Memory for a table that comes with a request, if there is room for it.
     pub(super) fn stage_table(
         &mut self,
         link: LinkKey,
         bytes: u32,
         of: TableOf,
     ) -> Option<TableRun> {
-        let footprint = footprint_of(bytes);
-        let all = (self.cx.buffers.staging.kept_bytes() / TABLE_STAGING_DIVISOR).max(footprint);
         let own = self.inbound.get(link).map_or(0, |link| link.tables[of as usize]);
-        let most =
-            (self.cx.limits.peer.staging / TABLE_STAGING_DIVISOR).min(all / 2).max(footprint);
-        if self.cx.buffers.tables[of as usize] + footprint > all || own + footprint > most {
-            return None;
-        }
-        let run = self.cx.buffers.staging.allocate(bytes)?;
-        self.cx.buffers.tables[of as usize] += run.footprint();
+        let table = self.cx.buffers.take_table(bytes, of, (own, self.cx.limits.peer.staging))?;
         if let Some(link) = self.inbound.get_mut(link) {
-            link.tables[of as usize] += run.footprint();
+            link.tables[of as usize] += table.run.footprint();
         }
-        Some(TableRun { run, of })
+        Some(table)
     }
 
-    pub(super) fn free_table(&mut self, link: LinkKey, TableRun { run, of }: TableRun) {
-        self.cx.buffers.tables[of as usize] -= run.footprint();
+    pub(super) fn free_table(&mut self, link: LinkKey, table: TableRun) {
         if let Some(link) = self.inbound.get_mut(link) {
-            link.tables[of as usize] -= run.footprint();
+            link.tables[table.of as usize] -= table.run.footprint();
         }
-        self.free_staging(run);
+        self.cx.buffers.free_table(table, &mut self.cx.sched);
     }
 
     /// Where the table of a request goes. One for which nothing can be done is not taken in; a put
@@ -195,7 +169,7 @@ impl Shard {
         // Asked again, it is told from the start: what has landed there, the other side leaves out.
         let bytes = run_bytes(0, length);
         let staged = self.may_stage_read(PeerLane { lane, link }, footprint_of(bytes));
-        let Some(run) = staged.then(|| self.cx.buffers.staging.allocate(bytes)).flatten() else {
+        let Some(run) = staged.then(|| self.cx.buffers.take_run(bytes)).flatten() else {
             return false;
         };
         if let Some(link) = self.inbound.get_mut(link) {
@@ -268,9 +242,9 @@ mod tests {
         let mut kernel = SimKernel::new(1, Faults::none());
         let node = kernel.add_node(16);
         let segment = kernel.add_segment(node, 1 << 20);
-        let mut staging = super::super::staging::Staging::default();
-        staging.add(segment, 1 << 20);
-        let run = staging.allocate(48).expect("room");
+        let mut buffers = super::super::buffers::Buffers::default();
+        buffers.add(segment, 1 << 20);
+        let run = buffers.take_run(48).expect("room");
         let mut io = kernel.io(node);
         for (number, row) in rows.into_iter().enumerate() {
             io.store(&row.to_wire(), run.span.part(number as u32 * 24, 24));

@@ -15,7 +15,7 @@ use piped_planner::planned::Planned;
 use piped_wire::{LastPart, Message};
 
 use super::Shard;
-use super::blocks::{Block, Blocks, run_bytes};
+use super::buffers::{Block, Blocks, Run, footprint_of, run_bytes};
 use super::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
 use super::keys::{LinkKey, ServeKey, Subject, kind};
 use super::landed::Extents;
@@ -24,7 +24,6 @@ use super::pins::Pin;
 use super::sched::Work;
 use super::sending::FrameOwner;
 use super::serve::{Serve, micros};
-use super::staging::{Run, footprint_of};
 use super::watch::Spot;
 use crate::command::{FileTarget, RegionTarget};
 
@@ -177,7 +176,7 @@ impl Shard {
         let end = planned.shared_end(serve.offset, next, serve.length);
         let (at, full) = (serve.offset + next, self.blocks.at(key).is_full());
         let bytes = run_bytes(at, end - next);
-        let (on, left) = (On::from(&file), self.cx.buffers.staging.free_bytes());
+        let (on, left) = (On::from(&file), self.cx.buffers.staging().free_bytes());
         if full {
             return Err(Wanted::Anything);
         }
@@ -187,7 +186,7 @@ impl Shard {
         if !self.may_stage_read(PeerLane { lane, link }, footprint_of(bytes)) {
             return Err(Wanted::Anything);
         }
-        let run = self.cx.buffers.staging.allocate(bytes).ok_or(Wanted::Anything)?;
+        let run = self.cx.buffers.take_run(bytes).ok_or(Wanted::Anything)?;
         if let Some(link) = self.inbound.get_mut(link) {
             link.read_staging.add(run.footprint());
         }
@@ -206,7 +205,7 @@ impl Shard {
             if let Some(link) = self.inbound.get_mut(link) {
                 link.read_staging.sub(block.run.footprint());
             }
-            self.give_back(block.run);
+            self.cx.buffers.give_back(block.run);
         }
     }
 
@@ -416,6 +415,6 @@ impl Shard {
         if let Some(link) = self.inbound.get_mut(link) {
             link.read_staging.sub(run.footprint());
         }
-        self.free_staging(run);
+        self.cx.free_staging(run);
     }
 }

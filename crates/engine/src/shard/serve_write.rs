@@ -16,7 +16,7 @@ use piped_core::units::Nanos;
 use piped_planner::planned::level_end;
 
 use super::Shard;
-use super::blocks::{Block, Blocks, run_bytes};
+use super::buffers::{Block, Blocks, footprint_of, run_bytes};
 use super::cx::Cx;
 use super::dial::{Effect, Hop};
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, Wanted, status_of};
@@ -28,7 +28,6 @@ use super::requests::file_of;
 use super::role::PeerRequest;
 use super::sched::Work;
 use super::serve::{Allocation, Serve, ServeOp};
-use super::staging::footprint_of;
 use crate::command::{FileTarget, Target};
 
 /// The fragments of a write.
@@ -245,7 +244,7 @@ impl Shard {
         if self.blocks.at(key).is_full() || !share || !may_stage {
             return false;
         }
-        let Some(run) = self.cx.buffers.staging.allocate(bytes) else { return false };
+        let Some(run) = self.cx.buffers.take_run(bytes) else { return false };
         serving.staged += run.footprint();
         if let Some(link) = self.inbound.get_mut(link) {
             link.write_staging.add(run.footprint());
@@ -271,7 +270,7 @@ impl Shard {
         if let Some(link) = serve.and_then(|(_, link)| self.inbound.get_mut(link)) {
             link.write_staging.sub(footprint);
         }
-        self.free_staging(block.run);
+        self.cx.free_staging(block.run);
     }
 
     /// A piece of a write has arrived.
@@ -421,7 +420,7 @@ impl Shard {
             let (span, at, lane) = (block.span(start, end), serve.offset + start, serve.lane);
             // A device of somebody else's may keep it for as long as it likes. Then it is the
             // device's share of staging that it takes, and not its lane's, which others need.
-            let (on, left) = (On::from(&file), self.cx.buffers.staging.free_bytes());
+            let (on, left) = (On::from(&file), self.cx.buffers.staging().free_bytes());
             let paid = file.foreign;
             if paid && !self.cx.driver.devices().may_hold(on, span.length.into(), left) {
                 return Err(Wanted::Device(on));

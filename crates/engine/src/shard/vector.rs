@@ -22,6 +22,7 @@ use piped_report::tally::{Operation, Route};
 
 use super::Shard;
 use super::arena::Memory;
+use super::buffers::{Run, footprint_of};
 use super::clients::Place;
 use super::driver::Direction;
 use super::keys::{TransferKey, kind};
@@ -30,7 +31,6 @@ use super::pins::Pin;
 use super::requests::{Body, RemoteBody, RemoteOp, Start, Waiter};
 use super::sched::Work;
 use super::session::body_for;
-use super::staging::{Run, footprint_of};
 use crate::command::{RegionTarget, Target};
 
 /// What is left of it.
@@ -300,25 +300,24 @@ impl Shard {
         let room = self.transfers.room() > 0
             && self.may_copy(key, wanted)
             && self.may_stage_copy(session, wanted);
-        let Some(table) = room.then(|| self.cx.buffers.staging.allocate(table_bytes)).flatten()
-        else {
+        let Some(table) = room.then(|| self.cx.buffers.take_run(table_bytes)).flatten() else {
             return Ok(false);
         };
-        let Some(data) = self.cx.buffers.staging.allocate(most.max(1)) else {
-            self.give_back(table);
+        let Some(data) = self.cx.buffers.take_run(most.max(1)) else {
+            self.cx.buffers.give_back(table);
             return Ok(false);
         };
         let filled = self.fill_table(key, table, io);
         let Filled { rows, bytes, first, in_order } = match filled {
             Ok(filled) if filled.bytes > 0 => filled,
             other => {
-                self.give_back(table);
-                self.give_back(data);
+                self.cx.buffers.give_back(table);
+                self.cx.buffers.give_back(data);
                 return other.map(|_| true);
             }
         };
         let data = if in_order {
-            self.give_back(data);
+            self.cx.buffers.give_back(data);
             None
         } else {
             Some(data)
@@ -426,7 +425,7 @@ impl Shard {
     fn free_part(&mut self, session: SessionId, part: Part) {
         for run in part.table.map(|(run, _)| run).into_iter().chain(part.data) {
             self.note_copy_staging(session, run, false);
-            self.free_staging(run);
+            self.cx.free_staging(run);
         }
     }
 

@@ -9,11 +9,10 @@ use piped_model::estimate::Ticket;
 use piped_planner::stage::StageIndex;
 use piped_report::shard::Counters;
 
-use super::super::buffers::Buffers;
+use super::super::buffers::{Buffers, Run};
 use super::super::fair::Flow;
 use super::super::keys::{ServeKey, Subject, TransferKey};
 use super::super::pins::{AnyPin, Pins};
-use super::super::staging::Run;
 use super::super::watch::Spot;
 use super::Lent;
 use super::devices::On;

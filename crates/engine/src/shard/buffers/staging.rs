@@ -23,18 +23,18 @@ struct Area {
 
 /// A piece of staging in use. Give it back with [`Staging::free`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(in crate::shard) struct Run {
     area: u32,
     first: u32,
     granules: u32,
     scratch: bool,
     /// The memory, of the length asked for.
-    pub(crate) span: Span,
+    pub(in crate::shard) span: Span,
 }
 
 impl Run {
     /// What it takes of staging, in bytes.
-    pub(crate) const fn footprint(self) -> u64 {
+    pub(in crate::shard) const fn footprint(self) -> u64 {
         footprint(self.granules)
     }
 }
@@ -44,7 +44,7 @@ const fn footprint(granules: u32) -> u64 {
 }
 
 /// What a run of so many bytes takes of staging, in bytes.
-pub(crate) const fn footprint_of(bytes: u32) -> u64 {
+pub(in crate::shard) const fn footprint_of(bytes: u32) -> u64 {
     footprint(granules_of(bytes))
 }
 
@@ -55,7 +55,7 @@ const fn granules_of(bytes: u32) -> u32 {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Staging {
+pub(in crate::shard) struct Staging {
     /// Places of segments; a run names its place, so a free one is `None`.
     areas: Vec<Option<Area>>,
     /// In bytes.
@@ -63,7 +63,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    pub(crate) fn add(&mut self, segment: SegmentId, length: u64) {
+    pub(super) fn add(&mut self, segment: SegmentId, length: u64) {
         let granules = u32::try_from(length / u64::from(GRANULE_BYTES)).unwrap_or(u32::MAX);
         let used = vec![0; granules.div_ceil(64) as usize];
         let area = Area { segment, granules, used, used_count: 0, scratch: 0, draining: false };
@@ -78,12 +78,12 @@ impl Staging {
     /// From the end of the last segment on, while scratch is taken from the start of the first on:
     /// what stays for long is together, neither keeps a segment that could go nor cuts the room for
     /// long runs.
-    pub(crate) fn allocate(&mut self, bytes: u32) -> Option<Run> {
+    pub(super) fn allocate(&mut self, bytes: u32) -> Option<Run> {
         (0..self.areas.len()).rev().find_map(|index| self.allocate_in(index, bytes, false))
     }
 
     /// Memory that a lane has for as long as it lives.
-    pub(crate) fn allocate_scratch(&mut self, bytes: u32) -> Option<Run> {
+    pub(super) fn allocate_scratch(&mut self, bytes: u32) -> Option<Run> {
         (0..self.areas.len()).find_map(|index| self.allocate_in(index, bytes, true))
     }
 
@@ -103,7 +103,7 @@ impl Staging {
 
     /// Takes a run back. The segment that goes with it, if it was the last of one that drains.
     #[must_use]
-    pub(crate) fn free(&mut self, run: Run) -> Option<SegmentId> {
+    pub(super) fn free(&mut self, run: Run) -> Option<SegmentId> {
         let place = &mut self.areas[run.area as usize];
         let area = place.as_mut().expect("an area stays while runs of it are in use");
         area.mark(run.first, run.granules, false);
@@ -114,13 +114,13 @@ impl Staging {
     }
 
     /// Whether a run lies in a segment that is to go.
-    pub(crate) fn is_leaving(&self, run: Run) -> bool {
+    pub(super) fn is_leaving(&self, run: Run) -> bool {
         self.areas[run.area as usize].as_ref().is_some_and(|area| area.draining)
     }
 
     /// Keeps at most so many bytes: large segments first, and of equal ones those in use. The
     /// others get no new runs; `gone` is told of those that go at once.
-    pub(crate) fn resize(&mut self, bytes: u64, mut gone: impl FnMut(SegmentId)) {
+    pub(super) fn resize(&mut self, bytes: u64, mut gone: impl FnMut(SegmentId)) {
         let mut order: Vec<usize> =
             (0..self.areas.len()).filter(|&index| self.areas[index].is_some()).collect();
         order.sort_by_key(|&index| {
@@ -141,7 +141,7 @@ impl Staging {
     }
 
     /// What a size lacks of what is kept for it, in bytes.
-    pub(crate) fn missing(&self, bytes: u64) -> u64 {
+    pub(super) fn missing(&self, bytes: u64) -> u64 {
         let mut sizes: Vec<u32> = self.areas.iter().flatten().map(|area| area.granules).collect();
         sizes.sort_unstable_by_key(|&granules| std::cmp::Reverse(granules));
         sizes
@@ -154,36 +154,36 @@ impl Staging {
     }
 
     /// All of it, what drains included.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(in crate::shard) fn bytes(&self) -> u64 {
         self.sum(|area| area.granules)
     }
 
     /// What stays.
-    pub(crate) fn kept_bytes(&self) -> u64 {
+    pub(in crate::shard) fn kept_bytes(&self) -> u64 {
         self.bytes() - self.draining_bytes()
     }
 
     /// What runs may be taken from.
-    pub(crate) fn free_bytes(&self) -> u64 {
+    pub(in crate::shard) fn free_bytes(&self) -> u64 {
         self.sum(|area| if area.draining { 0 } else { area.granules - area.used_count })
     }
 
     /// Of all, in segments that are to go.
-    pub(crate) fn draining_bytes(&self) -> u64 {
+    pub(super) fn draining_bytes(&self) -> u64 {
         self.sum(|area| if area.draining { area.granules } else { 0 })
     }
 
     /// In use, in bytes.
-    pub(crate) fn used(&self) -> Gauge {
+    pub(in crate::shard) fn used(&self) -> Gauge {
         self.used
     }
 
     /// Of what is in use, scratch.
-    pub(crate) fn scratch_bytes(&self) -> u64 {
+    pub(in crate::shard) fn scratch_bytes(&self) -> u64 {
         self.sum(|area| area.scratch)
     }
 
-    pub(crate) fn segments(&self) -> usize {
+    pub(super) fn segments(&self) -> usize {
         self.areas.iter().flatten().count()
     }
 }

@@ -9,46 +9,46 @@ use piped_core::io::Span;
 use piped_core::limits::DEPTH_MAX;
 use piped_planner::planned::CUT_BYTES;
 
-use super::landed::Extents;
+use super::super::landed::Extents;
 use super::staging::Run;
 
 /// A run of staging for the bytes `start..end` of a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
-    pub(super) run: Run,
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(in crate::shard) struct Block {
+    pub(in crate::shard) run: Run,
+    pub(in crate::shard) start: u64,
+    pub(in crate::shard) end: u64,
     /// Its first byte's place in the run: as far from a page as in the file, so that both are
     /// aligned together.
     skip: u32,
     /// Fragments of it at the device.
-    pub(super) jobs: u32,
+    pub(in crate::shard) jobs: u32,
     /// Frames of it that the kernel has, or that are landing.
-    pub(super) frames: u32,
+    pub(in crate::shard) frames: u32,
     /// It is charged to its device and not to its lane.
-    pub(super) paid: bool,
+    pub(in crate::shard) paid: bool,
 }
 
 /// How many bytes of staging a block takes, from this offset in the file on.
-pub(super) fn run_bytes(offset: u64, bytes: u64) -> u32 {
+pub(in crate::shard) fn run_bytes(offset: u64, bytes: u64) -> u32 {
     (offset % CUT_BYTES + bytes) as u32
 }
 
 impl Block {
     /// `offset`: of its first byte in the file; the run has [`run_bytes`].
-    pub(super) fn new(run: Run, offset: u64, start: u64, end: u64) -> Self {
+    pub(in crate::shard) fn new(run: Run, offset: u64, start: u64, end: u64) -> Self {
         let skip = (offset % CUT_BYTES) as u32;
         Self { run, start, end, skip, jobs: 0, frames: 0, paid: false }
     }
 
     /// The memory of these bytes of the request, which lie in it.
-    pub(super) fn span(&self, start: u64, end: u64) -> Span {
+    pub(in crate::shard) fn span(&self, start: u64, end: u64) -> Span {
         debug_assert!(self.start <= start && end <= self.end, "bytes of another block");
         self.run.span.part(self.skip + (start - self.start) as u32, (end - start) as u32)
     }
 
     /// Whether nothing touches it.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::shard) fn is_idle(&self) -> bool {
         self.jobs == 0 && self.frames == 0
     }
 }
@@ -56,7 +56,7 @@ impl Block {
 /// The blocks of a request, in order and without gaps between them; as many as it may have
 /// fragments.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(in crate::shard) struct Blocks {
     ring: [Option<Block>; DEPTH_MAX as usize],
     first: u32,
     count: u32,
@@ -72,16 +72,16 @@ impl Default for Blocks {
 
 impl Blocks {
     /// Begins anew; what its last holder had is free.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::shard) fn clear(&mut self) {
         debug_assert!(self.ring.iter().all(Option::is_none), "a request ended and kept staging");
         (self.first, self.count) = (0, 0);
     }
 
-    pub(super) fn beyond(&mut self) -> &mut Extents {
+    pub(in crate::shard) fn beyond(&mut self) -> &mut Extents {
         &mut self.beyond
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::shard) fn is_full(&self) -> bool {
         self.count == DEPTH_MAX
     }
 
@@ -90,20 +90,20 @@ impl Blocks {
     }
 
     /// The caller looked whether there is room.
-    pub(super) fn push(&mut self, block: Block) {
+    pub(in crate::shard) fn push(&mut self, block: Block) {
         debug_assert!(!self.is_full());
         let place = self.place(self.count);
         self.ring[place] = Some(block);
         self.count += 1;
     }
 
-    pub(super) fn last_mut(&mut self) -> Option<&mut Block> {
+    pub(in crate::shard) fn last_mut(&mut self) -> Option<&mut Block> {
         let place = self.place(self.count.checked_sub(1)?);
         self.ring[place].as_mut()
     }
 
     /// The block that holds this byte.
-    pub(super) fn at(&mut self, byte: u64) -> Option<&mut Block> {
+    pub(in crate::shard) fn at(&mut self, byte: u64) -> Option<&mut Block> {
         let index = (0..self.count).find(|&index| {
             self.ring[self.place(index)].is_some_and(|it| it.start <= byte && byte < it.end)
         })?;
@@ -112,14 +112,14 @@ impl Blocks {
     }
 
     /// Takes the last one back, which was not used.
-    pub(super) fn pop_last(&mut self) -> Option<Block> {
+    pub(in crate::shard) fn pop_last(&mut self) -> Option<Block> {
         let place = self.place(self.count.checked_sub(1)?);
         self.count -= 1;
         self.ring[place].take()
     }
 
     /// Takes the first one out if it is as asked for.
-    pub(super) fn pop_if(&mut self, over: impl Fn(&Block) -> bool) -> Option<Block> {
+    pub(in crate::shard) fn pop_if(&mut self, over: impl Fn(&Block) -> bool) -> Option<Block> {
         let place = self.place(0);
         let block = self.ring[place].filter(over)?;
         self.ring[place] = None;
@@ -130,7 +130,7 @@ impl Blocks {
 
     /// Takes out one that nothing touches, wherever it is: the request is over, and the order as
     /// well.
-    pub(super) fn take_idle(&mut self) -> Option<Block> {
+    pub(in crate::shard) fn take_idle(&mut self) -> Option<Block> {
         // Without any there never was one: most requests of memory do not touch the ring.
         let ring = if self.count > 0 { &mut self.ring[..] } else { &mut [] };
         ring.iter_mut().find_map(|place| place.take_if(|block| block.is_idle()))

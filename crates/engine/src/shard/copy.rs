@@ -161,9 +161,14 @@ impl CopyBody {
         }
     }
 
-    /// What is written of a chunk.
-    pub(super) fn written_of(&mut self, chunk: u8) -> Option<&mut u32> {
-        self.chunks.get_mut(usize::from(chunk))?.as_mut().map(|chunk| &mut chunk.written)
+    /// So many bytes of a chunk are written. Returns how many that are more than were before: a
+    /// chunk that is written anew counts once.
+    pub(super) fn note_written(&mut self, chunk: u8, bytes: u64) -> u64 {
+        let chunk = self.chunks.get_mut(usize::from(chunk)).and_then(Option::as_mut);
+        let Some(Chunk { written, .. }) = chunk else { return 0 };
+        let more = bytes.saturating_sub(u64::from(*written));
+        *written = written.saturating_add(more as u32);
+        more
     }
 
     pub(super) fn regions(&self) -> impl Iterator<Item = RegionTarget> + use<> {

@@ -34,7 +34,7 @@ impl Shard {
             }
         }
         if body.phase == Phase::Moving {
-            let planned = self.plan_local(key, body.target, body.direction, length);
+            let planned = self.plan_local(key, &body, length);
             let cut = &planned.cut;
             // What a write finds in memory is as much as was read: the device decides.
             let (sizes, depth) = match body.direction {

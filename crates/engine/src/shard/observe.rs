@@ -51,7 +51,7 @@ impl Shard {
             frames[0] += lane.sender.frames_sent();
             frames[1] += lane.frames_received;
         }
-        self.cx.watch.count(self.moved_by_running(), frames)
+        self.cx.watch.count(self.transfers.wholes().map(Transfer::moved).sum(), frames)
     }
 
     /// All there is for metrics. Takes some microseconds: what it copies has a fixed size, but for
@@ -63,7 +63,14 @@ impl Shard {
             tally: Clone::clone(&self.cx.watch.tally),
             stages: self.cx.planner.named_stages(STAGES_OBSERVED_MAX),
         });
-        self.count_running(&mut observation.tally);
+        let tally = &mut observation.tally;
+        for transfer in self.transfers.wholes() {
+            let kind = (transfer.kind, transfer.body.place(&self.bodies), transfer.class);
+            tally.add_transfer_bytes(kind, transfer.moved());
+        }
+        for (_, serve) in self.serves.iter() {
+            tally.add_serve_bytes((serve.operation(), serve.flow.class), serve.moved());
+        }
         observation
     }
 
@@ -95,15 +102,16 @@ impl Shard {
     /// What each session has used.
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionUse> {
-        self.clients.report(|session| self.moved_of_session(session))
+        self.clients.report(|session| {
+            let its = self.transfers.wholes().filter(|it| it.session == session);
+            its.map(Transfer::moved).sum()
+        })
     }
 
     /// At most `most` of what runs, clients' transfers first, and how many run in all.
     #[must_use]
     pub fn running(&self, now: Nanos, most: usize) -> (u32, Vec<TransferReport>) {
-        let is_whole = |transfer: &Transfer| !transfer.waiter.is_part();
-        let transfers = self.transfers.iter().filter(|(_, transfer)| is_whole(transfer));
-        let transfers = transfers.map(|(_, transfer)| TransferReport {
+        let transfers = self.transfers.wholes().map(|transfer| TransferReport {
             id: transfer.id,
             operation: transfer.kind,
             served: false,
@@ -134,8 +142,7 @@ impl Shard {
             retries: 0,
         });
         let listed = transfers.chain(serves).take(most).collect();
-        let whole = self.transfers.iter().filter(|(_, transfer)| is_whole(transfer)).count();
-        (whole as u32 + self.serves.len(), listed)
+        (self.transfers.wholes().count() as u32 + self.serves.len(), listed)
     }
 
     /// The last `most` transfers that ended, the latest first.

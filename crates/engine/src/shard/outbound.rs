@@ -8,6 +8,7 @@ use piped_core::link::LaneClass;
 use piped_core::names::node_of;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
+use piped_planner::plan::Planner;
 use piped_planner::stage::StageIndex;
 use piped_report::shard::{LaneReport, PeerReport};
 use piped_report::tally::{LaneLoss, RetryReason};
@@ -52,7 +53,7 @@ pub(super) struct Outbound {
     /// It is not in the configuration any more.
     pub(super) removed: bool,
     /// What syncs take there, once a durable write was planned.
-    pub(super) sync_stage: StageIndex,
+    sync_stage: StageIndex,
     /// What announcing a message to it costs.
     pub(super) handshake: Handshake,
 }
@@ -92,6 +93,14 @@ impl Outbound {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The stage of the syncs behind durable writes to the peer.
+    pub(super) fn sync_stage(&mut self, planner: &mut Planner) -> StageIndex {
+        if self.sync_stage == StageIndex::NONE {
+            self.sync_stage = planner.peer_sync_stage(&self.name);
+        }
+        self.sync_stage
     }
 
     /// Whether the lane is neither there nor on its way.
@@ -606,7 +615,7 @@ impl Shard {
             self.time_write(key, body, service_us, now);
         }
         if last.status == Status::Ok && durable {
-            self.note_durable(key, body, now);
+            self.time_durable(key, body, now);
         }
         // What was counted of a write that failed counts, too: its sync may be what failed.
         if last.bytes > 0 && !(durable && last.status == Status::Ok) {
@@ -673,6 +682,30 @@ impl Shard {
     ) -> Option<&mut RemoteHandle> {
         let session = self.transfers.get(key)?.session;
         self.handles.remote_mut(session, body.handle)
+    }
+
+    /// A peer gave credit back: so many bytes of writes are where they belong, those that were
+    /// asked for first to begin with.
+    fn note_taken(&mut self, lane: LaneKey, mut bytes: u64) {
+        let mut at = 0;
+        while bytes > 0
+            && let Some(&key) =
+                self.lanes.get(lane).and_then(|lane| lane.asking()?.outstanding.get(at))
+        {
+            at += 1;
+            let Some(transfer) = self.transfers.get_mut(key) else { continue };
+            let Body::Remote(body) = &mut transfer.body else { continue };
+            if !matches!(body.op, RemoteOp::Write { .. }) {
+                continue;
+            }
+            let taken = bytes.min(body.next.saturating_sub(body.taken));
+            body.taken += taken;
+            bytes -= taken;
+            let all = body.taken;
+            if taken > 0 {
+                self.transfers.note_moved(key, all, &mut self.bodies);
+            }
+        }
     }
 
     /// Gives the planner what an arrival says about the wire, and those who look on where it was.

@@ -17,13 +17,16 @@ use super::dial::Hop;
 use super::driver::Direction;
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::lane::Lane;
-use super::requests::{Body, RemoteBody, Waiter};
-use crate::command::{FileTarget, Target};
+use super::requests::{Body, FileBody, RemoteBody, RemoteOp, Waiter};
+use crate::command::Target;
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
 const DISK_STAGES: usize = 3;
 const WAY_OUT_STAGES: usize = 9;
 const PEER_DISK_STAGES: usize = 2;
+
+/// What is left of a durable write to a peer is at least this, so that it is a time.
+const SYNC_MIN: Nanos = Nanos(1_000);
 
 // The longest path is that of a copy from our disk to a peer's.
 const _: () = assert!(DISK_STAGES + WAY_OUT_STAGES + PEER_DISK_STAGES <= STAGES_MAX);
@@ -34,8 +37,7 @@ impl Shard {
     pub(super) fn plan_local(
         &mut self,
         key: TransferKey,
-        target: FileTarget,
-        direction: Direction,
+        body: &FileBody,
         length: u64,
     ) -> Arc<Planned> {
         if let Some(planned) = self.transfers.get(key).and_then(|t| t.plan.clone()) {
@@ -44,14 +46,25 @@ impl Shard {
         if let Some(planned) = self.plan_half(key) {
             return planned;
         }
-        let path = path_of(self.disk_stages(target.device, direction == Direction::Write));
+        let (device, writes) = (body.target.device, body.direction == Direction::Write);
+        let path = path_of(self.disk_stages(device, writes));
         let planned = self.cx.planner.plan(path, length);
-        self.promise_sync(key);
-        self.cx.watch.note_plan(&planned);
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.plan = Some(Arc::clone(&planned));
-        }
+        let sync = match writes && body.durable {
+            true => self.cx.planner.sync_stage(device),
+            false => StageIndex::NONE,
+        };
+        self.keep_plan(key, &planned, sync);
         planned
+    }
+
+    /// A transfer has a plan. How its bytes are cut changes nothing of the `sync` behind a durable
+    /// write, so that is in no path, and is added to the prediction once it was measured.
+    fn keep_plan(&mut self, key: TransferKey, planned: &Arc<Planned>, sync: StageIndex) {
+        self.cx.watch.note_plan(planned);
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.sync = self.cx.planner.alone_time(sync, transfer.length);
+            transfer.plan = Some(Arc::clone(planned));
+        }
     }
 
     /// The plan of a write to a peer: this side holds the data.
@@ -73,11 +86,16 @@ impl Shard {
             None => self.cx.planner.path_out(None, StageIndex::NONE),
         };
         let planned = self.cx.planner.plan(path, length);
-        self.promise_sync(key);
-        self.cx.watch.note_plan(&planned);
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.plan = Some(Arc::clone(&planned));
-        }
+        let body = self.transfers.get(key).map(|transfer| &transfer.body);
+        let sync = match (body, self.outbound.get_mut(&peer)) {
+            (Some(Body::Remote(body)), Some(link))
+                if body.op == RemoteOp::Write { durable: true } =>
+            {
+                link.sync_stage(&mut self.cx.planner)
+            }
+            _ => StageIndex::NONE,
+        };
+        self.keep_plan(key, &planned, sync);
         planned
     }
 
@@ -258,6 +276,21 @@ impl Shard {
         if let Some(path) = self.path_served(lane, device) {
             self.cx.planner.observe_outcome(path, outcome);
         }
+    }
+
+    /// A durable write to a peer ended well. The peer does not say what its sync took: it is what
+    /// the write took beyond what it was predicted to take without.
+    pub(super) fn time_durable(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let (Some(planned), length) = (&transfer.plan, transfer.length) else { return };
+        let Some(link) = self.outbound.get_mut(&body.peer) else { return };
+        if transfer.retries > 0 || !self.cx.watch.is_alone(Subject::Transfer(key)) {
+            return;
+        }
+        let left = now.since(body.sent_at).since(planned.predicted_for(length)).max(SYNC_MIN);
+        let stage = link.sync_stage(&mut self.cx.planner);
+        let bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        self.cx.planner.sample_alone(stage, bytes, left);
     }
 
     /// A write that was alone on its lane shows what its plan is good for; a short one times the

@@ -184,6 +184,15 @@ impl Serve {
         self.next
     }
 
+    /// Bytes that it has moved: not those that the peer had before it asked again.
+    pub(super) fn moved(&self) -> u64 {
+        let had = match self.op {
+            ServeOp::Read { from } => from.min(self.length),
+            ServeOp::Write { .. } | ServeOp::Sync => 0,
+        };
+        self.done.saturating_sub(had)
+    }
+
     /// Whether it changes something here.
     pub(super) fn writes(&self) -> bool {
         matches!(self.op, ServeOp::Write { .. })

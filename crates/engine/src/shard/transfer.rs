@@ -17,8 +17,6 @@ use super::cx::Cx;
 use super::facts;
 use super::fair::{Flow, Party};
 use super::keys::{Subject, TransferKey};
-use super::landed::Landed;
-use super::pins::Pins;
 use super::requests::Body;
 use super::requests::Start;
 use super::requests::Transfer;
@@ -29,37 +27,8 @@ use crate::command::{Output, RegionTarget, Target};
 impl Shard {
     /// Makes a transfer; `None` when there are as many as there may be.
     pub(super) fn start_transfer(&mut self, start: Start, now: Nanos) -> Option<TransferKey> {
-        let Start { waiter, session, handles, kind, class, deadline, length, body } = start;
-        let transfer = Transfer {
-            id: self.cx.watch.next_number(),
-            waiter,
-            session,
-            handles,
-            kind,
-            class,
-            started: now,
-            deadline,
-            length,
-            landed: Landed::new(0),
-            moved: 0,
-            value: 0,
-            fence: false,
-            available: u64::MAX,
-            status: None,
-            told: false,
-            pins: Pins::default(),
-            holds: None,
-            charged: 0,
-            retries: 0,
-            corrupt: 0,
-            damaged: false,
-            mispredicted: 0,
-            plan: None,
-            told_plan: None,
-            begun: Nanos::MAX,
-            sync: None,
-            body,
-        };
+        let transfer = Transfer::new(start, self.cx.watch.next_number(), now);
+        let (session, class, handles) = (transfer.session, transfer.class, transfer.handles);
         let waits = transfer.waits_for_others();
         // Messages are in order whatever their class.
         let turns = if transfer.is_message() { Class::Latency } else { class };
@@ -136,14 +105,14 @@ impl Shard {
                 self.note_chunk_read(parent, chunk, bytes);
             }
             Waiter::Copy { parent, chunk } => {
-                self.note_moved(key, bytes);
+                self.transfers.note_moved(key, bytes, &mut self.bodies);
                 self.note_chunk_written(parent, chunk, key, bytes);
             }
             Waiter::Vector { parent, part } if transfer.reads() => {
                 self.note_part_read(parent, part, bytes);
-                self.note_moved(key, bytes);
+                self.transfers.note_moved(key, bytes, &mut self.bodies);
             }
-            Waiter::Vector { .. } => self.note_moved(key, bytes),
+            Waiter::Vector { .. } => self.transfers.note_moved(key, bytes, &mut self.bodies),
             _ => {}
         }
     }
@@ -239,7 +208,7 @@ impl Shard {
             .map_or(0, |it| it.charged.saturating_sub(it.landed.watermark()));
         self.refund(Work::Transfer(key), unused);
         let moved = self.transfers.get(key).map_or(0, Transfer::moved);
-        self.note_moved(key, moved);
+        self.transfers.note_moved(key, moved, &mut self.bodies);
         let Some(mut transfer) = self.transfers.end(key) else { return };
         self.cx.sched.end(Work::Transfer(key));
         let status = transfer.status.unwrap_or(Status::Ok);

@@ -105,6 +105,36 @@ impl Transfers {
         transfer.landed.insert(self.extents.at_mut(key), start, end)
     }
 
+    /// A transfer has moved so many bytes in all; a part tells the transfer that it is of. The
+    /// count never falls, whatever has to be fetched or sent again: so the sum over what ended and
+    /// what runs never falls either, and an end adds nothing that was counted before.
+    pub(super) fn note_moved(&mut self, key: TransferKey, bytes: u64, bodies: &mut Bodies) {
+        let Some(transfer) = self.all.get_mut(key) else { return };
+        let bytes = bytes.min(transfer.length);
+        let more = bytes.saturating_sub(transfer.moved);
+        transfer.moved += more;
+        let (waiter, writes) = (transfer.waiter, !transfer.reads());
+        let parent = match waiter {
+            // Of a copy what is written counts.
+            Waiter::Copy { parent, .. } if writes => parent,
+            Waiter::Vector { parent, .. } => parent,
+            _ => return,
+        };
+        let Some(whole) = self.all.get_mut(parent) else { return };
+        let more = match (whole.body, waiter) {
+            (Body::Copy(copy), Waiter::Copy { chunk, .. }) => {
+                bodies[copy].note_written(chunk, bytes)
+            }
+            _ => more,
+        };
+        whole.moved = (whole.moved + more).min(whole.length);
+    }
+
+    /// The requests that run, without the parts of others.
+    pub(super) fn wholes(&self) -> impl Iterator<Item = &Transfer> {
+        self.all.iter().map(|(_, it)| it).filter(|it| !it.waiter.is_part())
+    }
+
     /// Whether bytes `start..end` of a transfer may still land.
     pub(super) fn is_open(&self, key: TransferKey, start: u64, end: u64) -> bool {
         let transfer = self.all.get(key);

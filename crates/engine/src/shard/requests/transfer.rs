@@ -69,8 +69,10 @@ pub(in crate::shard) struct Transfer {
     pub(in crate::shard) deadline: Nanos,
     pub(in crate::shard) length: u64,
     pub(in crate::shard) landed: Landed,
-    /// Bytes that count as moved besides, see [`super::moved`].
-    pub(in crate::shard) moved: u64,
+    /// Bytes that count as moved besides those below its watermark: of a write to a peer, what the
+    /// peer has given credit back for; of a copy or a vectored request, what its parts have in
+    /// place.
+    pub(super) moved: u64,
     /// What its client is told: of a receive, the tag of its message; of an update, what the word
     /// was; of a wait, what is left.
     pub(in crate::shard) value: u64,
@@ -104,6 +106,41 @@ pub(in crate::shard) struct Transfer {
 }
 
 impl Transfer {
+    /// A transfer that begins now.
+    pub(in crate::shard) fn new(start: Start, id: u64, now: Nanos) -> Self {
+        let Start { waiter, session, handles, kind, class, deadline, length, body } = start;
+        Self {
+            id,
+            waiter,
+            session,
+            handles,
+            kind,
+            class,
+            started: now,
+            deadline,
+            length,
+            landed: Landed::new(0),
+            moved: 0,
+            value: 0,
+            fence: false,
+            available: u64::MAX,
+            status: None,
+            told: false,
+            pins: Pins::default(),
+            holds: None,
+            charged: 0,
+            retries: 0,
+            corrupt: 0,
+            damaged: false,
+            mispredicted: 0,
+            plan: None,
+            told_plan: None,
+            begun: Nanos::MAX,
+            sync: None,
+            body,
+        }
+    }
+
     /// Whether it is by this handle of its session.
     pub(in crate::shard) fn uses(&self, handle: HandleId) -> bool {
         self.handles.contains(&Some(handle))
@@ -117,6 +154,11 @@ impl Transfer {
     /// Whether it waits for others and counts so.
     pub(in crate::shard) fn waits_for_others(&self) -> bool {
         matches!(self.kind, Operation::Receive | Operation::Wait)
+    }
+
+    /// Bytes that the transfer has moved.
+    pub(in crate::shard) fn moved(&self) -> u64 {
+        self.moved.max(self.landed.watermark()).min(self.length)
     }
 
     /// Whether it fills its memory.

@@ -439,3 +439,60 @@ fn some<const N: usize>(names: [&'static str; N], counts: &[u64; N]) -> BTreeMap
     let counts = names.into_iter().zip(counts).filter(|(_, count)| **count > 0);
     counts.map(|(name, count)| (name.to_owned(), *count)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use piped_core::ids::SessionId;
+
+    use super::*;
+    use crate::shard::slab::Key;
+
+    const STAGE: StageIndex = StageIndex(1);
+
+    /// A transfer that has just begun, at a place and of a generation.
+    fn begun(watch: &mut Watch, place: u64, generation: u64) -> (TransferKey, Subject) {
+        let key = Key::from_bits(generation << 32 | place);
+        watch.begin(Subject::Transfer(key), Nanos(10), || None);
+        (key, Subject::Transfer(key))
+    }
+
+    #[test]
+    fn what_a_part_does_counts_for_its_whole() {
+        let mut watch = Watch::new(4);
+        let (whole, seen) = begun(&mut watch, 0, 1);
+        let (part, of_part) = begun(&mut watch, 1, 1);
+        watch.begin_part(part, whole, Some(4096));
+        watch.enter_stage(of_part, STAGE, (0, 512), Nanos(20));
+        assert_eq!([seen, of_part].map(|it| watch.first_fragment(it)), [Some(Nanos(20)), None]);
+        watch.hold(Work::Transfer(part), HeldBy::Rate);
+        assert_eq!([seen, of_part].map(|it| watch.is_alone(it)), [false, true]);
+        // A part whose fragments are its own affair still holds its whole back.
+        let (whole, seen) = begun(&mut watch, 2, 1);
+        let (part, of_part) = begun(&mut watch, 3, 1);
+        watch.begin_part(part, whole, None);
+        watch.pass_stage(of_part, STAGE, (0, 512), (Some(Nanos(5)), Nanos(30)));
+        let first = [seen, of_part].map(|it| watch.first_fragment(it));
+        assert_eq!(first, [None, Some(Nanos(10))], "nothing comes before its request begins");
+        watch.hold(Work::Transfer(part), HeldBy::Order);
+        assert!(!watch.is_alone(seen));
+    }
+
+    #[test]
+    fn nothing_is_seen_of_what_is_over_nor_of_what_never_was() {
+        let mut watch = Watch::new(4);
+        let (old, gone) = begun(&mut watch, 0, 1);
+        let spots = [Some(Spot::Device(DeviceId(1))), None];
+        watch.end_part(old);
+        let (_, new) = begun(&mut watch, 0, 2);
+        let unknown = Subject::Serve(Key::from_bits(7 << 32 | 3));
+        for stranger in [gone, unknown] {
+            watch.enter_stage(stranger, STAGE, (0, 512), Nanos(20));
+            watch.pass_stage(stranger, STAGE, (0, 512), (None, Nanos(20)));
+            watch.leave_stage(stranger, STAGE, None, Nanos(21));
+            watch.hold(Work::from(stranger), HeldBy::Rate);
+            watch.moved(stranger, Spot::Device(DeviceId(1)), 512);
+        }
+        watch.enter(new, spots, Party::Client(SessionId(1)));
+        assert!(watch.is_alone(new) && watch.first_fragment(new).is_none());
+    }
+}

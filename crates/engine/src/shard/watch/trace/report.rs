@@ -96,14 +96,15 @@ impl Traced {
             matches!(self.head.operation, Operation::Read | Operation::Get) == self.is_served();
         if lane && told {
             say(String::from(
-                "The peer planned it and served it. Of its stages only the time is known that each piece \
-                 tells (stage `peer`); the trace of its daemon shows them and the plan.",
+                "The peer planned it and served it. Of its stages only the time is known that each \
+                 piece tells (stage `peer`); the trace of its daemon shows them and the plan.",
             ));
         }
         if lane && gives {
             say(String::from(
-                "A piece has left the lane here when the kernel has taken it. When it arrives only the peer \
-                 sees, and what its stages take: the prediction has them, the measurement has not.",
+                "A piece has left the lane here when the kernel has taken it. When it arrives only \
+                 the peer sees, and what its stages take: the prediction has them, the measurement \
+                 has not.",
             ));
         }
         if self.lost > 0 {

@@ -29,6 +29,7 @@ use super::inbox::Sent;
 use super::keys::{LaneKey, LinkKey, Subject, kind};
 use super::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
 use super::once::Asked;
+use super::reports::Reported;
 use super::role::{PeerRequest, Role, Serving};
 use super::sched::Work;
 use super::serve::{Serve, ServeOp};
@@ -511,7 +512,9 @@ impl Shard {
                 Ok(())
             }
             Message::Report { .. } => {
-                self.take_report(key, frame.message, io.now());
+                let peer = self.inbound.get(link).map(|link| link.name.as_str());
+                let of = Reported::of(lane, peer);
+                lane.reports.hear(frame.message, of, &mut self.cx.planner, io.now());
                 Ok(())
             }
             Message::Outcome { handle, length, plan, latency_ns, company } => {

@@ -754,7 +754,7 @@ impl Shard {
         self.end_serves_of(key);
         let Some(lane) = self.lanes.remove(key) else { return };
         self.cx.sched.end(Work::Lane(key));
-        self.forget_reports(&lane.reports);
+        lane.reports.forget(&mut self.cx.planner);
         self.bury_scratch(&lane);
         let lost = LostLane { key, class: lane.class, loss: lane.loss };
         let peer = match lane.role {

@@ -24,6 +24,7 @@ use super::lane::{Arrived, Lane, LaneState, LostLane, Target};
 use super::mail::Handshake;
 use super::numbers::Numbers;
 use super::numbers::Outbox;
+use super::reports::Reported;
 use super::requests::{Body, RemoteBody, RemoteOp, Transfer};
 use super::role::Role;
 use super::sched::Work;
@@ -285,7 +286,9 @@ impl Shard {
                 Ok(())
             }
             Message::Report { .. } => {
-                self.take_report(key, frame.message, io.now());
+                let peer = self.outbound.get(&peer).map(Outbound::name);
+                let of = Reported::of(lane, peer);
+                lane.reports.hear(frame.message, of, &mut self.cx.planner, io.now());
                 Ok(())
             }
             Message::Pong { .. } => Ok(()),

@@ -8,9 +8,10 @@
 
 use piped_core::ids::DeviceId;
 use piped_core::limits;
-use piped_core::link::ReportedStage;
+use piped_core::link::{LaneClass, ReportedStage};
 use piped_core::units::Nanos;
 use piped_model::estimate::{REGIMES, Summary};
+use piped_planner::plan::Planner;
 use piped_planner::stage::StageIndex;
 use piped_planner::told::Told;
 use piped_report::dial::DialPlace;
@@ -18,9 +19,10 @@ use piped_report::shard::StageResource;
 use piped_wire::Message;
 
 use super::Shard;
+use super::cx::Cx;
 use super::dial::Hop;
 use super::keys::LaneKey;
-use super::lane::LaneState;
+use super::lane::{Lane, LaneState};
 use super::sched::Work;
 
 /// Reports of the wire after which a stage is gone that was not reported meanwhile.
@@ -127,6 +129,89 @@ impl Reports {
         };
         self.heard_disks.iter_mut().find(|(of, _)| *of == handle).map(|(_, heard)| &mut heard[way])
     }
+
+    /// The peer says what a stage of our sends costs there.
+    pub(super) fn hear(
+        &mut self,
+        report: Message,
+        of: Reported<'_>,
+        planner: &mut Planner,
+        now: Nanos,
+    ) {
+        let Message::Report { stage: kind, handle, weight, last, .. } = report else { return };
+        let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
+        let is_gone = weight == 0;
+        // Only who writes there has use for a peer's disk.
+        if by_handle && !of.outbound {
+            return;
+        }
+        if by_handle && !is_gone {
+            if !self.may_hear(handle, now) {
+                return;
+            }
+            let replaced = place_for(&mut self.heard_disks, handle);
+            replaced.into_iter().flatten().for_each(|old| planner.forget_stage(old.stage));
+        }
+        let Some(heard) = self.heard_mut(kind, handle) else { return };
+        if heard.at == Nanos::ZERO || now >= heard.at + limits::REPORT_PAUSE {
+            (heard.at, heard.left) = (now, NEWS_MAX as u8);
+        }
+        let Some(left) = heard.left.checked_sub(1) else { return };
+        heard.left = if last || is_gone { 0 } else { left };
+        heard.silent = 0;
+        let Some(claim) = claimed(report) else { return };
+        if kind == ReportedStage::Net {
+            planner.handle_report(of.stage_out, &claim, last);
+            if last {
+                self.forget_silent(planner);
+            }
+            return;
+        }
+        if is_gone {
+            // When it was heard of stays: to make stages and forget them costs more than to be told
+            // of it.
+            return planner.forget_stage(std::mem::replace(&mut heard.stage, StageIndex::NONE));
+        }
+        if heard.stage == StageIndex::NONE {
+            let (Some(peer), Reported { class, outbound, .. }) = (of.peer, of) else { return };
+            let peer = peer.to_owned();
+            let what = StageResource::Peer { peer, class, outbound, stage: kind, handle };
+            heard.stage = planner.peer_stage(what);
+        }
+        planner.handle_report(heard.stage, &claim, last);
+    }
+
+    /// The wire was reported again and again, and another stage was not.
+    fn forget_silent(&mut self, planner: &mut Planner) {
+        for heard in &mut self.heard[1..] {
+            heard.silent = heard.silent.saturating_add(1);
+            if heard.stage != StageIndex::NONE && heard.silent >= SILENT_MAX {
+                planner.forget_stage(std::mem::take(heard).stage);
+            }
+        }
+    }
+
+    /// The lane is over, and what was reported on it with it.
+    pub(super) fn forget(&self, planner: &mut Planner) {
+        self.stages().for_each(|stage| planner.forget_stage(stage));
+    }
+}
+
+/// What a report is of: a lane of ours, and the node at its other end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reported<'a> {
+    peer: Option<&'a str>,
+    class: LaneClass,
+    /// We ask there, and write.
+    outbound: bool,
+    stage_out: StageIndex,
+}
+
+impl<'a> Reported<'a> {
+    pub(super) fn of(lane: &Lane, peer: Option<&'a str>) -> Self {
+        let (class, outbound) = (lane.class, lane.asking().is_some());
+        Self { peer, class, outbound, stage_out: lane.stage_out }
+    }
 }
 
 /// Handles take the places of others in turn: with more in use than there are places the last ones
@@ -143,19 +228,18 @@ impl Shard {
     /// Tells the sending side what its data's stages cost here, as far as there is news.
     pub(super) fn report_stages(&mut self, key: LaneKey, now: Nanos) {
         let Some(lane) = self.lanes.get(key) else { return };
-        let mut told = lane.reports.told;
         let sources = [
             [StageIndex::NONE, lane.stage_in],
             [StageIndex::NONE, self.cx.planner.check_stage()],
             self.dial_stages(key, Hop::Net),
             self.dial_stages(key, Hop::Receive),
         ];
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let mut told = lane.reports.told;
         for ((kind, told), source) in KINDS.into_iter().zip(&mut told).zip(sources) {
-            self.tell_stage(key, (kind, 0), source, told, now);
+            tell((key, lane), (kind, 0), source, told, &mut self.cx, now);
         }
-        if let Some(lane) = self.lanes.get_mut(key) {
-            lane.reports.told = told;
-        }
+        lane.reports.told = told;
     }
 
     /// The stages of the dial that a frame passes there behind the wire of a lane; one look where
@@ -181,43 +265,10 @@ impl Shard {
         let Some(place) = place else { return };
         let mut told = lane.reports.told_disks[place].1;
         let [of_disk, of_dial] = &mut told;
-        let source = [StageIndex::NONE, disk];
-        self.tell_stage(key, (ReportedStage::DiskWrite, handle), source, of_disk, now);
-        self.tell_stage(key, (ReportedStage::DialDiskWrite, handle), dial, of_dial, now);
-        if let Some(lane) = self.lanes.get_mut(key) {
-            lane.reports.told_disks[place].1 = told;
-        }
-    }
-
-    /// `source`: the thread's part, and the stage.
-    fn tell_stage(
-        &mut self,
-        key: LaneKey,
-        (kind, handle): (ReportedStage, u32),
-        [host, stage]: [StageIndex; 2],
-        told: &mut Told,
-        now: Nanos,
-    ) {
-        // Answers come first.
-        let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.has_room_for_data()) else {
-            return;
-        };
-        if stage == StageIndex::NONE {
-            let known = std::mem::take(told).samples > 0;
-            if known && lane.push(gone(kind, handle)) {
-                self.cx.sched.make_ready(Work::Lane(key));
-            }
-            return;
-        }
-        if !self.cx.planner.is_news(stage, told, kind, now) {
-            return;
-        }
-        let mut news = self.cx.planner.news(stage, host).peekable();
-        while let Some(known) = news.next() {
-            lane.push(message(kind, handle, &known, news.peek().is_none()));
-        }
-        drop(news);
-        self.cx.sched.make_ready(Work::Lane(key));
+        let (source, cx) = ([StageIndex::NONE, disk], &mut self.cx);
+        tell((key, lane), (ReportedStage::DiskWrite, handle), source, of_disk, cx, now);
+        tell((key, lane), (ReportedStage::DialDiskWrite, handle), dial, of_dial, cx, now);
+        lane.reports.told_disks[place].1 = told;
     }
 
     /// A dial is set or cleared. Where a frame may come unasked the other side is told at once:
@@ -233,80 +284,37 @@ impl Shard {
             self.report_stages(key, now);
         }
     }
+}
 
-    /// The peer says what a stage of our sends costs there.
-    pub(super) fn take_report(&mut self, key: LaneKey, report: Message, now: Nanos) {
-        let Message::Report { stage: kind, handle, weight, last, .. } = report else { return };
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        let by_handle = matches!(kind, ReportedStage::DiskWrite | ReportedStage::DialDiskWrite);
-        let is_gone = weight == 0;
-        // Only who writes there has use for a peer's disk.
-        if by_handle && lane.asking().is_none() {
-            return;
-        }
-        if by_handle && !is_gone {
-            if !lane.reports.may_hear(handle, now) {
-                return;
-            }
-            let replaced = place_for(&mut lane.reports.heard_disks, handle);
-            for old in replaced.into_iter().flatten() {
-                self.cx.planner.forget_stage(old.stage);
-            }
-        }
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        let (stage_out, outbound, class) = (lane.stage_out, lane.asking().is_some(), lane.class);
-        let Some(heard) = lane.reports.heard_mut(kind, handle) else { return };
-        if heard.at == Nanos::ZERO || now >= heard.at + limits::REPORT_PAUSE {
-            (heard.at, heard.left) = (now, NEWS_MAX as u8);
-        }
-        let Some(left) = heard.left.checked_sub(1) else { return };
-        heard.left = if last || is_gone { 0 } else { left };
-        heard.silent = 0;
-        let Some(claim) = claimed(report) else { return };
-        if kind == ReportedStage::Net {
-            self.cx.planner.handle_report(stage_out, &claim, last);
-            if last {
-                self.forget_silent(key);
-            }
-            return;
-        }
-        if is_gone {
-            // When it was heard of stays: to make stages and forget them costs more than to be told
-            // of it.
-            let gone = std::mem::replace(&mut heard.stage, StageIndex::NONE);
-            return self.cx.planner.forget_stage(gone);
-        }
-        let mut stage = heard.stage;
-        if stage == StageIndex::NONE {
-            let Some(peer) = self.peer_of(key).map(str::to_owned) else { return };
-            let what = StageResource::Peer { peer, class, outbound, stage: kind, handle };
-            stage = self.cx.planner.peer_stage(what);
-            if let Some(lane) = self.lanes.get_mut(key)
-                && let Some(heard) = lane.reports.heard_mut(kind, handle)
-            {
-                heard.stage = stage;
-            }
-        }
-        self.cx.planner.handle_report(stage, &claim, last);
+/// Tells the other side of a lane of a stage, if there is news. `host` is the thread's part of it.
+fn tell(
+    (key, lane): (LaneKey, &mut Lane),
+    (kind, handle): (ReportedStage, u32),
+    [host, stage]: [StageIndex; 2],
+    told: &mut Told,
+    cx: &mut Cx,
+    now: Nanos,
+) {
+    // Answers come first.
+    if !lane.has_room_for_data() {
+        return;
     }
-
-    /// The wire was reported again and again, and another stage was not.
-    fn forget_silent(&mut self, key: LaneKey) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        let mut gone = [StageIndex::NONE; KINDS.len()];
-        for (heard, gone) in lane.reports.heard[1..].iter_mut().zip(&mut gone) {
-            heard.silent = heard.silent.saturating_add(1);
-            if heard.stage != StageIndex::NONE && heard.silent >= SILENT_MAX {
-                *gone = std::mem::take(heard).stage;
-            }
+    if stage == StageIndex::NONE {
+        let known = std::mem::take(told).samples > 0;
+        if known && lane.push(gone(kind, handle)) {
+            cx.sched.make_ready(Work::Lane(key));
         }
-        gone.into_iter().for_each(|stage| self.cx.planner.forget_stage(stage));
+        return;
     }
-
-    /// The lane is over, and what was reported on it with it.
-    pub(super) fn forget_reports(&mut self, reports: &Reports) {
-        reports.stages().for_each(|stage| self.cx.planner.forget_stage(stage));
+    if !cx.planner.is_news(stage, told, kind, now) {
+        return;
     }
+    let mut news = cx.planner.news(stage, host).peekable();
+    while let Some(known) = news.next() {
+        lane.push(message(kind, handle, &known, news.peek().is_none()));
+    }
+    drop(news);
+    cx.sched.make_ready(Work::Lane(key));
 }
 
 fn gone(stage: ReportedStage, handle: u32) -> Message {

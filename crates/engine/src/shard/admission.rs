@@ -20,8 +20,8 @@ use super::clients::InUse;
 use super::cx::Cx;
 use super::keys::{LaneKey, LinkKey, ServeKey};
 use super::lane::{Lane, LaneState, PeerLane};
+use super::responder::ServeOp;
 use super::sched::Work;
-use super::serve::ServeOp;
 use crate::command::Limits;
 
 impl Shard {

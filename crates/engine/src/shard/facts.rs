@@ -10,7 +10,7 @@ use super::cx::Cx;
 use super::driver::Driver;
 use super::keys::{ServeKey, Subject, TransferKey};
 use super::requests::{Bodies, Body, RemoteOp, Transfer, file_of};
-use super::serve::Serve;
+use super::responder::Serve;
 use super::watch::{Head, Outcome, SPOTS, Spot};
 
 /// What a client's request is; nothing of a part of one, which is the whole's affair.

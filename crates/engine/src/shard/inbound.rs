@@ -30,9 +30,9 @@ use super::keys::{LaneKey, LinkKey, Subject, kind};
 use super::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
 use super::once::Asked;
 use super::reports::Reported;
+use super::responder::{Serve, ServeOp};
 use super::role::{PeerRequest, Role, Serving};
 use super::sched::Work;
-use super::serve::{Serve, ServeOp};
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
 use super::served::{HandlePlace, Number, Served};
@@ -582,10 +582,9 @@ impl Shard {
         let deadline = now + Nanos::from_micros(ask.time_left_us.into());
         let serve =
             Serve::new(key, link, class_of_lane, ask, op, (target, served_key), now, deadline);
-        match self.serves.insert(serve) {
-            Ok(serve) => {
+        match self.serves.begin(serve) {
+            Some(serve) => {
                 self.cx.sched.begin(Work::Serve(serve), ask.asker.class);
-                self.blocks.of_new(serve).clear();
                 if let Some(known) = self.serves.get(serve) {
                     let (subject, head) =
                         (Subject::Serve(serve), || facts::head_of_serve(known, 0));
@@ -605,11 +604,10 @@ impl Shard {
                     }
                     self.check_table(serve, io);
                 }
-                self.serve_deadlines.set(serve.index(), deadline);
                 self.enter_serve(serve);
                 Ok(())
             }
-            Err(_) => {
+            None => {
                 if let Some(table) = table {
                     self.free_table(link, table.place);
                 }

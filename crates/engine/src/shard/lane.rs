@@ -484,7 +484,7 @@ impl Shard {
         match self.take_target(key) {
             Target::Nothing => {}
             Target::Transfer(pin) => self.transfers.unpin(pin, &mut self.cx.sched),
-            Target::ServeRegion(pin) => self.unpin_serve(pin),
+            Target::ServeRegion(pin) => self.serves.unpin(pin, &mut self.cx.sched),
             Target::ServeStaging(pin) => self.drop_landing(pin),
             landed @ (Target::Receive(_) | Target::Early(..)) => self.drop_landed(landed, io),
             Target::Table(table) => {

@@ -54,6 +54,7 @@ mod receive;
 mod remote;
 mod reports;
 mod requests;
+mod responder;
 mod role;
 mod sched;
 mod scratch;
@@ -82,7 +83,6 @@ use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 
 use self::arrivals::Arrivals;
-use self::buffers::Blocks;
 use self::channel::Channel;
 use self::clients::Clients;
 use self::clients::Handles;
@@ -92,18 +92,19 @@ use self::driver::{Ended, JobEnd, JobOwner, notice_of};
 use self::early::Early;
 use self::inbound::Inbound;
 use self::inbox::Announced;
-use self::keys::{ServeKey, kind};
+use self::keys::kind;
 use self::lane::Lane;
 use self::notify::Notifications;
 use self::outbound::Outbound;
 use self::pins::AnyPin;
 use self::requests::Bodies;
 use self::requests::Transfers;
+use self::responder::Serve;
+use self::responder::Serves;
 use self::sched::Work;
 use self::sending::Notice;
-use self::serve::Serve;
 use self::served::Served;
-use self::slab::{Beside, Slab};
+use self::slab::Slab;
 use self::timers::Timers;
 use crate::command::{Command, Event, Output};
 
@@ -145,10 +146,7 @@ pub struct Shard {
     cx: Cx,
     transfers: Transfers,
     bodies: Bodies,
-    serves: Slab<kind::Serve, Serve>,
-    /// Staging of serves, and what has landed of them beyond their watermarks.
-    blocks: Beside<kind::Serve, Blocks>,
-    serve_deadlines: Timers,
+    serves: Serves,
     lanes: Slab<kind::Lane, Lane>,
     /// Sends whose memory the kernel still has.
     notices: Slab<kind::Notice, Notice>,
@@ -162,8 +160,6 @@ pub struct Shard {
     outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<kind::Link, Inbound>,
     served: Slab<kind::Served, Served>,
-    /// Peers' writes that were given up and that the kernel has not done with.
-    old_writes: Vec<ServeKey>,
     clients: Clients,
     handles: Handles,
     /// Regions that are revoked and still in use.
@@ -189,9 +185,7 @@ impl Shard {
         Self {
             transfers: Transfers::with_capacity(transfers),
             bodies: Bodies::new(transfers),
-            serves: Slab::with_capacity(limits::SERVES_MAX),
-            blocks: Beside::with_capacity(limits::SERVES_MAX),
-            serve_deadlines: Timers::with_capacity(limits::SERVES_MAX),
+            serves: Serves::with_capacity(limits::SERVES_MAX),
             lanes: Slab::with_capacity(limits::LANES_MAX),
             notices: Slab::with_capacity(limits::NOTICES_MAX),
             zero_copy: config.zero_copy,
@@ -200,7 +194,6 @@ impl Shard {
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
-            old_writes: Vec::new(),
             clients: Clients::new(transfers),
             handles: Handles::default(),
             revoked: Vec::new(),
@@ -343,8 +336,8 @@ impl Shard {
         while let Some(key) = self.transfers.take_due(now) {
             self.expire(key, io);
         }
-        while let Some(slot) = self.serve_deadlines.take_due(now) {
-            self.expire_serve(slot, io);
+        while let Some(key) = self.serves.take_due(now) {
+            self.expire_serve(key, io);
         }
         while let Some(slot) = self.lane_times.take_due(now) {
             self.expire_lane_time(slot, io);
@@ -392,10 +385,11 @@ impl Shard {
         if self.has_work() {
             return Some(Nanos::ZERO);
         }
-        [&self.serve_deadlines, &self.lane_times, &self.frame_times]
+        [&self.lane_times, &self.frame_times]
             .into_iter()
             .filter_map(Timers::next)
             .chain(self.transfers.next_deadline())
+            .chain(self.serves.next_due())
             .chain(self.announced.next_deadline())
             .chain(self.cx.driver.next_look())
             .chain(self.cx.sched.next_due())

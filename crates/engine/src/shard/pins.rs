@@ -4,7 +4,6 @@
 //! part of the request. Each of them has a [`Pin`], which nobody can copy, and gives it back when
 //! it is done. A request ends when all are back.
 
-use super::Shard;
 use super::keys::kind;
 use super::sched::Work;
 use super::slab::Key;
@@ -78,16 +77,5 @@ impl From<Pin<kind::Transfer>> for AnyPin {
 impl From<Pin<kind::Serve>> for AnyPin {
     fn from(pin: Pin<kind::Serve>) -> Self {
         Self::Serve(pin)
-    }
-}
-
-impl Shard {
-    /// One thing fewer touches what a serve reads or writes.
-    pub(super) fn unpin_serve(&mut self, pin: Pin<kind::Serve>) {
-        let key = pin.key();
-        if let Some(serve) = self.serves.get_mut(key) {
-            serve.pins.give_back(pin);
-            self.cx.sched.make_ready(Work::Serve(key));
-        }
     }
 }

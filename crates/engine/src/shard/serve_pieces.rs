@@ -16,9 +16,9 @@ use super::Shard;
 use super::buffers::{Block, TableOf, TableRun, footprint_of, run_bytes};
 use super::keys::{LinkKey, ServeKey};
 use super::lane::{Destination, LaneState, PeerLane, Target as Landing};
+use super::responder::Serve;
 use super::role::Serving;
 use super::sched::Work;
-use super::serve::Serve;
 use crate::command::{RegionTarget, Target};
 
 /// The table of a request, and how far it is done.
@@ -182,20 +182,20 @@ impl Shard {
             io.copy(piece_of(region, offset, bytes), to);
             packed += u64::from(bytes);
         }
-        if let Some(serve) = self.serves.get_mut(key) {
-            self.blocks.at_mut(key).push(block);
-            serve.note_gathered(self.blocks.at_mut(key).beyond());
+        if let Some((serve, blocks)) = self.serves.with_blocks(key) {
+            blocks.push(block);
+            serve.note_gathered(blocks.beyond());
         }
         true
     }
 
     /// Brings what has landed of a put of pieces to its places.
     pub(super) fn scatter<I: Io>(&mut self, key: ServeKey, region: RegionTarget, io: &mut I) {
-        while let Some(serve) = self.serves.get_mut(key)
+        while let Some((serve, blocks)) = self.serves.with_blocks(key)
             && let Some(mut table) = serve.table
         {
             let (start, landed) = (serve.begun, serve.ready);
-            let Some(block) = self.blocks.at_mut(key).at(start) else { return };
+            let Some(block) = blocks.at(start) else { return };
             let end = landed.min(block.end);
             if end <= start {
                 return;
@@ -210,10 +210,10 @@ impl Shard {
             }
             serve.table = Some(table);
             serve.begun = end;
-            serve.land(self.blocks.at_mut(key).beyond(), start, (end - start) as u32);
+            serve.land(blocks.beyond(), start, (end - start) as u32);
             let lane = serve.lane;
             while let Some(block) =
-                self.blocks.at_mut(key).pop_if(|it| it.is_idle() && it.end <= end)
+                self.serves.blocks(key).pop_if(|it| it.is_idle() && it.end <= end)
             {
                 self.free_landed(key, block);
             }

@@ -21,9 +21,10 @@ use super::keys::{LinkKey, ServeKey, Subject, kind};
 use super::landed::Extents;
 use super::lane::PeerLane;
 use super::pins::Pin;
+use super::responder::Serve;
 use super::sched::Work;
 use super::sending::FrameOwner;
-use super::serve::{Serve, micros};
+use super::serve::micros;
 use super::watch::Spot;
 use crate::command::{FileTarget, RegionTarget};
 
@@ -123,8 +124,7 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), Wanted> {
         loop {
-            let Some(serve) = self.serves.get(key) else { return Ok(()) };
-            let blocks = self.blocks.at_mut(key);
+            let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
             let (next, end) = (serve.next, serve.length.min(serve.read.end));
             let ahead = serve.read.held >= planned.held_max().min(DEPTH_MAX);
             // What the next frame waits for is never too much, however many fragments that are.
@@ -135,9 +135,9 @@ impl Shard {
             if blocks.at(next).is_none() {
                 self.open_read_block(key, file, planned)?;
             }
-            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
             let boundary = serve.source_end(planned, next).min(end);
-            let Some(block) = self.blocks.at_mut(key).at(next) else { return Ok(()) };
+            let Some(block) = blocks.at(next) else { return Ok(()) };
             let boundary = boundary.min(block.end);
             let (offset, span) = (serve.offset + next, block.span(next, boundary));
             let fragment = Fragment {
@@ -155,7 +155,7 @@ impl Shard {
             }
             // The job may be over already only in a driver that ends operations inside push; none
             // does.
-            if let Some(block) = self.blocks.at_mut(key).at(next) {
+            if let Some(block) = blocks.at(next) {
                 block.jobs += 1;
             }
             serve.read.held += 1;
@@ -174,7 +174,7 @@ impl Shard {
         let Some(serve) = self.serves.get(key) else { return Ok(()) };
         let (next, link, lane) = (serve.next, serve.link, serve.lane);
         let end = planned.shared_end(serve.offset, next, serve.length);
-        let (at, full) = (serve.offset + next, self.blocks.at(key).is_full());
+        let (at, full) = (serve.offset + next, self.serves.blocks(key).is_full());
         let bytes = run_bytes(at, end - next);
         let (on, left) = (On::from(&file), self.cx.buffers.staging().free_bytes());
         if full {
@@ -190,14 +190,13 @@ impl Shard {
         if let Some(link) = self.inbound.get_mut(link) {
             link.read_staging.add(run.footprint());
         }
-        self.blocks.at_mut(key).push(Block::new(run, at, next, end));
+        self.serves.blocks(key).push(Block::new(run, at, next, end));
         Ok(())
     }
 
     /// Gives back the block that was opened for a fragment that could not be started.
     fn close_unused_block(&mut self, key: ServeKey, start: u64) {
-        let Some(serve) = self.serves.get(key) else { return };
-        let blocks = self.blocks.at_mut(key);
+        let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
         if blocks.last_mut().is_some_and(|block| block.start == start)
             && let Some(block) = blocks.pop_last()
         {
@@ -217,17 +216,17 @@ impl Shard {
         result: JobResult,
     ) {
         let key = pin.key();
-        let Some(serve) = self.serves.get_mut(key) else { return };
+        let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
         serve.pins.give_back(pin);
         serve.read.reading -= 1;
-        if let Some(block) = self.blocks.at_mut(key).at(start) {
+        if let Some(block) = blocks.at(start) {
             block.jobs -= 1;
         }
         let end = start + u64::from(result.bytes);
         if result.bytes < result.asked {
             serve.read.end = serve.read.end.min(end);
         }
-        let inserted = serve.landed.insert(self.blocks.at_mut(key).beyond(), start, end);
+        let inserted = serve.landed.insert(blocks.beyond(), start, end);
         debug_assert!(inserted.is_ok(), "each fragment is read once");
         if result.status != Status::Ok {
             serve.status.get_or_insert(result.status);
@@ -237,12 +236,12 @@ impl Shard {
     /// Queues the frames on the lane whose bytes are there, in order.
     pub(super) fn send_frames_of<I: Io>(&mut self, key: ServeKey, planned: &Planned, io: &mut I) {
         loop {
-            let Some(serve) = self.serves.get(key) else { return };
+            let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
             let (at, limit) = (serve.done, serve.length.min(serve.read.end));
             if serve.answered || serve.status.is_some() {
                 return;
             }
-            let end = serve.frame_end(self.blocks.at_mut(key), planned, at);
+            let end = serve.frame_end(blocks, planned, at);
             // The source may end where a fragment does: that is known when the next one has no
             // bytes.
             let over = at >= limit && serve.read.end <= at;
@@ -253,13 +252,13 @@ impl Shard {
                 return;
             }
             let last = end >= limit;
-            let Some(block) = self.blocks.at_mut(key).at(at) else { return };
+            let Some(block) = self.serves.blocks(key).at(at) else { return };
             let span = block.span(at, end);
             if !self.push_data(key, span, planned, last, io.now()) {
                 return self.cx.sched.starve(Work::Serve(key));
             }
-            let Some(serve) = self.serves.get_mut(key) else { return };
-            if let Some(block) = self.blocks.at_mut(key).at(at) {
+            let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
+            if let Some(block) = blocks.at(at) {
                 block.frames += 1;
             }
             serve.read.handed_over = false;
@@ -377,8 +376,7 @@ impl Shard {
     /// Books the oldest frame that the kernel had as free, and frees what was the last of its
     /// block.
     fn advance_free(&mut self, key: ServeKey, planned: &Arc<Planned>) {
-        let Some(serve) = self.serves.get_mut(key) else { return };
-        let blocks = self.blocks.at_mut(key);
+        let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
         let at = serve.read.free;
         if let Some(block) = blocks.at(at) {
             block.frames -= 1;
@@ -393,8 +391,7 @@ impl Shard {
 
     /// Books the oldest frame as sent, and the fragments that it ends.
     fn advance_sent(&mut self, key: ServeKey, planned: &Arc<Planned>) {
-        let Some(serve) = self.serves.get_mut(key) else { return };
-        let blocks = self.blocks.at_mut(key);
+        let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
         let at = serve.read.sent;
         let sent = serve.frame_end(blocks, planned, at).max(at);
         serve.read.sent = sent;

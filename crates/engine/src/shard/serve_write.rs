@@ -25,9 +25,9 @@ use super::keys::{LaneKey, ServeKey, Subject, kind};
 use super::lane::{Destination, Lane, Target as Landing};
 use super::pins::Pin;
 use super::requests::file_of;
+use super::responder::{Allocation, Serve, ServeOp};
 use super::role::PeerRequest;
 use super::sched::Work;
-use super::serve::{Allocation, Serve, ServeOp};
 use crate::command::{FileTarget, Target};
 
 /// The fragments of a write.
@@ -179,7 +179,7 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return };
         if !std::mem::replace(&mut serve.hurried, true) {
             let until = serve.deadline.min(now + limits::CHOKED_TIME);
-            self.serve_deadlines.set(key.index(), until);
+            self.serves.look_at(key, until);
         }
     }
 
@@ -198,7 +198,8 @@ impl Shard {
         } else if parked {
             self.watch_choked(key, now);
         } else {
-            self.serve_deadlines.set(key.index(), serve.deadline);
+            let deadline = serve.deadline;
+            self.serves.look_at(key, deadline);
         }
         !stalled
     }
@@ -210,8 +211,7 @@ impl Shard {
         start: u64,
         end: u64,
     ) -> Option<(Pin<kind::Serve>, Span)> {
-        let serve = self.serves.get(key)?;
-        let blocks = self.blocks.at_mut(key);
+        let (serve, blocks) = self.serves.with_blocks(key)?;
         let fits = blocks.at(start).is_some_and(|block| end <= block.end);
         if !fits {
             serve.close_fragment(blocks);
@@ -223,7 +223,7 @@ impl Shard {
                 return None;
             }
         }
-        let block = self.blocks.at_mut(key).at(start)?;
+        let block = self.serves.blocks(key).at(start)?;
         block.frames += 1;
         let span = block.span(start, end);
         Some((self.serves.get_mut(key)?.pins.take(key), span))
@@ -241,7 +241,7 @@ impl Shard {
         let Some(serving) = serving else { return false };
         let staged = serving.staged + footprint_of(bytes);
         let share = serving.staged == 0 || staged <= serving.window.window();
-        if self.blocks.at(key).is_full() || !share || !may_stage {
+        if self.serves.blocks(key).is_full() || !share || !may_stage {
             return false;
         }
         let Some(run) = self.cx.buffers.take_run(bytes) else { return false };
@@ -249,7 +249,7 @@ impl Shard {
         if let Some(link) = self.inbound.get_mut(link) {
             link.write_staging.add(run.footprint());
         }
-        self.blocks.at_mut(key).push(Block::new(run, at, start, end));
+        self.serves.blocks(key).push(Block::new(run, at, start, end));
         true
     }
 
@@ -292,18 +292,19 @@ impl Shard {
         match (serve, landing) {
             (Some(serve), Landing::ServeStaging(pin)) => {
                 let key = pin.key();
-                if let Some(block) = self.blocks.at_mut(key).at(serve.next) {
+                let next = serve.next;
+                serve.next += u64::from(payload);
+                if let Some(block) = self.serves.blocks(key).at(next) {
                     block.frames -= 1;
                 }
-                serve.next += u64::from(payload);
-                self.unpin_serve(pin);
+                self.serves.unpin(pin, &mut self.cx.sched);
                 self.hurry_fragments(lane);
                 self.take_effect(lane, key, payload, false, io);
             }
             (Some(serve), Landing::ServeRegion(pin)) => {
                 let key = pin.key();
                 serve.next += u64::from(payload);
-                self.unpin_serve(pin);
+                self.serves.unpin(pin, &mut self.cx.sched);
                 self.take_effect(lane, key, payload, true, io);
             }
             (serve, _) => {
@@ -345,10 +346,10 @@ impl Shard {
         payload: u32,
         region: bool,
     ) {
-        if let Some(serve) = self.serves.get_mut(key) {
+        if let Some((serve, blocks)) = self.serves.with_blocks(key) {
             serve.ready += u64::from(payload);
             if region {
-                serve.land(self.blocks.at_mut(key).beyond(), serve.done, payload);
+                serve.land(blocks.beyond(), serve.done, payload);
             }
             self.cx.sched.make_ready(Work::Serve(key));
         }
@@ -361,12 +362,12 @@ impl Shard {
     /// A payload that was to land will not: its lane is gone.
     pub(super) fn drop_landing(&mut self, pin: Pin<kind::Serve>) {
         let key = pin.key();
-        if let Some(serve) = self.serves.get_mut(key)
-            && let Some(block) = self.blocks.at_mut(key).at(serve.next)
+        if let Some((serve, blocks)) = self.serves.with_blocks(key)
+            && let Some(block) = blocks.at(serve.next)
         {
             block.frames -= 1;
         }
-        self.unpin_serve(pin);
+        self.serves.unpin(pin, &mut self.cx.sched);
     }
 
     /// The peer may soon have no credit for the next frame of any write: then no fragment waits to
@@ -391,10 +392,8 @@ impl Shard {
         for index in 0..count {
             let request = self.lanes.get(lane).and_then(|lane| lane.serves().get(index));
             let Some(&PeerRequest { serve: key, .. }) = request else { return };
-            let blocks = &mut self.blocks;
-            let mut close =
-                |serve: &Serve| serve.writes() && serve.close_fragment(blocks.at_mut(key));
-            if self.serves.get(key).is_some_and(&mut close) {
+            let found = self.serves.with_blocks(key);
+            if found.is_some_and(|(serve, blocks)| serve.writes() && serve.close_fragment(blocks)) {
                 self.cx.sched.make_ready(Work::Serve(key));
             }
         }
@@ -409,10 +408,10 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), Wanted> {
         loop {
-            let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
+            let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
             let (start, landed) = (serve.begun, serve.ready);
             let fragment = serve.sink_end(start);
-            let Some(block) = self.blocks.at_mut(key).at(start) else { return Ok(()) };
+            let Some(block) = blocks.at(start) else { return Ok(()) };
             let end = fragment.min(block.end);
             if landed < end {
                 return Ok(());
@@ -436,7 +435,7 @@ impl Shard {
             let (driver, mut lent) = self.cx.lend();
             driver.start_job(fragment, &mut serve.pins, &mut lent, io)?;
             serve.begun = end;
-            let Some(block) = self.blocks.at_mut(key).at(start) else { return Ok(()) };
+            let Some(block) = blocks.at(start) else { return Ok(()) };
             block.jobs += 1;
             if paid {
                 let moved = !std::mem::replace(&mut block.paid, true);
@@ -458,22 +457,22 @@ impl Shard {
         result: JobResult,
     ) {
         let key = pin.key();
-        let Some(serve) = self.serves.get_mut(key) else { return };
-        if let Some(block) = self.blocks.at_mut(key).at(start) {
+        let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
+        if let Some(block) = blocks.at(start) {
             block.jobs -= 1;
         }
         let begun = serve.begun;
-        while let Some(block) = self.blocks.at_mut(key).pop_if(|it| it.is_idle() && it.end <= begun)
+        while let Some(block) = self.serves.blocks(key).pop_if(|it| it.is_idle() && it.end <= begun)
         {
             self.free_landed(key, block);
         }
-        let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.land(self.blocks.at_mut(key).beyond(), start, result.bytes);
+        let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
+        serve.land(blocks.beyond(), start, result.bytes);
         let lane = serve.lane;
         if result.status != Status::Ok {
             self.end_serve(key, result.status);
         }
-        self.unpin_serve(pin);
+        self.serves.unpin(pin, &mut self.cx.sched);
         if !paid {
             self.return_credit(lane, result.asked, false);
         }

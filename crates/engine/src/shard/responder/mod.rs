@@ -1,0 +1,137 @@
+//! The requests of peers that are in execution, and the staging of each.
+
+mod serve;
+
+use piped_core::ids::DeviceId;
+use piped_core::units::Nanos;
+
+use super::buffers::Blocks;
+use super::keys::{ServeKey, kind};
+use super::pins::Pin;
+use super::requests::file_of;
+use super::sched::{Sched, Work};
+use super::slab::{Beside, Slab};
+use super::timers::Timers;
+
+pub(super) use self::serve::{Allocation, Serve, ServeOp, Unread};
+
+/// The serves of a shard: requests of all its peers.
+#[derive(Debug)]
+pub(super) struct Serves {
+    all: Slab<kind::Serve, Serve>,
+    /// Staging of each, and what has landed of it beyond its watermark.
+    blocks: Beside<kind::Serve, Blocks>,
+    /// When each is looked at again: at its deadline, or when its peer has had its time.
+    times: Timers,
+    /// Peers' writes that were given up and that the kernel has not done with.
+    old_writes: Vec<ServeKey>,
+}
+
+impl Serves {
+    /// Room for so many.
+    pub(super) fn with_capacity(serves: u32) -> Self {
+        Self {
+            all: Slab::with_capacity(serves),
+            blocks: Beside::with_capacity(serves),
+            times: Timers::with_capacity(serves),
+            old_writes: Vec::new(),
+        }
+    }
+
+    /// Begins a serve; its deadline runs. `None`: there are as many as there may be.
+    pub(super) fn begin(&mut self, serve: Serve) -> Option<ServeKey> {
+        let deadline = serve.deadline;
+        let key = self.all.insert(serve).ok()?;
+        self.blocks.of_new(key).clear();
+        self.times.set(key.index(), deadline);
+        Some(key)
+    }
+
+    /// Takes out a serve that is over. Writes that waited for it go on.
+    pub(super) fn end(&mut self, key: ServeKey, sched: &mut Sched) -> Option<Serve> {
+        let serve = self.all.remove(key)?;
+        self.times.clear(key.index());
+        if let Some(place) = self.old_writes.iter().position(|&old| old == key) {
+            self.old_writes.swap_remove(place);
+            let writes = self.all.iter().filter(|(_, serve)| serve.writes());
+            writes.for_each(|(next, _)| sched.make_ready(Work::Serve(next)));
+        }
+        Some(serve)
+    }
+
+    /// A serve that is not over.
+    pub(super) fn get(&self, key: ServeKey) -> Option<&Serve> {
+        self.all.get(key)
+    }
+
+    /// As [`Self::get`], to be changed.
+    pub(super) fn get_mut(&mut self, key: ServeKey) -> Option<&mut Serve> {
+        self.all.get_mut(key)
+    }
+
+    /// A serve, and its staging.
+    pub(super) fn with_blocks(&mut self, key: ServeKey) -> Option<(&mut Serve, &mut Blocks)> {
+        Some((self.all.get_mut(key)?, self.blocks.at_mut(key)))
+    }
+
+    /// The staging of a serve that is not over, or has just ended.
+    pub(super) fn blocks(&mut self, key: ServeKey) -> &mut Blocks {
+        self.blocks.at_mut(key)
+    }
+
+    /// All that are not over.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ServeKey, &Serve)> {
+        self.all.iter()
+    }
+
+    /// The first one at or after a place that is wanted.
+    pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&Serve) -> bool) -> Option<ServeKey> {
+        self.all.next_from(from, wanted)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> u32 {
+        self.all.len()
+    }
+
+    /// Has a serve looked at then.
+    pub(super) fn look_at(&mut self, key: ServeKey, at: Nanos) {
+        self.times.set(key.index(), at);
+    }
+
+    /// A serve that is to be looked at.
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<ServeKey> {
+        let slot = self.times.take_due(now)?;
+        self.all.next_from(slot, |_| true).filter(|key| key.index() == slot)
+    }
+
+    /// When the first one is to be looked at.
+    pub(super) fn next_due(&self) -> Option<Nanos> {
+        self.times.next()
+    }
+
+    /// One thing fewer touches what a serve reads or writes.
+    pub(super) fn unpin(&mut self, pin: Pin<kind::Serve>, sched: &mut Sched) {
+        let key = pin.key();
+        if let Some(serve) = self.all.get_mut(key) {
+            serve.pins.give_back(pin);
+            sched.make_ready(Work::Serve(key));
+        }
+    }
+
+    /// A write is given up while the kernel still has some of it.
+    pub(super) fn note_old_write(&mut self, key: ServeKey) {
+        if !self.old_writes.contains(&key) {
+            self.old_writes.push(key);
+        }
+    }
+
+    /// Whether a write of the same peer to the same device was given up (with its lane, at its
+    /// deadline) and is still on its way there: what is written now must not be overtaken by it,
+    /// whichever lane it came by.
+    pub(super) fn is_behind_old(&self, key: ServeKey, device: DeviceId) -> bool {
+        let Some(link) = self.all.get(key).map(|serve| serve.link) else { return false };
+        let mut old = self.old_writes.iter().filter_map(|&old| self.all.get(old));
+        old.any(|old| old.link == link && file_of(old.target).is_some_and(|to| to.device == device))
+    }
+}

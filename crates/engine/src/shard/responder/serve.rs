@@ -1,0 +1,230 @@
+//! A peer's request in execution.
+
+use std::sync::Arc;
+
+use piped_core::ids::SegmentId;
+use piped_core::link::LaneClass;
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_planner::planned::Planned;
+use piped_report::tally::Operation;
+
+use super::super::account::Admission;
+use super::super::fair::{Flow, Party};
+use super::super::inbound::Ask;
+use super::super::keys::{LaneKey, LinkKey, ServedKey};
+use super::super::landed::{Extents, Landed};
+use super::super::pins::Pins;
+use super::super::requests::file_of;
+use super::super::serve_pieces::Table;
+use super::super::serve_read::ReadState;
+use super::super::serve_write::Sink;
+use super::super::watch::OBSERVED_BYTES;
+use crate::command::{RegionTarget, Target};
+
+/// What the peer asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum ServeOp {
+    /// `from`: bytes it has already.
+    Read {
+        from: u64,
+    },
+    Write {
+        durable: bool,
+        sink: Sink,
+    },
+    Sync,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::shard) struct Serve {
+    pub(in crate::shard) lane: LaneKey,
+    pub(in crate::shard) link: LinkKey,
+    pub(in crate::shard) class_of_lane: LaneClass,
+    pub(in crate::shard) admission: Admission,
+    pub(in crate::shard) wire: u64,
+    /// The peer's number of what it asked for.
+    pub(in crate::shard) handle: u32,
+    pub(in crate::shard) op: ServeOp,
+    pub(in crate::shard) target: Target,
+    pub(in crate::shard) served: ServedKey,
+    pub(in crate::shard) offset: u64,
+    pub(in crate::shard) length: u64,
+    /// For which of the peer's clients.
+    pub(in crate::shard) flow: Flow,
+    pub(in crate::shard) started: Nanos,
+    pub(in crate::shard) deadline: Nanos,
+    pub(in crate::shard) plan: Option<Arc<Planned>>,
+    /// When the sync of a durable write began.
+    pub(in crate::shard) syncing: Nanos,
+    /// The pieces it is of, if it is no range.
+    pub(in crate::shard) table: Option<Table>,
+    /// How far a read is.
+    pub(in crate::shard) read: ReadState,
+    /// Bytes from the request's start for which a fragment was started (read) or that arrived
+    /// (write).
+    pub(in crate::shard) next: u64,
+    /// Of those of a write, the bytes that may go on: all, but for what dials hold.
+    pub(in crate::shard) ready: u64,
+    /// Bytes queued on the lane (read) or on the device (write).
+    pub(in crate::shard) done: u64,
+    /// Bytes of a write whose way to the device has begun.
+    pub(in crate::shard) begun: u64,
+    /// The bytes that are in staging (read), or in place (write).
+    pub(in crate::shard) landed: Landed,
+    /// Frames of a read that are queued on its lane.
+    pub(in crate::shard) frames: u32,
+    /// Those that the kernel has taken and not let go of.
+    pub(in crate::shard) lent: u32,
+    /// It is over and has frames queued.
+    pub(in crate::shard) unread: Option<Unread>,
+    pub(in crate::shard) allocation: Allocation,
+    pub(in crate::shard) pins: Pins,
+    pub(in crate::shard) status: Option<Status>,
+    /// The peer was told how it ended (or nobody is left to tell).
+    pub(in crate::shard) answered: bool,
+    /// It waits, or waited a moment ago, for its device to take something.
+    pub(in crate::shard) hurried: bool,
+}
+
+/// What a peer has read of a serve that is over.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct Unread {
+    /// Frames its lane had sent when that was last looked at.
+    pub(in crate::shard) frames_sent: u64,
+    /// When all of its own must have left.
+    pub(in crate::shard) until: Nanos,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum Allocation {
+    Wanted,
+    Running,
+    Done,
+    /// The final sync of a durable write.
+    Syncing,
+}
+
+impl Serve {
+    #[expect(clippy::too_many_arguments, reason = "a constructor called once")]
+    pub(in crate::shard) fn new(
+        lane: LaneKey,
+        link: LinkKey,
+        class_of_lane: LaneClass,
+        ask: Ask,
+        op: ServeOp,
+        (target, served): (Target, ServedKey),
+        started: Nanos,
+        deadline: Nanos,
+    ) -> Self {
+        let from = match op {
+            ServeOp::Read { from } => from.min(ask.length),
+            _ => 0,
+        };
+        Self {
+            lane,
+            link,
+            class_of_lane,
+            admission: Admission::Free,
+            wire: ask.transfer,
+            handle: ask.handle,
+            op,
+            target,
+            served,
+            offset: ask.offset,
+            length: ask.length,
+            flow: Flow {
+                party: Party::Peer(link, ask.asker.client),
+                class: ask.asker.class,
+                weight: ask.asker.weight,
+            },
+            started,
+            deadline,
+            plan: None,
+            syncing: Nanos::ZERO,
+            table: None,
+            read: ReadState::new(from),
+            next: from,
+            ready: 0,
+            done: from,
+            begun: 0,
+            landed: Landed::new(from),
+            frames: 0,
+            lent: 0,
+            unread: None,
+            allocation: Allocation::Wanted,
+            pins: Pins::default(),
+            status: None,
+            answered: false,
+            hurried: false,
+        }
+    }
+
+    /// Bytes of a write are in place. With more holes before them than can be told apart they are
+    /// not counted, should it fail.
+    pub(in crate::shard) fn land(&mut self, beyond: &mut Extents, start: u64, bytes: u32) {
+        self.done += u64::from(bytes);
+        let _ = self.landed.insert(beyond, start, start + u64::from(bytes));
+    }
+
+    /// Bytes of it that have landed, or were passed over.
+    pub(in crate::shard) fn landed_to(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether it changes something here.
+    pub(in crate::shard) fn writes(&self) -> bool {
+        matches!(self.op, ServeOp::Write { .. })
+    }
+
+    pub(in crate::shard) fn region(&self) -> Option<RegionTarget> {
+        match self.target {
+            Target::Region(region) => Some(region),
+            Target::File(_) | Target::Channel(_) => None,
+        }
+    }
+
+    /// Whether its bytes pass staging here.
+    pub(in crate::shard) fn is_staged(&self) -> bool {
+        self.table.is_some() || file_of(self.target).is_some()
+    }
+
+    /// Bytes that it has moved: not those that the peer had before it asked again.
+    pub(in crate::shard) fn moved(&self) -> u64 {
+        let had = match self.op {
+            ServeOp::Read { from } => from.min(self.length),
+            ServeOp::Write { .. } | ServeOp::Sync => 0,
+        };
+        self.done.saturating_sub(had)
+    }
+
+    /// The client memory it touches.
+    pub(in crate::shard) fn region_segment(&self) -> Option<SegmentId> {
+        self.region().map(|region| region.segment)
+    }
+
+    pub(in crate::shard) fn operation(&self) -> Operation {
+        match (self.op, self.target) {
+            (ServeOp::Read { .. }, Target::File(_)) => Operation::Read,
+            (ServeOp::Read { .. }, Target::Region(_)) => Operation::Get,
+            (ServeOp::Write { .. }, Target::File(_)) => Operation::Write,
+            (ServeOp::Write { .. }, Target::Region(_)) => Operation::Put,
+            (ServeOp::Sync, _) => Operation::Sync,
+            (_, Target::Channel(_)) => Operation::Receive,
+        }
+    }
+
+    pub(in crate::shard) fn route(&self) -> &'static str {
+        match (self.op, self.target) {
+            (ServeOp::Read { .. }, Target::File(_)) => "local file -> staging -> lane -> peer",
+            (ServeOp::Read { .. }, Target::Region(_)) => "local region -> lane -> peer",
+            (_, Target::File(_)) => "peer -> lane -> staging -> local file",
+            (_, Target::Region(_)) => "peer -> lane -> local region",
+            (_, Target::Channel(_)) => "peer -> lane -> local channel",
+        }
+    }
+}
+
+// With what is seen of it; its staging and what has landed out of order are beside it.
+const _: () = assert!(size_of::<Serve>() + OBSERVED_BYTES <= 1024);

@@ -43,7 +43,7 @@ impl Shard {
         };
         let cost = match place {
             Place::Local(Target::File(file)) => {
-                self.cx.planner.cost(&self.disk_parts(file.device, write), TOLD_BYTES)
+                self.cx.planner.cost(&self.cx.disk_parts(file.device, write), TOLD_BYTES)
             }
             Place::Local(Target::Region(_)) => {
                 self.cx.planner.cost(&[Part::There(self.cx.planner.copy_stage())], TOLD_BYTES)

@@ -5,7 +5,9 @@
 
 use std::collections::VecDeque;
 
-use piped_planner::plan::Planner;
+use piped_core::ids::DeviceId;
+use piped_planner::plan::{Part, Planner};
+use piped_planner::stage::StageIndex;
 
 use super::ShardConfig;
 use super::buffers::{Buffers, Run, Scratch};
@@ -70,6 +72,18 @@ impl Cx {
     pub(super) fn free_scratch(&mut self, scratch: Scratch) {
         self.buffers.give_back_scratch(scratch);
         self.sched.wake_starved();
+    }
+
+    /// A device's stage, and those of its dial.
+    pub(super) fn disk_stages(&mut self, device: DeviceId, write: bool) -> [StageIndex; 3] {
+        let [host, dial] = self.dials.of_disk(device, write);
+        [self.planner.disk_stage(device, write), host, dial]
+    }
+
+    /// What is known of a device's stage, and of those of its dial.
+    pub(super) fn disk_parts(&self, device: DeviceId, write: bool) -> Vec<Part> {
+        let [host, dial] = self.dials.of_disk(device, write);
+        vec![self.planner.disk_part(device, write), Part::There(host), Part::There(dial)]
     }
 
     /// Tells the control thread something.

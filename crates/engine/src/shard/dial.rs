@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 
+use piped_core::ids::DeviceId;
 use piped_core::io::Io;
 use piped_core::limits::{DIALS_HELD_MAX, DIALS_MAX};
 use piped_core::names::node_of;
@@ -36,7 +37,7 @@ use super::timers::Timers;
 /// What goes on when the last dial lets go of it.
 #[derive(Debug)]
 pub(super) enum Effect {
-    /// It went on already.
+    /// Nothing: it went on already.
     Nothing,
     /// A fragment has left a device.
     Job(JobEnd),
@@ -90,7 +91,7 @@ impl Hop {
     }
 }
 
-/// See the module.
+/// The dials of a shard, and what they hold back.
 #[derive(Debug)]
 pub(super) struct Dials {
     dials: Slab<kind::Dial, Dial>,
@@ -105,7 +106,7 @@ struct Dial {
     place: DialPlace,
     cost: DialCost,
     stage: StageIndex,
-    /// Of its `o`, which is the thread's time and not the dial's; none without.
+    /// The stage of its `o`, which is the thread's time and not the dial's; none without.
     host: StageIndex,
     /// Ideal time of the last release.
     released: Nanos,
@@ -172,6 +173,15 @@ impl Dials {
         dial.map_or([StageIndex::NONE; 2], |dial| [dial.host, dial.stage])
     }
 
+    /// The stages of a device's dial: the thread's part, and its own; one look where nobody has
+    /// dialled.
+    pub(super) fn of_disk(&self, device: DeviceId, write: bool) -> [StageIndex; 2] {
+        match self.any() {
+            true => self.stages(|place| *place == DialPlace::Disk { device, write }),
+            false => [StageIndex::NONE; 2],
+        }
+    }
+
     /// Takes the first effect of a dial if its time has come.
     fn take_due(&mut self, key: DialKey, now: Nanos) -> Option<(StageIndex, Held)> {
         let dial = self.dials.get_mut(key)?;
@@ -218,7 +228,7 @@ impl Dial {
         (self.delivered, waits)
     }
 
-    /// `unknown`: see there.
+    /// The dial for people; `unknown` is told as it is.
     fn report(&self, unknown: bool) -> DialReport {
         let (total, mut below) = (self.late.count(), 0);
         let mut quantiles = [0.0; 2];
@@ -321,7 +331,7 @@ impl Shard {
         self.pass_at(hop, effect, bytes, None, io);
     }
 
-    /// The same at the next dial of its way.
+    /// An effect is at the next dial of its way, if there is one, or goes on.
     fn pass_on<I: Io>(&mut self, hop: Hop, effect: Effect, bytes: u32, io: &mut I) {
         match hop.next() {
             Some(next) => self.pass(next, effect, bytes, io),

@@ -4,7 +4,6 @@ use piped_core::ids::{DeviceId, PeerId};
 use piped_core::link::LaneClass;
 use piped_planner::draft::{DraftAsk, DraftFault, Way};
 use piped_planner::plan::{Draft, Part};
-use piped_report::dial::DialPlace;
 
 use super::Shard;
 use super::keys::LaneKey;
@@ -18,13 +17,13 @@ impl Shard {
     pub fn draft(&self, ask: &DraftAsk) -> Result<Draft, DraftFault> {
         let class = lane_class(ask.class, ask.bytes);
         let (parts, is_planned) = match &ask.way {
-            Way::Disk { device, write } => (self.disk_parts(*device, *write), true),
+            Way::Disk { device, write } => (self.cx.disk_parts(*device, *write), true),
             Way::ToPeer { peer, device } => {
                 (self.parts_out(*device, self.lane_to(*peer, class)?), true)
             }
             Way::Landing { peer, device } => {
                 let mut parts = self.way_in(self.lane_to(*peer, class)?).map(Part::There).to_vec();
-                parts.extend(device.iter().flat_map(|it| self.disk_parts(*it, true)));
+                parts.extend(device.iter().flat_map(|it| self.cx.disk_parts(*it, true)));
                 (parts, device.is_some())
             }
             Way::Served { peer, device } => {
@@ -46,14 +45,8 @@ impl Shard {
     }
 
     fn parts_out(&self, device: Option<DeviceId>, lane: LaneKey) -> Vec<Part> {
-        let mut parts = device.map_or_else(Vec::new, |device| self.disk_parts(device, false));
+        let mut parts = device.map_or_else(Vec::new, |device| self.cx.disk_parts(device, false));
         parts.extend(self.way_out(lane).map(Part::There));
         parts
-    }
-
-    pub(super) fn disk_parts(&self, device: DeviceId, write: bool) -> Vec<Part> {
-        let at = DialPlace::Disk { device, write };
-        let [host, dial] = self.cx.dials.stages(|place| *place == at);
-        vec![self.cx.planner.disk_part(device, write), Part::There(host), Part::There(dial)]
     }
 }

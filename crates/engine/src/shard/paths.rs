@@ -9,7 +9,6 @@ use piped_core::units::Nanos;
 use piped_planner::plan::{Outcome, Path, path_of};
 use piped_planner::planned::{Planned, STAGES_MAX};
 use piped_planner::stage::StageIndex;
-use piped_report::dial::DialPlace;
 
 use super::Shard;
 use super::clients::Place;
@@ -47,7 +46,7 @@ impl Shard {
             return planned;
         }
         let (device, writes) = (body.target.device, body.direction == Direction::Write);
-        let path = path_of(self.disk_stages(device, writes));
+        let path = path_of(self.cx.disk_stages(device, writes));
         let planned = self.cx.planner.plan(path, length);
         let sync = match writes && body.durable {
             true => self.cx.planner.sync_stage(device),
@@ -144,7 +143,7 @@ impl Shard {
             // How the peer cuts what it sends is its own affair; how it is written here is not.
             (Place::Remote(peer, _), Place::Local(Target::File(file))) => {
                 let lane = self.outbound.get(&peer)?.lane(class)?;
-                let disk = self.disk_stages(file.device, true);
+                let disk = self.cx.disk_stages(file.device, true);
                 Some(path_of(self.way_in(lane).into_iter().chain(disk)))
             }
             _ => None,
@@ -215,13 +214,13 @@ impl Shard {
     /// The path of what leaves by a lane, from a device of ours or from memory.
     fn path_out(&mut self, device: Option<DeviceId>, lane: LaneKey) -> Path {
         let disk = match device {
-            Some(device) => self.disk_stages(device, false),
+            Some(device) => self.cx.disk_stages(device, false),
             None => [StageIndex::NONE; DISK_STAGES],
         };
         path_of(disk.into_iter().chain(self.way_out(lane)))
     }
 
-    /// Behind the device.
+    /// The stages behind the device of what leaves by a lane.
     pub(super) fn way_out(&self, lane: LaneKey) -> [StageIndex; WAY_OUT_STAGES] {
         let known = self.lanes.get(lane);
         let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
@@ -248,22 +247,12 @@ impl Shard {
         ]
     }
 
-    /// Of what comes by a lane, up to our memory.
+    /// The stages of what comes by a lane, up to our memory.
     pub(super) fn way_in(&self, lane: LaneKey) -> [StageIndex; 6] {
         let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_in);
         let [[net_host, net_dial], [receive_host, receive_dial]] =
             [Hop::Net, Hop::Receive].map(|hop| self.dial_stages(lane, hop));
         [net, net_host, net_dial, receive_host, receive_dial, self.cx.planner.check_stage()]
-    }
-
-    /// A device's stage, and that of its dial.
-    fn disk_stages(&mut self, device: DeviceId, write: bool) -> [StageIndex; DISK_STAGES] {
-        let dial = DialPlace::Disk { device, write };
-        let [host, dial] = match self.cx.dials.any() {
-            true => self.cx.dials.stages(|place| *place == dial),
-            false => [StageIndex::NONE; 2],
-        };
-        [self.cx.planner.disk_stage(device, write), host, dial]
     }
 
     /// A peer says what one of its reads took. A claim: it moves nothing but the choice between

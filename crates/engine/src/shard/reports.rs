@@ -14,7 +14,6 @@ use piped_model::estimate::{REGIMES, Summary};
 use piped_planner::plan::Planner;
 use piped_planner::stage::StageIndex;
 use piped_planner::told::Told;
-use piped_report::dial::DialPlace;
 use piped_report::shard::StageResource;
 use piped_wire::Message;
 
@@ -254,11 +253,7 @@ impl Shard {
     /// Tells the requester of writes what its file's disk costs here.
     pub(super) fn report_disk(&mut self, key: LaneKey, handle: u32, device: DeviceId, now: Nanos) {
         let disk = self.cx.planner.disk_stage(device, true);
-        let dial = DialPlace::Disk { device, write: true };
-        let dial = match self.cx.dials.any() {
-            true => self.cx.dials.stages(|place| *place == dial),
-            false => [StageIndex::NONE; 2],
-        };
+        let dial = self.cx.dials.of_disk(device, true);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         place_for(&mut lane.reports.told_disks, handle);
         let place = lane.reports.told_disks.iter().position(|(of, _)| *of == handle);

@@ -11,7 +11,7 @@ use piped_planner::stage::StageIndex;
 
 use super::ShardConfig;
 use super::buffers::{Buffers, Run, Scratch};
-use super::dial::Dials;
+use super::delays::Dials;
 use super::driver::{Driver, Lent, Wanted};
 use super::sched::{Sched, Work};
 use super::watch::Watch;
@@ -55,7 +55,7 @@ impl Cx {
     /// The driver, and what it is lent for fragments.
     pub(super) fn lend(&mut self) -> (&mut Driver, Lent<'_>) {
         let Self { sched, driver, buffers, planner, dials, watch, .. } = self;
-        (driver, Lent { sched, buffers, planner, watch, dials })
+        (driver, Lent { sched, buffers, planner, watch, is_full: dials.is_full() })
     }
 
     /// Has work wait for what it needs to end.

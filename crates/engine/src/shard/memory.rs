@@ -6,7 +6,7 @@ use piped_core::limits::{COPY_BYTES_PER_TURN, COPY_PIECE_BYTES};
 use piped_core::status::Status;
 
 use super::Shard;
-use super::dial::{Effect, Hop};
+use super::delays::{Effect, Hop};
 use super::driver::Direction;
 use super::keys::{Subject, TransferKey};
 use super::requests::{Body, MemoryBody, Transfer};

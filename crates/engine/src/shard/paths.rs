@@ -12,7 +12,7 @@ use piped_planner::stage::StageIndex;
 
 use super::Shard;
 use super::clients::Place;
-use super::dial::Hop;
+use super::delays::Hop;
 use super::driver::Direction;
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::lane::Lane;

@@ -25,7 +25,7 @@ use super::Shard;
 use super::arena::Memory;
 use super::arrivals::Came;
 use super::channel::{Channel, Data, Envelope, Posted};
-use super::dial::{Effect, Hop};
+use super::delays::{Effect, Hop};
 use super::early::Piece;
 use super::keys::{LinkKey, ServedKey, Subject, TransferKey};
 use super::memory::overlap;

@@ -19,7 +19,7 @@ use piped_wire::Message;
 
 use super::Shard;
 use super::cx::Cx;
-use super::dial::Hop;
+use super::delays::Hop;
 use super::keys::LaneKey;
 use super::lane::{Lane, LaneState};
 use super::sched::Work;

@@ -18,7 +18,7 @@ use piped_planner::planned::level_end;
 use super::Shard;
 use super::buffers::{Block, Blocks, footprint_of, run_bytes};
 use super::cx::Cx;
-use super::dial::{Effect, Hop};
+use super::delays::{Effect, Hop};
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, Wanted, status_of};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, ServeKey, Subject, kind};

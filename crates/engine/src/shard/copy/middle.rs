@@ -10,7 +10,7 @@ use piped_report::dial::DialPlace;
 use super::super::keys::TransferKey;
 use super::super::sched::Work;
 use super::{Body, Place, Shard, StageIndex, Write};
-use crate::shard::dial::{Effect, Hop};
+use crate::shard::delays::{Effect, Hop};
 
 impl Shard {
     /// The stages of the dial that stands between the halves of a copy from a peer to a peer: its

@@ -26,7 +26,6 @@ use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
 
 use super::buffers::Buffers;
-use super::dial::Dials;
 use super::keys::{JobKey, LaneKey, OpKey, TransferKey, kind};
 use super::pins::{AnyPin, Pin, Pins};
 use super::sched::{Sched, Work};
@@ -62,7 +61,8 @@ pub(super) struct Lent<'a> {
     pub(in crate::shard) buffers: &'a mut Buffers,
     pub(in crate::shard) planner: &'a mut Planner,
     pub(in crate::shard) watch: &'a mut Watch,
-    pub(in crate::shard) dials: &'a Dials,
+    /// What is behind the devices holds as much as it may.
+    pub(in crate::shard) is_full: bool,
 }
 
 /// What the shard knows of a file beside its handle.
@@ -198,7 +198,7 @@ impl Driver {
             return Err(Wanted::Device(on));
         }
         let ops = OPS_PER_JOB + self.devices.reserved();
-        if self.jobs.room() == 0 || self.ops.room() < ops || lent.dials.is_full() {
+        if self.jobs.room() == 0 || self.ops.room() < ops || lent.is_full {
             return Err(Wanted::Anything);
         }
         let now = io.now();

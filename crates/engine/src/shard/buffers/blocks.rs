@@ -25,7 +25,7 @@ pub(in crate::shard) struct Block {
     pub(in crate::shard) jobs: u32,
     /// Frames of it that the kernel has, or that are landing.
     pub(in crate::shard) frames: u32,
-    /// It is charged to its device and not to its lane.
+    /// The device is charged with this block, and not the lane.
     pub(in crate::shard) paid: bool,
 }
 

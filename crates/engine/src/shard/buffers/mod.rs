@@ -18,8 +18,8 @@ pub(super) use self::blocks::{Block, Blocks, run_bytes};
 pub(super) use self::scratch::{Scratch, Size};
 pub(super) use self::staging::{Run, footprint_of};
 
-/// Of staging, as a divisor, what lanes at work leave for those that come up while they are asked
-/// for theirs.
+/// The part of staging, as a divisor, that lanes at work leave for those that come up while they
+/// are asked for theirs.
 const RESTING_DIVISOR: u64 = 16;
 
 /// Staging, and the parts of it that are counted for their users.

@@ -19,15 +19,15 @@ pub(in crate::shard) struct Scratch {
 /// How much scratch there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) enum Size {
-    /// Enough to wait.
+    /// Enough to wait for a request.
     Resting,
-    /// Enough to be fast.
+    /// Enough to be fast with requests.
     Working,
 }
 
 /// What a lane has at rest: the least there is to have.
 const RESTING_BYTES: u32 = GRANULE_BYTES;
-/// Of that for frames that are sent: 64 without payloads, and one by value.
+/// The part of that for frames that are sent: 64 without payloads, and one by value.
 const RESTING_BYTES_SENT: u32 = 16 * 1024;
 const _: () = assert!(RESTING_BYTES - RESTING_BYTES_SENT >= Receiver::SCRATCH_BYTES_LEAST);
 

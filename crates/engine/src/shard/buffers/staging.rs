@@ -15,9 +15,9 @@ struct Area {
     granules: u32,
     used: Vec<u64>,
     used_count: u32,
-    /// Of those, granules of scratch: they stay as long as their lane.
+    /// Granules in use that are scratch: they stay as long as their lane.
     scratch: u32,
-    /// It gets no new runs and goes after the last.
+    /// The area gets no new runs and goes after the last.
     draining: bool,
 }
 
@@ -53,12 +53,12 @@ const fn granules_of(bytes: u32) -> u32 {
     if granules == 0 { 1 } else { granules }
 }
 
-/// See the module.
+/// Segments of staging, and which granules of them are in use.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Staging {
     /// Places of segments; a run names its place, so a free one is `None`.
     areas: Vec<Option<Area>>,
-    /// In bytes.
+    /// Bytes of all that is in use.
     used: Gauge,
 }
 
@@ -158,7 +158,7 @@ impl Staging {
         self.sum(|area| area.granules)
     }
 
-    /// What stays.
+    /// Bytes in segments that stay.
     pub(in crate::shard) fn kept_bytes(&self) -> u64 {
         self.bytes() - self.draining_bytes()
     }
@@ -168,7 +168,7 @@ impl Staging {
         self.sum(|area| if area.draining { 0 } else { area.granules - area.used_count })
     }
 
-    /// Of all, in segments that are to go.
+    /// Bytes in segments that are to go.
     pub(super) fn draining_bytes(&self) -> u64 {
         self.sum(|area| if area.draining { area.granules } else { 0 })
     }
@@ -178,7 +178,7 @@ impl Staging {
         self.used
     }
 
-    /// Of what is in use, scratch.
+    /// Bytes in use that are scratch.
     pub(in crate::shard) fn scratch_bytes(&self) -> u64 {
         self.sum(|area| area.scratch)
     }
@@ -201,7 +201,7 @@ impl Area {
         None
     }
 
-    /// The same from the end.
+    /// The last place for so many granules.
     fn find_last(&self, granules: u32) -> Option<u32> {
         let mut end = self.granules;
         while end >= granules {
@@ -320,7 +320,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_never_overlap_and_all_comes_back(ops in prop::collection::vec((any::<bool>(), 1u32..RUN_BYTES_MAX, any::<prop::sample::Index>()), 1..100)) {
+        fn runs_never_overlap_and_all_comes_back(
+            ops in prop::collection::vec(
+                (any::<bool>(), 1u32..RUN_BYTES_MAX, any::<prop::sample::Index>()),
+                1..100,
+            ),
+        ) {
             let mut staging = Staging::default();
             staging.add(SegmentId(1), 8 << 20);
             staging.add(SegmentId(2), 4 << 20);
@@ -329,9 +334,10 @@ mod tests {
                 if take {
                     if let Some(run) = staging.allocate(bytes) {
                         for other in &live {
-                            let apart = other.span.segment != run.span.segment
-                                || other.span.offset + u64::from(other.span.length) <= run.span.offset
-                                || run.span.offset + u64::from(run.span.length) <= other.span.offset;
+                            let (one, two) = (other.span, run.span);
+                            let apart = one.segment != two.segment
+                                || one.offset + u64::from(one.length) <= two.offset
+                                || two.offset + u64::from(two.length) <= one.offset;
                             prop_assert!(apart);
                         }
                         live.push(run);

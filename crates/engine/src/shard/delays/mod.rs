@@ -34,7 +34,7 @@ use super::watch::Watch;
 /// What goes on when the last dial lets go of it.
 #[derive(Debug)]
 pub(super) enum Effect {
-    /// It went on already.
+    /// The effect went on already.
     Nothing,
     /// A fragment has left a device.
     Job(JobEnd),
@@ -108,7 +108,7 @@ impl Hop {
     }
 }
 
-/// See the module.
+/// All dials of a shard, and what they hold.
 #[derive(Debug)]
 pub(super) struct Dials {
     dials: Slab<kind::Dial, Dial>,
@@ -125,7 +125,7 @@ struct Dial {
     place: DialPlace,
     cost: DialCost,
     stage: StageIndex,
-    /// Of its `o`, which is the thread's time and not the dial's; none without.
+    /// The stage of its `o`, which is the thread's time and not the dial's; none without.
     host: StageIndex,
     /// Ideal time of the last release.
     released: Nanos,
@@ -382,7 +382,7 @@ impl Dial {
         (self.delivered, waits)
     }
 
-    /// `unknown`: see there.
+    /// What the dial did. `unknown`: nothing passes its place.
     fn report(&self, unknown: bool) -> DialReport {
         let (total, mut below) = (self.late.count(), 0);
         let mut quantiles = [0.0; 2];

@@ -42,7 +42,7 @@ impl From<&FileTarget> for On {
 /// What must end before something more can begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) enum Wanted {
-    /// Something, of anybody's.
+    /// Something, whatever it belongs to.
     Anything,
     /// An operation of this device.
     Device(On),
@@ -140,7 +140,7 @@ impl Devices {
         self.load(on).gate.poll(now)
     }
 
-    /// Of all devices.
+    /// The next job that may begin at any device.
     pub(super) fn poll_any_job(&mut self, now: Nanos) -> Option<JobKey> {
         self.loads.iter_mut().find_map(|load| load.gate.poll(now))
     }
@@ -166,7 +166,7 @@ impl Devices {
         self.load(on).staging += bytes;
     }
 
-    /// It waits no longer.
+    /// Staging waits for a device no longer.
     pub(super) fn let_go(&mut self, on: On, bytes: u64) {
         self.load(on).staging -= bytes;
     }
@@ -186,7 +186,7 @@ impl Devices {
         self.find(on).is_some_and(|load| load.ops > 0 && now.since(load.moved) >= CHOKED_TIME)
     }
 
-    /// It ended. What waited for that is to be looked at again.
+    /// An operation of a device ended. What waited for that is to be looked at again.
     pub(super) fn end(&mut self, on: On, now: Nanos) -> impl Iterator<Item = Work> + use<> {
         self.foreign -= u32::from(on.foreign);
         let idle = self.loads.len() > IDLE_MAX;

@@ -11,8 +11,8 @@ use piped_core::units::Nanos;
 use super::super::fair::{Fair, Flow, Party};
 use super::super::keys::JobKey;
 
-/// Who asked within that time wants it still: who waits for one answer at a time is away for a
-/// moment.
+/// A party that asked within that time wants the device still: one that waits for one answer at a
+/// time is away for a moment.
 const RECENT: Nanos = Nanos::from_millis(100);
 
 /// What a device is given at once: beside somebody urgent what it does in this time, else what it
@@ -20,7 +20,7 @@ const RECENT: Nanos = Nanos::from_millis(100);
 const URGENT_TIME: Nanos = Nanos::from_micros(1_000);
 const BULK_TIME: Nanos = Nanos::from_micros(2_000);
 
-/// It always has so much, in bytes: of a device that was not seen yet nothing is known.
+/// What a device always has, in bytes: of one that was not seen yet nothing is known.
 const INSIDE_MIN: u64 = 128 * 1024;
 
 /// Parties that are remembered.
@@ -32,13 +32,13 @@ const SEEN_MAX: usize = 32;
 const WINDOW: Nanos = Nanos::from_millis(20);
 const AGEING: u64 = 256;
 
-/// See the module.
+/// The way into one device.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     waiting: Fair<JobKey>,
     /// Bytes inside, of the latency class and of bulk.
     inside: [u64; 2],
-    /// Who asked of late.
+    /// Parties that asked of late.
     seen: Vec<Seen>,
     rate: Rate,
     depth: Depth,
@@ -62,7 +62,7 @@ struct Rate {
     time: Nanos,
     /// Since when what is inside is worked on.
     since: Nanos,
-    /// Bytes per second.
+    /// Bytes per second at best.
     best: u64,
 }
 
@@ -99,7 +99,7 @@ impl Rate {
 /// if it is so much faster then.
 #[derive(Debug)]
 struct Depth {
-    /// Of what is let in, in percent.
+    /// What is let in, in percent of what the rate says.
     percent: u64,
     trial: bool,
     windows: u32,
@@ -144,7 +144,7 @@ impl Depth {
 }
 
 impl Gate {
-    /// How many wait.
+    /// How many jobs wait here.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

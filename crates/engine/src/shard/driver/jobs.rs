@@ -20,7 +20,7 @@ use super::ops::status_of;
 use super::pieces::{Direction, PIECES_MAX, Piece, Way, cut};
 use crate::command::FileTarget;
 
-/// Who waits for a job.
+/// What a job is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) enum JobOwner {
     /// A fragment of a local transfer, `start` bytes into it.
@@ -78,7 +78,7 @@ pub(super) struct Job {
     fragment: Fragment,
     pin: AnyPin,
     stage: StageIndex,
-    /// It is with the device.
+    /// The job is with the device.
     ticket: Option<Ticket>,
     pieces: [Option<Progress>; PIECES_MAX],
     status: Status,

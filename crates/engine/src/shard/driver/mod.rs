@@ -110,7 +110,7 @@ impl Driver {
         }
     }
 
-    /// Operations under way.
+    /// How many operations are under way.
     pub(super) fn len(&self) -> u32 {
         self.ops.len()
     }

@@ -13,16 +13,16 @@ use super::super::pins::AnyPin;
 use super::super::slab::{Key, Slab};
 use super::devices::On;
 
-/// Who waits for an operation.
+/// What an operation is for.
 #[derive(Debug)]
 pub(in crate::shard) enum OpOwner {
     /// A piece of a job.
     Piece { job: JobKey, piece: u8 },
     /// A transfer or serve that allocates or syncs a file; what it keeps from ending.
     Step(AnyPin),
-    /// A lane's send.
+    /// The send of a lane.
     LaneSend(LaneKey),
-    /// A lane's receive.
+    /// The receive of a lane.
     LaneReceive(LaneKey),
 }
 

@@ -87,8 +87,11 @@ impl Shard {
         if let Some(at) = known {
             let wire = state.handles[at].wire(at);
             let number = state.handles[at].number.as_mut().expect("found at this place");
-            number.asked_epoch = epoch;
             let target = self.served.get(number.served).and_then(|served| served.target);
+            // What is gone the peer will not close: it goes with the sweep of this epoch.
+            if target.is_some() {
+                number.asked_epoch = epoch;
+            }
             let (status, handle, length) = match target {
                 Some(target) => (Status::Ok, wire, length_of(target)),
                 None => (Status::Gone, 0, 0),

@@ -1,6 +1,7 @@
 //! Handles that end while requests by them are in execution: each request ends once, with `Gone`,
 //! others' go on, and what the handle stood for is let go when nothing uses it any more.
 
+use piped_core::access::OpenKind;
 use piped_core::ids::{HandleId, RegionId, SessionId};
 use piped_core::link::LaneClass;
 use piped_core::request::{ArenaBuffer, Completion, Verb};
@@ -8,9 +9,10 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, Target};
 use piped_wire::Message;
+use piped_wire::frame::SWEEP;
 
 use crate::asking::{ARENA, HANDLE, connected};
-use crate::world::{SESSION, World, read, region, write, write_data};
+use crate::world::{ALL, SESSION, World, read, region, write, write_data};
 
 const OTHER: SessionId = SessionId(77);
 const LENGTH: u64 = 128 << 10;
@@ -296,4 +298,26 @@ fn lanes_of_a_node_that_is_ended_close_and_may_come_back() {
     let redialled =
         |event: &Event| matches!(event, Event::Connect { class: LaneClass::Latency, .. });
     assert!(world.events.iter().any(redialled), "and we connect again");
+}
+
+#[test]
+fn what_has_ended_goes_when_its_peer_asks_for_it_on_another_connection() {
+    let mut world = World::new();
+    let file = world.file(1 << 20);
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    world.open(line, 7, file);
+    let ticket = world.tickets[0];
+    world.command(Command::EndServed { ticket });
+    let line = world.lane("beta", LaneClass::Latency, 2);
+    let (kind, access) = (OpenKind::File, ALL);
+    let open = Message::Open { ticket: 7, kind, access, create: false, name_length: 4 };
+    world.send(line, open, b"name");
+    let answer = world.next(line);
+    assert!(matches!(answer, Message::Opened { status: Status::Gone, .. }), "{answer:?}");
+    // The peer has no handle of it any more, and so closes none.
+    world.send(line, Message::Close { handle: SWEEP }, &[]);
+    let closed =
+        |event: &Event| matches!(event, Event::ServeClosed { ticket: of } if *of == ticket);
+    world.wait_until("its end", |world| world.events.iter().any(closed));
+    assert_eq!(world.shard.report().served_handles, 0);
 }

@@ -157,6 +157,12 @@ impl<M: Clone> Law<'_, M> {
         {
             return Err(OpenFault::denied(format!("user {} may not use this daemon", who.uid)));
         }
+        // A node that has got a key, or has lost it, has another standing when it comes again.
+        if let Holder::Peer(name) | Holder::Plain { name, .. } = holder
+            && self.live.keyring.is_reserved(name) != matches!(holder, Holder::Peer(_))
+        {
+            return Err(OpenFault::denied(format!("`{name}` has another standing now")));
+        }
         match (held, holder) {
             (Right::File { export, access, root, .. }, _) => {
                 self.live.grants.still(asker, export, *access, *root)
@@ -305,7 +311,12 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use piped_config::Config;
+
     use super::*;
+    use crate::keyring::Keyring;
 
     #[test]
     fn the_oldest_are_listed_in_order_and_all_are_counted() {
@@ -329,5 +340,25 @@ mod tests {
         assert!(check(0).is_ok() && check(7).is_ok());
         assert_eq!(check(8).expect_err("somebody").status, Status::Denied);
         check_echo_of_node(&rules, None).expect("a node of another machine, or with a key");
+    }
+
+    #[test]
+    fn a_node_that_gets_a_key_or_loses_it_has_nothing_of_the_other_standing() {
+        let key = || piped_config::NodeKey::generate().expect("random");
+        let mut live = Live::default_for_tests();
+        let keyring = |config: &Config| Rc::new(Keyring::new(config, Some(key())).expect("keys"));
+        let mut config = Config::default();
+        let with = |live: &Live, holder: Holder| {
+            let held = Right::Channel { name: "mail".to_owned() };
+            Law { live, regions: &Regions::<()>::default() }.admits(&holder, &held).is_ok()
+        };
+        let plain = || Holder::Plain { name: "beta".to_owned(), user: None };
+        let proven = || Holder::Peer("beta".to_owned());
+        live.keyring = keyring(&config);
+        assert_eq!([plain(), proven()].map(|it| with(&live, it)), [true, false]);
+        let peer = piped_config::Peer { key: Some(key().public()), ..Default::default() };
+        config.peers.insert("beta".to_owned(), peer);
+        live.keyring = keyring(&config);
+        assert_eq!([plain(), proven()].map(|it| with(&live, it)), [false, true]);
     }
 }

@@ -54,6 +54,12 @@ impl Keyring {
         Arc::clone(&self.reserved)
     }
 
+    /// Whether a node has to prove its name.
+    #[must_use]
+    pub fn is_reserved(&self, name: &str) -> bool {
+        self.reserved.contains(name)
+    }
+
     /// The nodes with keys that have to prove themselves anew under `next`.
     #[must_use]
     pub fn distrusted(&self, next: &Self) -> Vec<String> {

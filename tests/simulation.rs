@@ -11,7 +11,8 @@ use piped_core::request::{ArenaBuffer, BufferState, Class, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_sim::{Faults, Notice, SILENCE};
-use system_tests::world::{Call, Campaign, Options, World, caught};
+use system_tests::operators::network;
+use system_tests::world::{Call, Campaign, Life, Options, World, caught};
 
 #[test]
 fn calm_worlds_keep_all_promises() {
@@ -26,7 +27,7 @@ fn calm_worlds_keep_all_promises() {
         "early messages",
         "message received",
     ];
-    Campaign { name: "calm_worlds", seeds: 300, options: Options::calm, must_see }.run();
+    Campaign { name: "calm_worlds", seeds: 300, life: Life::World(Options::calm), must_see }.run();
 }
 
 #[test]
@@ -46,7 +47,8 @@ fn stormy_worlds_keep_all_promises() {
         "retries",
         "serial plans",
     ];
-    Campaign { name: "stormy_worlds", seeds: 700, options: Options::stormy, must_see }.run();
+    Campaign { name: "stormy_worlds", seeds: 700, life: Life::World(Options::stormy), must_see }
+        .run();
 }
 
 #[test]
@@ -63,7 +65,7 @@ fn worlds_whose_limits_change_keep_all_promises() {
     Campaign {
         name: "worlds_whose_limits_change",
         seeds: 300,
-        options: Options::limited,
+        life: Life::World(Options::limited),
         must_see,
     }
     .run();
@@ -80,8 +82,13 @@ fn worlds_whose_lanes_lend_keep_all_promises() {
         "retries",
         "scratches moved",
     ];
-    Campaign { name: "worlds_whose_lanes_lend", seeds: 400, options: Options::lending, must_see }
-        .run();
+    Campaign {
+        name: "worlds_whose_lanes_lend",
+        seeds: 400,
+        life: Life::World(Options::lending),
+        must_see,
+    }
+    .run();
 }
 
 #[test]
@@ -100,7 +107,7 @@ fn worlds_whose_lanes_are_sealed_keep_all_promises() {
     Campaign {
         name: "worlds_whose_lanes_are_sealed",
         seeds: 200,
-        options: Options::sealed,
+        life: Life::World(Options::sealed),
         must_see,
     }
     .run();
@@ -123,10 +130,62 @@ fn worlds_of_one_sided_requests_keep_all_promises() {
     Campaign {
         name: "worlds_of_one_sided_requests",
         seeds: 200,
-        options: Options::one_sided,
+        life: Life::World(Options::one_sided),
         must_see,
     }
     .run();
+}
+
+#[test]
+fn worlds_whose_operators_change_everything_keep_all_promises() {
+    let must_see = &[
+        "client came anew",
+        "ended Ok",
+        "ended for want of a right",
+        "lanes lost",
+        "lanes sealed",
+        "nodes can be connected",
+        "nodes cannot be connected",
+        "no room for one more offer",
+        "not allowed at the end",
+        "open at the end",
+        "region withdrawn",
+        "right gone while it was opened",
+        "session ended by its node",
+    ];
+    Campaign {
+        name: "worlds_whose_operators_change_everything",
+        seeds: 300,
+        life: Life::World(Options::operated),
+        must_see,
+    }
+    .run();
+}
+
+#[test]
+fn nodes_are_connected_as_their_configurations_say_whatever_operators_do() {
+    let must_see = &[
+        "sealed connection",
+        "plain connection",
+        "reload",
+        "reload refused",
+        "dial forbidden",
+        "handshake failed",
+        "turned away at the door",
+        "forbidden connection seen",
+        "connection cut",
+        "nodes can be connected",
+        "nodes cannot be connected",
+    ];
+    let life = Life::Network(network::Options::wild);
+    Campaign { name: "nodes_are_connected", seeds: 200, life, must_see }.run();
+}
+
+#[test]
+fn a_key_that_is_changed_as_the_documents_say_leaves_no_node_alone() {
+    let life = Life::Network(network::Options::careful);
+    let must_see = &["sealed connection", "reload"];
+    Campaign { name: "a_key_that_is_changed", seeds: 100, life, must_see }.run();
 }
 
 const MS: Nanos = ms(1);

@@ -145,6 +145,7 @@ impl World {
             seen: Vec::new(),
             held: false,
             cancelled: false,
+            denied: None,
             raw: false,
         };
         match call {
@@ -226,7 +227,10 @@ impl World {
             };
         }
         if let Some(control) = self.controls.control_mut(node) {
+            let offers = control.regions().owners().any(|(owner, _)| owner == session);
             control.close_session(session);
+            let is_revoked = control.has_command(0) || !offers;
+            assert!(is_revoked, "no shard hears that client {client} offers nothing any more");
         }
         self.controls.drain(node, &self.kernel);
         // After what it offered was revoked.
@@ -263,6 +267,7 @@ impl World {
             LockEnd::Time(until) => until > now,
         });
         self.open_objects(client);
+        self.offer_or_withdraw(client);
         for _ in 0..1 + self.random.below(4) {
             if self.clients[client].to_do == 0 {
                 break;
@@ -292,7 +297,7 @@ impl World {
             }
         }
         if self.clients[client].to_do > 0 {
-            let pause = Nanos(self.random.length(20_000_000));
+            let pause = Nanos(self.random.length(self.options.think_max.0));
             self.plans.push(now + pause, Plan::Think { client });
         }
     }
@@ -536,6 +541,7 @@ impl World {
         class: Class,
         deadline: Option<Nanos>,
     ) {
+        let flight = InFlight { denied: self.denied(client, flight.verb), ..flight };
         let place = &mut self.clients[client];
         let (node, session) = (place.node, place.session);
         let origin = Origin { session, queue: flight.queue, slot: flight.slot, user_data: number };
@@ -581,7 +587,7 @@ impl World {
         open.expect("a call needs an open handle").handle
     }
 
-    fn own_area(&self, client: usize, object: usize) -> Range<usize> {
+    pub(super) fn own_area(&self, client: usize, object: usize) -> Range<usize> {
         let area = self.area(object, Some(client));
         area.start as usize..area.end as usize
     }

@@ -1,7 +1,6 @@
 //! The control threads: dials, opens, deaths, crashes; and the life of a world from start to rest.
 
-use piped_control::opens::Found;
-use piped_core::ids::SessionId;
+use piped_control::holdings::Right;
 use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -13,6 +12,7 @@ use piped_world::controls::Asked;
 
 use super::setup::NODES;
 use super::{ClientState, Object, ObjectKind, OpeningState, Plan, World, node_name};
+use crate::operators::Operators;
 
 /// Everything must be at rest within that time after its cause is gone.
 const REST: Nanos = Nanos::from_millis(120_000);
@@ -37,10 +37,15 @@ impl World {
         let limit = Nanos::from_millis(3_600_000);
         let done = self.run_until(limit, |world| {
             let busy = |place: &super::Client| place.to_do > 0 || !place.calls.is_empty();
+            let acts = world.operators.as_ref().and_then(Operators::next_at);
             let clients = world.clients.iter();
-            clients.filter(|place| place.state == ClientState::Running).all(|place| !busy(place))
+            acts.is_none()
+                && clients
+                    .filter(|place| place.state == ClientState::Running)
+                    .all(|place| !busy(place))
         });
         assert!(done, "clients wait for ever: {}", self.waiting());
+        self.settle();
         self.end();
     }
 
@@ -61,6 +66,9 @@ impl World {
         self.judge_boards();
         let sealed = self.controls.seen.get("sealed connection").copied().unwrap_or(0);
         self.tally("lanes sealed", sealed);
+        for (what, count) in std::mem::take(&mut self.controls.seen) {
+            self.tally(what, count);
+        }
         for client in 0..self.clients.len() {
             self.close_client(client);
         }
@@ -70,6 +78,12 @@ impl World {
         assert!(drained, "sessions do not drain within {REST}: {}", self.waiting());
         let rested = self.run_until(REST, |world| (0..NODES).all(|node| world.rests(node)));
         assert!(rested, "no rest within {REST}: {}", self.waiting());
+        self.judge_books();
+        // Peers say by and by what they have closed.
+        let is_closed =
+            |world: &Self, node| world.controls.control(node).holdings().report().total == 0;
+        let closed = self.run_until(REST, |world| (0..NODES).all(|node| is_closed(world, node)));
+        assert!(closed, "nobody uses what the books have: {}", self.waiting());
         for node in &self.nodes {
             let segments = self.kernel.segments(node.id);
             let report = node.shard.as_ref().expect("all nodes run at the end").report();
@@ -285,9 +299,14 @@ impl World {
         self.controls.stop(node);
         self.nodes[node].busy_until = Nanos::ZERO;
         self.kernel.crash(self.nodes[node].id, notice);
-        for client in self.clients.iter_mut().filter(|client| client.node == node) {
-            client.state = ClientState::Gone;
-            client.calls.clear();
+        self.tickets.retain(|(of, _), _| *of != node);
+        self.given_up.retain(|(of, _)| *of != node);
+        self.withdrawn.retain(|(of, _)| *of != node);
+        self.nodes[node].rights += 1;
+        for client in 0..self.clients.len() {
+            if self.clients[client].node == node {
+                self.leave(client);
+            }
         }
         for object in self.objects.iter_mut().filter(|object| object.node == node) {
             match object.kind {
@@ -421,7 +440,12 @@ impl World {
 
     pub(super) fn follow(&mut self, plan: Plan) {
         match plan {
-            Plan::Answer(asked) => self.answer(&asked),
+            Plan::Answer(answer) => self.answer(&answer.0, answer.1),
+            Plan::Come { client } => self.come(client),
+            Plan::GiveUp { node, ticket, asked } => self.give_up_open(node, ticket, asked),
+            Plan::Enter { client, session, handle, right } => {
+                self.enter(client, session, handle, *right);
+            }
             Plan::Think { client } => self.think(client),
             Plan::Limit { node } => self.change_limits(node),
             Plan::Slow { node } => self.change_dials(node),
@@ -458,13 +482,9 @@ impl World {
 
     pub(super) fn take_event(&mut self, node: usize, event: Event) {
         let id = self.nodes[node].id;
-        self.controls.handle_event(node, 0, event.clone(), &self.kernel);
         self.kernel.note(|| format!("{id:?} -> {event:?}"));
-        match event {
+        match &event {
             Event::StagingDrained { .. } => self.tally("staging drained", 1),
-            Event::RemoteOpened { ticket, session, handle: _, result } => {
-                self.take_opened(node, session, ticket, result);
-            }
             Event::LaneUp { .. } => self.nodes[node].lane_ups += 1,
             Event::LaneDown { peer, class, reason } => {
                 let refused = self.lanes_refused > 0;
@@ -476,72 +496,35 @@ impl World {
             }
             // Little staging, since a limit was lowered: it connects again.
             Event::LaneRefused { .. } => self.lanes_refused += 1,
-            Event::Connect { .. } | Event::ServeOpen { .. } => {}
-            // Regions go with their owners' sessions here, and those are judged.
-            Event::RegionDrained { .. } | Event::ServeClosed { .. } => {}
-            Event::SessionDrained { session } => {
-                let client =
-                    self.clients.iter().position(|c| c.node == node && c.session == session);
-                self.judge_drained(client.expect("sessions that drain were opened here"));
-            }
+            _ => {}
         }
+        self.controls.handle_event(node, 0, event, &self.kernel);
+        self.take_effects();
     }
 
-    fn take_opened(
-        &mut self,
-        node: usize,
-        session: SessionId,
-        ticket: u64,
-        result: Result<u64, Status>,
-    ) {
-        let client = self.clients.iter().position(|c| c.node == node && c.session == session);
-        let client = client.unwrap_or_else(|| panic!("{session:?} was never on node {node}"));
-        if self.clients[client].state != ClientState::Running {
+    /// The driver opens what a peer asked for and may have.
+    fn answer(&mut self, asked: &Asked, found: Result<Right, Status>) {
+        if !self.controls.waits(asked) {
             return;
         }
-        let mut handles = self.clients[client].handles.iter_mut();
-        let waits = OpeningState::Waits { ticket };
-        let opening = handles
-            .find(|opening| opening.state == waits)
-            .unwrap_or_else(|| panic!("ticket {ticket:#x} of client {client} is answered twice"));
-        let object = &self.objects[opening.object];
-        opening.state = match result {
-            Ok(length) => {
-                // The end may move between the open and its answer.
-                let most = match object.kind {
-                    ObjectKind::Board { length, .. } => length,
-                    _ => object.expected.length().end,
-                };
-                assert!(length <= most, "{} has at most {most} bytes, not {length}", object.name);
-                OpeningState::Open
-            }
-            Err(status) => {
-                assert!(
-                    !self.options.is_calm() || self.disturbed || object.gone,
-                    "{} cannot be opened: {status:?}",
-                    object.name
-                );
-                OpeningState::Failed(status)
-            }
-        };
-    }
-
-    /// The control thread says whether a peer gets what it asks for; the file is opened here.
-    fn answer(&mut self, asked: &Asked) {
-        let Some(found) = self.controls.look_up(asked) else { return };
         self.served_opens += 1;
-        let named = match found.as_ref().map(|(found, _)| found) {
-            Ok(Found::File { .. }) => asked.open.path.clone(),
+        let named = match found {
+            Ok(Right::File { .. }) => asked.open.path.clone(),
             _ => asked.open.name.clone().into_bytes(),
         };
         let object = self.objects.iter().position(|object| {
             object.node == asked.node && object.name.as_bytes() == named && !object.gone
         });
-        let opened = match (found, object) {
-            (Ok((_, held)), Some(object)) => Ok((self.target(object, None), held)),
-            (Ok(_), None) => Err(Status::NotFound),
-            (Err(fault), _) => Err(fault.for_peer()),
-        };
-        self.controls.answer(asked, opened, &self.kernel);
+        let object = object.filter(|&object| self.is_in_folder(object));
+        let opened = found.and_then(|right| {
+            let object = object.ok_or(Status::NotFound)?;
+            Ok((self.target(object, None), right))
+        });
+        let (ok, node) = (opened.is_ok(), asked.node);
+        if !self.controls.answer(asked, opened, &self.kernel) && ok {
+            // What is open until its end has arrived is no fault.
+            self.nodes[node].rights += 1;
+            self.tally("right gone while it was opened", 1);
+        }
     }
 }

@@ -145,6 +145,11 @@ impl Expected {
         true
     }
 
+    /// The writer of an area knows what crashes have taken: its node has crashed as well.
+    pub fn know_losses(&mut self, area: Range<usize>) {
+        self.marks[area].iter_mut().for_each(|mark| *mark &= !LOST);
+    }
+
     /// The node crashed and has this `left`: only what was promised to be stable is known now. What
     /// is there without a promise is not lost: a sync may have found more than there was when it
     /// was asked for.

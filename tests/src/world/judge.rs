@@ -100,21 +100,25 @@ impl World {
 
     /// A session's last sign of life.
     pub(super) fn judge_drained(&mut self, client: usize) {
-        let place = &mut self.clients[client];
+        let place = &self.clients[client];
         assert!(
             matches!(place.state, ClientState::Closing(_)),
             "the session of client {client} drained, which is {:?}",
             place.state
         );
-        place.state = ClientState::Gone;
-        place.calls.clear();
-        let left = self.kernel.segments(self.nodes[place.node].id);
+        let node = place.node;
+        let left = self.kernel.segments(self.nodes[node].id);
         for segment in std::iter::once(&place.arena).chain(&place.region_segments) {
             assert!(
                 !left.contains(segment),
                 "client {client} drained, but its {segment:?} was not released"
             );
         }
+        let session = place.session;
+        if let Some(control) = self.controls.control_mut(node) {
+            control.leave_session(session);
+        }
+        self.leave(client);
     }
 
     fn judge_finished(
@@ -158,6 +162,7 @@ impl World {
             }
             _ => {}
         }
+        self.judge_rights(client, &flight, status, &name);
         self.judge_effect(client, call, &mut flight, status, bytes, &name);
         self.judge_one_sided(call, &flight.effect, (status, value), &name);
         self.tally(status_name(status), 1);
@@ -279,7 +284,7 @@ impl World {
     /// Whether a call may end so.
     fn allows(&self, flight: &InFlight, status: Status, due: bool) -> bool {
         let (faults, options) = (&self.options.faults, &self.options);
-        let crashed = options.crashes > 0 || self.disturbed;
+        let crashed = options.crashes > 0 || self.disturbed || options.operators.is_some();
         // Garbage ends a lane, too.
         let lossy = crashed
             || faults.reset > 0.0

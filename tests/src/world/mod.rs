@@ -19,6 +19,8 @@ mod client;
 mod control;
 mod judge;
 mod messages;
+mod opens;
+mod operated;
 mod options;
 mod pieces;
 mod runner;
@@ -26,8 +28,9 @@ mod setup;
 mod sweep;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use piped_control::holdings::Right;
 use piped_core::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::request::Verb;
@@ -39,6 +42,8 @@ use piped_planner::solve::solve;
 use piped_sim::{EventQueue, InodeId, NodeId, Random, SimKernel, WindowId};
 use piped_world::controls::{Asked, Controls};
 
+use crate::operators::Operators;
+
 use self::board::{Board, Raise};
 pub use self::board::{Note, OneSided};
 pub use self::client::Call;
@@ -48,7 +53,7 @@ pub use self::judge::Finish;
 use self::messages::Messages;
 pub use self::options::Options;
 use self::pieces::Scattered;
-pub use self::runner::{Campaign, caught};
+pub use self::runner::{Campaign, Life, caught};
 pub use self::sweep::{Failed, KINDS, Kind, Sweep, Swept};
 
 /// A simulated world. See the module.
@@ -65,8 +70,16 @@ pub struct World {
     plans: EventQueue<Plan>,
     /// The control threads of the nodes.
     controls: Controls,
+    operators: Option<Operators>,
+    /// Opens at peers that were not answered yet, by node and ticket: which client waits,
+    /// and since when.
+    tickets: BTreeMap<(usize, u64), (usize, Nanos)>,
+    /// Opens that were given up.
+    given_up: BTreeSet<(usize, u64)>,
+    /// Regions that were withdrawn, until it is told that nobody uses them any more.
+    withdrawn: BTreeSet<(usize, RegionId)>,
     messages: Messages,
-    /// By client.
+    /// The boards, by client.
     boards: Vec<Board>,
     signals_made: u32,
     turns: u64,
@@ -80,6 +93,8 @@ pub struct World {
     clocks_differ: bool,
     /// No more disasters: the world is being closed.
     ending: bool,
+    /// Operators are through with all they wanted.
+    settled: bool,
     /// How often things happened that must happen in some world.
     pub seen: BTreeMap<&'static str, u64>,
 }
@@ -95,13 +110,21 @@ struct NodeState {
     /// The shard's thread does something else until then.
     busy_until: Nanos,
     lane_ups: u64,
+    /// How often rights to what the node has may have changed.
+    rights: u64,
 }
 
 /// What the control threads and the clients do later.
 #[derive(Debug)]
 enum Plan {
-    /// What a peer asked for has been looked up.
-    Answer(Box<Asked>),
+    /// What a peer asked for has been looked up, and is there now.
+    Answer(Box<(Asked, Result<Right, Status>)>),
+    /// A client comes anew, if it may.
+    Come { client: usize },
+    /// An open at a peer takes too long.
+    GiveUp { node: usize, ticket: u64, asked: Nanos },
+    /// What a client opened on its node is entered in the book.
+    Enter { client: usize, session: SessionId, handle: HandleId, right: Box<Right> },
     /// A client thinks of something to do.
     Think { client: usize },
     /// An operator changes limits of a node.
@@ -112,7 +135,7 @@ enum Plan {
     Die { client: usize },
     /// A node loses power.
     Crash { node: usize },
-    /// It comes back.
+    /// A node comes back.
     Restart { node: usize },
     /// A node's device serves nobody for a while.
     Stall { node: usize },
@@ -141,10 +164,13 @@ enum ObjectKind {
 #[derive(Debug)]
 struct Client {
     node: usize,
+    user: u32,
     session: SessionId,
+    /// The regions that the client offers.
+    offers: BTreeSet<RegionId>,
     state: ClientState,
     arena: SegmentId,
-    /// Of what it exports.
+    /// Segments of what the client exports.
     region_segments: Vec<SegmentId>,
     handles: Vec<Opening>,
     handles_made: u32,
@@ -173,11 +199,14 @@ struct Opening {
     object: usize,
     handle: HandleId,
     state: OpeningState,
+    /// The rights of its client's node and of the object's, when it was asked for.
+    rights: [u64; 2],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpeningState {
     Waits { ticket: u64 },
+    Enters,
     Open,
     Failed(Status),
 }
@@ -224,6 +253,8 @@ struct InFlight {
     held: bool,
     /// A cancel was sent for it.
     cancelled: bool,
+    /// The node that does not allow the request, as long as its rights are these.
+    denied: Option<(usize, u64)>,
     /// The test judges how it ends.
     raw: bool,
 }
@@ -305,6 +336,7 @@ impl World {
     /// One turn of everybody, then time passes to the next event. False when `until` is reached.
     fn step(&mut self, until: Nanos) -> bool {
         let now = self.kernel.now();
+        self.operate();
         while let Some((_, plan)) = self.plans.pop(now) {
             self.follow(plan);
         }
@@ -323,7 +355,8 @@ impl World {
                 if at <= now { again = true } else { earlier(at) }
             }
         }
-        for at in [self.plans.next_at(), self.controls.next_at()].into_iter().flatten() {
+        let acts = self.operators.as_ref().and_then(Operators::next_at);
+        for at in [self.plans.next_at(), self.controls.next_at(), acts].into_iter().flatten() {
             if at <= now { again = true } else { earlier(at) }
         }
         if let Some(at) = self.kernel.next_event() {
@@ -409,9 +442,12 @@ impl World {
         while let Some((node, _, command)) = self.controls.poll_command() {
             self.command(node, command);
         }
+        self.take_effects();
         while let Some(asked) = self.controls.poll_asked() {
-            let at = self.kernel.now() + Nanos(self.random.length(1_000_000));
-            self.plans.push(at, Plan::Answer(Box::new(asked)));
+            let Some(found) = self.controls.look_up(&asked) else { continue };
+            let found = found.map(|(_, right)| right).map_err(|fault| fault.for_peer());
+            let at = self.kernel.now() + self.opening_time();
+            self.plans.push(at, Plan::Answer(Box::new((asked, found))));
         }
     }
 }

@@ -5,6 +5,8 @@ use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::units::Nanos;
 use piped_sim::{Cost, Faults, Random, ZeroCopy};
 
+use crate::operators;
+
 /// A world's options.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -70,6 +72,10 @@ pub struct Options {
     pub sealed: Option<Protection>,
     /// What becomes of such sends; `None`: the driver takes none.
     pub lending: Option<ZeroCopy>,
+    /// The longest that a client waits before it thinks of something else.
+    pub think_max: Nanos,
+    /// What operators do to the nodes meanwhile.
+    pub operators: Option<operators::Options>,
     /// The most turns of the world until it must have come to rest.
     pub turns_max: u64,
 }
@@ -110,6 +116,8 @@ impl Options {
             zero_copy: ZeroCopyMode::Auto,
             sealed: None,
             lending: None,
+            think_max: Nanos::from_millis(20),
+            operators: None,
             turns_max: 4_000_000,
         }
     }
@@ -302,6 +310,32 @@ impl Options {
         }
     }
 
+    /// Operators change addresses, keys, users, exports and limits under clients that work, end
+    /// their sessions and handles, and daemons die and move, in worlds of other kinds.
+    #[must_use]
+    pub fn operated(random: &mut Random) -> Self {
+        let careful = random.chance(0.2);
+        let base = match random.below(4) {
+            0 => Self::one_sided(random),
+            1 => Self::limited(random),
+            2 => Self::stormy(random),
+            _ => Self::calm(random),
+        };
+        let base = if careful { Self::calm(random) } else { base };
+        let plans = match careful {
+            true => operators::Options::careful(random),
+            false => operators::Options::wild(random),
+        };
+        let pause_max = Nanos(1 << random.between(20, 29));
+        Self {
+            operators: Some(operators::Options { nodes: 2, pause_max, ..plans }),
+            think_max: Nanos(1 << random.between(22, 27)),
+            requests: base.requests * 2,
+            crashes: 0,
+            ..base
+        }
+    }
+
     /// Whether a request may end with something else than `Ok` for reasons of the world.
     #[must_use]
     pub fn is_calm(&self) -> bool {
@@ -311,5 +345,6 @@ impl Options {
             && self.crashes == 0
             && self.stalls == 0
             && self.spare.is_none()
+            && self.operators.is_none()
     }
 }

@@ -6,9 +6,10 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use piped_core::units::Nanos;
-use piped_sim::Random;
+use piped_sim::{Random, SimKernel};
 
 use super::{Options, World};
+use crate::operators::network::{self, Network};
 
 /// Worlds of one kind.
 #[derive(Debug, Clone, Copy)]
@@ -17,10 +18,19 @@ pub struct Campaign {
     pub name: &'static str,
     /// How many seeds, unless `PIPED_SIM_SEEDS` says.
     pub seeds: u64,
-    /// The options of a world.
-    pub options: fn(&mut Random) -> Options,
+    /// What a seed makes.
+    pub life: Life,
     /// What must have happened somewhere in `seeds` worlds, else the campaign tests nothing.
     pub must_see: &'static [&'static str],
+}
+
+/// What a seed makes: its options have a seed of their own.
+#[derive(Debug, Clone, Copy)]
+pub enum Life {
+    /// Two nodes with clients.
+    World(fn(&mut Random) -> Options),
+    /// Two or three nodes, of some shards each, without clients.
+    Network(fn(&mut Random) -> network::Options),
 }
 
 /// The end of a world that kept its promises.
@@ -42,7 +52,7 @@ impl Campaign {
     /// If a world fails, with its seed.
     pub fn run(&self) {
         if let Some(seed) = number("PIPED_SIM_SEED") {
-            match self.live(seed, true) {
+            match self.life.live(seed, true) {
                 Ok(_) => eprintln!("seed {seed} lives"),
                 Err(message) => panic!("seed {seed}: {message}"),
             }
@@ -52,10 +62,10 @@ impl Campaign {
         let mut failures = Vec::new();
         let mut seen: BTreeMap<&'static str, u64> = BTreeMap::new();
         for seed in 0..seeds {
-            let end = self.live(seed, false);
+            let end = self.life.live(seed, false);
             // A run that cannot be repeated cannot be debugged: repeat some of them.
             let end = match end {
-                Ok(end) if seed % 16 == 0 => match self.live(seed, false) {
+                Ok(end) if seed % 16 == 0 => match self.life.live(seed, false) {
                     Ok(again) if again == end => Ok(end),
                     Ok(again) => Err(format!("the second run differs: {end:?}, {again:?}")),
                     Err(message) => Err(format!("only the second run fails: {message}")),
@@ -90,42 +100,54 @@ impl Campaign {
             list.len()
         );
     }
+}
 
-    fn live(&self, seed: u64, loud: bool) -> Result<End, String> {
-        live(self.options, seed, loud)
+impl Life {
+    /// Lives what a seed makes; how much happened in it and when it ended, or what it died of.
+    /// `loud`: shows what happened.
+    pub(super) fn live(self, seed: u64, loud: bool) -> Result<End, String> {
+        let random = &mut Random::new(seed ^ 0x5eed);
+        match self {
+            Self::World(options) => {
+                let mut world = World::new(seed, told(options(random), seed, loud));
+                let end = watched(&mut world, loud, |it| &mut it.kernel, World::live);
+                end.map(|(events, at)| End { events, at, seen: world.seen })
+            }
+            Self::Network(options) => {
+                let mut network = Network::new(seed, told(options(random), seed, loud));
+                let end = watched(&mut network, loud, Network::kernel, Network::live);
+                end.map(|(events, at)| End { events, at, seen: network.seen().clone() })
+            }
+        }
     }
 }
 
-/// Lives the world that a seed makes of a kind of options; how much happened in it and when it
-/// ended, or what it died of. `loud`: shows what happened.
-pub(super) fn live(
-    options: fn(&mut Random) -> Options,
-    seed: u64,
-    loud: bool,
-) -> Result<End, String> {
-    let options = options(&mut Random::new(seed ^ 0x5eed));
+fn told<T: std::fmt::Debug>(options: T, seed: u64, loud: bool) -> T {
     if loud {
         eprintln!("seed {seed}: {options:#?}");
     }
-    let mut world = World::new(seed, options);
+    options
+}
+
+/// Has something live, and tells how many events its kernel had and when it ended.
+fn watched<T>(
+    it: &mut T,
+    loud: bool,
+    kernel: impl Fn(&mut T) -> &mut SimKernel,
+    live: impl FnOnce(&mut T),
+) -> Result<(u64, Nanos), String> {
     if loud {
-        world.kernel.start_trace();
+        kernel(it).start_trace();
     }
-    let end = caught(|| world.live());
+    let end = caught(|| live(it));
+    let kernel = kernel(it);
     if loud {
-        let lines: Vec<&str> = world.kernel.trace_lines().collect();
+        let lines: Vec<&str> = kernel.trace_lines().collect();
         for line in &lines[lines.len().saturating_sub(TRACE_LINES)..] {
             eprintln!("{line}");
         }
     }
-    match end {
-        Some(message) => Err(message),
-        None => Ok(End {
-            events: world.kernel.events_pushed(),
-            at: world.kernel.now(),
-            seen: world.seen,
-        }),
-    }
+    end.map_or_else(|| Ok((kernel.events_pushed(), kernel.now())), Err)
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -1,18 +1,16 @@
 //! Making a world: nodes, files, clients with arenas and regions, handles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use piped_config::{Config, Export, NodeKey, Peer};
 use piped_control::parties::Credentials;
 use piped_control::regions::RegionSource;
-use piped_core::access::{Access, OpenKind};
-use piped_core::ids::{HandleId, RegionId, SegmentId, SessionId};
+use piped_core::access::Access;
+use piped_core::ids::{RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::units::Nanos;
-use piped_engine::command::{
-    ChannelTarget, Command, FileTarget, OpenRequest, RegionTarget, Target,
-};
+use piped_engine::command::{ChannelTarget, Command, FileTarget, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_ring::handshake::Audience;
 use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
@@ -22,9 +20,10 @@ use zeroize::Zeroizing;
 use super::expect::Expected;
 use super::messages::Messages;
 use super::{
-    Client, ClientState, NodeState, Object, ObjectKind, Opening, OpeningState, Options, Plan,
-    World, node_name,
+    Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World,
+    node_name,
 };
+use crate::operators::{CLIENT, EXPORT, FOLDER, Operators};
 
 pub(super) const NODES: usize = 2;
 pub(super) const ALL: Access = Access::ALL;
@@ -48,6 +47,10 @@ impl World {
             objects: Vec::new(),
             plans: EventQueue::new(),
             controls: Controls::new(seed, surroundings),
+            operators: None,
+            tickets: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            withdrawn: BTreeSet::new(),
             turns: 0,
             turns_at_once: 0,
             served_opens: 0,
@@ -55,10 +58,13 @@ impl World {
             disturbed: false,
             clocks_differ: false,
             ending: false,
+            settled: false,
             seen: BTreeMap::new(),
             random,
         };
         world.kernel.set_zero_copy(options.lending);
+        let random = &mut world.random;
+        world.operators = options.operators.map(|it| Operators::new(it, random));
         for node in 0..NODES {
             world.add_node(node);
         }
@@ -99,6 +105,9 @@ impl World {
 
     /// What the files of a node say: the other node, and all its files for everybody.
     fn setup(&self, node: usize) -> Setup {
+        if let Some(operators) = &self.operators {
+            return operators.setup(node, vec![self.nodes[node].id], &self.controls);
+        }
         let mut config = Config::default();
         let key = |node: usize| NodeKey::of_private(Zeroizing::new([node as u8 + 1; 32]));
         config.listen.address = Some(address(node));
@@ -114,8 +123,8 @@ impl World {
             let key = own.as_ref().map(|_| key(other).public());
             config.peers.insert(node_name(other), Peer { address, key, next_key: None });
         }
-        let data = Export { path: "/data".into(), write: true, ..Export::default() };
-        config.exports.insert("data".to_owned(), data);
+        let data = Export { path: FOLDER.into(), write: true, ..Export::default() };
+        config.exports.insert(EXPORT.to_owned(), data);
         let (name, shards) = (node_name(node), vec![self.nodes[node].id]);
         Setup { name, config, own, shards, address: address(node), user: OWN_USER }
     }
@@ -140,7 +149,10 @@ impl World {
             audience: Audience::default(),
         };
         let control = self.controls.control_mut(node).expect("the node runs");
-        control.offer_region(name, source, length).expect("a new name").region
+        let region = control.offer_region(name, source, length).expect("a new name").region;
+        let owner = self.clients.iter_mut().rfind(|it| (it.node, it.session) == (node, owner));
+        owner.expect("it has come").offers.insert(region);
+        region
     }
 
     /// Open whatever the client has no handle of: at once if it is local, else by asking the peer.
@@ -153,44 +165,6 @@ impl World {
                 self.open_object(client, object);
             }
         }
-    }
-
-    /// Open one object for one client.
-    pub(super) fn open_object(&mut self, client: usize, object: usize) {
-        let (node, session) = (self.clients[client].node, self.clients[client].session);
-        self.clients[client].handles_made += 1;
-        let handle = HandleId(self.clients[client].handles_made);
-        let state = if self.objects[object].node == node {
-            let target = self.target(object, Some(client));
-            self.command(node, Command::InstallHandle { session, handle, target });
-            OpeningState::Open
-        } else {
-            let ticket = (client as u64) << 32 | u64::from(handle.0);
-            let (kind, name, path) = match self.objects[object].kind {
-                ObjectKind::File(_) => {
-                    (OpenKind::File, "data".to_owned(), self.objects[object].name.clone().into())
-                }
-                ObjectKind::Region { .. } | ObjectKind::Board { .. } => {
-                    (OpenKind::Region, self.objects[object].name.clone(), Vec::new())
-                }
-                ObjectKind::Channel { .. } => {
-                    (OpenKind::Channel, self.objects[object].name.clone(), Vec::new())
-                }
-            };
-            let access = match kind {
-                OpenKind::Channel => Access::WRITE,
-                OpenKind::File | OpenKind::Region => ALL,
-            };
-            let open = OpenRequest { kind, name, path, access, create: false };
-            let name = node_name(self.objects[object].node);
-            let peer = self.controls.control(node).peers().by_name(&name);
-            let peer = peer.expect("the nodes name each other");
-            let command = Command::OpenRemote { ticket, session, handle, peer, open };
-            // Behind what its shard is told of the peer.
-            self.controls.tell(node, 0, command, &self.kernel);
-            OpeningState::Waits { ticket }
-        };
-        self.clients[client].handles.push(Opening { object, handle, state });
     }
 
     /// Open an object on its own node, as the control thread does.
@@ -237,26 +211,44 @@ impl World {
             foreign: self.random.chance(0.2),
             busy_until: Nanos::ZERO,
             lane_ups: 0,
+            rights: 0,
         });
         for (file, (areas, content)) in files.into_iter().enumerate() {
             let inode = self.kernel.create_file(id, device, content.clone());
             self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
         }
         let setup = self.setup(node);
-        self.controls.add(setup, &self.kernel);
+        self.controls.add(setup, &self.kernel).expect("a sound configuration");
         self.start_shard(node);
     }
 
     fn add_client(&mut self, client: usize) {
         let node = client % NODES;
         let id = self.nodes[node].id;
-        let control = self.controls.control_mut(node).expect("the node runs");
-        let (session, _) = control.enter_session(Credentials::of(OWN_USER, OWN_USER));
-        self.command(node, Command::OpenSession { session, weight: 1 + (client % 3) as u8 });
-        let length = self.piece_bytes() * u64::from(self.options.depth);
-        let arena = self.kernel.add_segment(id, length);
-        self.kernel.guard(id, arena);
-        self.command(node, Command::AddSegment { session, segment: arena, length });
+        let user = match self.options.operators {
+            Some(_) => CLIENT + (client / NODES) as u32,
+            None => OWN_USER,
+        };
+        self.clients.push(Client {
+            node,
+            user,
+            session: SessionId(0),
+            offers: BTreeSet::new(),
+            state: ClientState::Gone,
+            arena: SegmentId(0),
+            region_segments: Vec::new(),
+            handles: Vec::new(),
+            handles_made: 0,
+            calls: BTreeMap::new(),
+            calls_made: 0,
+            pieces: Vec::new(),
+            locks: Vec::new(),
+            to_do: self.options.requests,
+            finishes: BTreeMap::new(),
+            released: 0,
+        });
+        self.enter_session(client);
+        let session = self.clients[client].session;
         let (areas, content) = self.areas(false);
         let length = content.len() as u64;
         let segment = self.kernel.add_segment(id, length);
@@ -274,26 +266,27 @@ impl World {
             let kind = ObjectKind::Channel { owner: client, channel };
             self.add_object(node, name, kind, vec![0], &[]);
         }
-        let mut region_segments = vec![segment];
+        self.clients[client].region_segments.push(segment);
         if self.options.boards > 0.0 {
-            region_segments.push(self.add_board(client, node, session));
+            let board = self.add_board(client, node, session);
+            self.clients[client].region_segments.push(board);
         }
-        self.clients.push(Client {
-            node,
-            session,
-            state: ClientState::Running,
-            arena,
-            region_segments,
-            handles: Vec::new(),
-            handles_made: 0,
-            calls: BTreeMap::new(),
-            calls_made: 0,
-            pieces: (0..self.options.depth).collect(),
-            locks: Vec::new(),
-            to_do: self.options.requests,
-            finishes: BTreeMap::new(),
-            released: 0,
-        });
+    }
+
+    /// A client connects: it has a session and an arena from now on.
+    pub(super) fn enter_session(&mut self, client: usize) {
+        let (node, user) = (self.clients[client].node, self.clients[client].user);
+        let id = self.nodes[node].id;
+        let control = self.controls.control_mut(node).expect("the node runs");
+        let (session, _) = control.enter_session(Credentials::of(user, user));
+        self.command(node, Command::OpenSession { session, weight: 1 + (client % 3) as u8 });
+        let length = self.piece_bytes() * u64::from(self.options.depth);
+        let arena = self.kernel.add_segment(id, length);
+        self.kernel.guard(id, arena);
+        self.command(node, Command::AddSegment { session, segment: arena, length });
+        let place = &mut self.clients[client];
+        (place.session, place.arena, place.state) = (session, arena, ClientState::Running);
+        place.pieces = (0..self.options.depth).collect();
     }
 
     pub(super) fn add_object(

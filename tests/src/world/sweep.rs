@@ -7,40 +7,45 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use piped_core::units::Nanos;
-use piped_sim::Random;
 
 use super::Options;
-use super::runner::{End, live};
+use super::runner::{End, Life};
+use crate::operators::network;
 
 /// A kind of world.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
-    /// Its name, for people.
+    /// The name, for people.
     pub name: &'static str,
-    /// The options of a world.
-    pub options: fn(&mut Random) -> Options,
-    /// Of so many seeds in a row, how many.
+    life: Life,
+    /// How many of so many seeds in a row.
     share: u64,
 }
 
 /// All kinds. Most worlds have all faults.
-pub const KINDS: [Kind; 8] = [
-    Kind { name: "stormy", options: Options::stormy, share: 9 },
-    Kind { name: "sick disks", options: Options::sick_disks, share: 3 },
-    Kind { name: "scarce", options: Options::scarce, share: 3 },
-    Kind { name: "changing limits", options: Options::limited, share: 2 },
-    Kind { name: "dialled", options: Options::dialled, share: 2 },
-    Kind { name: "lending", options: Options::lending, share: 3 },
-    Kind { name: "one-sided", options: Options::one_sided, share: 4 },
-    Kind { name: "calm", options: Options::calm, share: 1 },
+pub const KINDS: [Kind; 11] = [
+    Kind { name: "stormy", life: Life::World(Options::stormy), share: 9 },
+    Kind { name: "sick disks", life: Life::World(Options::sick_disks), share: 3 },
+    Kind { name: "scarce", life: Life::World(Options::scarce), share: 3 },
+    Kind { name: "changing limits", life: Life::World(Options::limited), share: 2 },
+    Kind { name: "dialled", life: Life::World(Options::dialled), share: 2 },
+    Kind { name: "lending", life: Life::World(Options::lending), share: 3 },
+    Kind { name: "one-sided", life: Life::World(Options::one_sided), share: 4 },
+    Kind { name: "operated", life: Life::World(Options::operated), share: 6 },
+    Kind { name: "networks", life: Life::Network(network::Options::wild), share: 2 },
+    Kind { name: "key changes", life: Life::Network(network::Options::careful), share: 1 },
+    Kind { name: "calm", life: Life::World(Options::calm), share: 1 },
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 41] = [
+const MUST_SEE: [&str; 57] = [
+    "client came anew",
     "client died with calls in flight",
+    "connection cut",
     "corrupt frames",
     "device stalled with calls in flight",
     "dial cleared that held something",
+    "dial forbidden",
     "dial set with calls in flight",
     "discarded bytes",
     "ended Cancelled",
@@ -52,7 +57,10 @@ const MUST_SEE: [&str; 41] = [
     "ended OutcomeUnknown",
     "ended PeerLost",
     "ended behind a fence",
+    "ended for want of a right",
     "failed with a part done",
+    "forbidden connection seen",
+    "handshake failed",
     "held buffers",
     "lanes lost",
     "lent when a lane was closed",
@@ -60,18 +68,28 @@ const MUST_SEE: [&str; 41] = [
     "message received at the end",
     "mispredicted bounces",
     "moved in pieces",
+    "no room for one more offer",
     "node crashed with calls of its peer in flight",
+    "nodes can be connected",
+    "nodes cannot be connected",
+    "not allowed at the end",
     "notifications counted",
+    "open at the end",
     "puts before a signal taken while they were under way",
     "retries",
+    "right gone while it was opened",
     "scratches moved",
     "sends copied all the same",
     "sends refused",
     "sends without a copy",
     "receive given up",
+    "region withdrawn",
+    "reload refused",
     "serial plans",
+    "session ended by its node",
     "signals taken",
     "stalled messages",
+    "turned away at the door",
     "unaligned bounces",
     "waited for a limit",
     "words added to",
@@ -79,7 +97,7 @@ const MUST_SEE: [&str; 41] = [
     "words swapped",
     "writes before a signal seen while they were under way",
 ];
-/// See [`MUST_SEE`].
+/// The number of worlds that [`MUST_SEE`] is for.
 const MUST_SEE_WORLDS: u64 = 10_000;
 
 /// One world in so many is lived twice: a run that cannot be repeated cannot be debugged.
@@ -91,9 +109,9 @@ const FAILURES_MAX: usize = 20;
 /// The seeds to live.
 #[derive(Debug, Clone, Copy)]
 pub struct Sweep {
-    /// The first.
+    /// The first seed of them.
     pub from: u64,
-    /// How many.
+    /// How many seeds there are.
     pub seeds: u64,
     /// How many at once.
     pub threads: usize,
@@ -102,11 +120,11 @@ pub struct Sweep {
 /// A world that broke a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    /// Its seed.
+    /// The seed of the world.
     pub seed: u64,
-    /// Its kind.
+    /// The kind of the world.
     pub kind: &'static str,
-    /// The promise.
+    /// The promise that was broken.
     pub message: String,
 }
 
@@ -177,15 +195,15 @@ impl Sweep {
     /// # Errors
     /// The promise that it breaks.
     pub fn replay(seed: u64) -> Result<(), String> {
-        live(Kind::of(seed).options, seed, true).map(drop)
+        Kind::of(seed).life.live(seed, true).map(drop)
     }
 }
 
 fn live_seed(seed: u64) -> Result<End, String> {
-    let options = Kind::of(seed).options;
-    let end = live(options, seed, false)?;
+    let life = Kind::of(seed).life;
+    let end = life.live(seed, false)?;
     if seed.is_multiple_of(REPEATED) {
-        match live(options, seed, false) {
+        match life.live(seed, false) {
             Ok(again) if again == end => {}
             Ok(again) => return Err(format!("the second run differs: {end:?}, {again:?}")),
             Err(message) => return Err(format!("only the second run fails: {message}")),

@@ -1,23 +1,20 @@
 //! The control threads of some nodes, and what their drivers do.
 
 mod dialling;
+mod files;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use piped_config::{Config, Names, NodeKey, PublicKey};
-use piped_control::access::Rules;
-use piped_control::control::{Control, Effect, Live};
+use piped_config::{Config, NodeKey, PublicKey};
+use piped_control::control::{Control, Effect};
 use piped_control::dial::{Dial, Progress};
 use piped_control::fault::OpenFault;
-use piped_control::grants::{Grants, Root};
 use piped_control::holdings::{Place, Right};
 use piped_control::keyring::Keyring;
 use piped_control::note::Note;
 use piped_control::opens::{self, Found};
-use piped_control::reload::{Next, Outside};
 use piped_core::ids::{PeerId, SocketId};
 use piped_core::link::{LaneClass, Protection};
 use piped_core::names::shard_name;
@@ -26,6 +23,8 @@ use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest, Target};
 use piped_sim::{ConnectionId, Cost, EventQueue, LinkId, NodeId, Random, SimKernel};
 use piped_wire::LaneKeys;
+
+pub use self::files::{live, reload};
 
 /// The user that daemons run as.
 pub const OWN_USER: u32 = 990;
@@ -176,6 +175,7 @@ pub struct Controls {
     happenings: EventQueue<Happening>,
     due: VecDeque<(usize, usize, Command)>,
     asked: VecDeque<Asked>,
+    effects: VecDeque<(usize, Effect)>,
     links: BTreeMap<(NodeId, NodeId), LinkId>,
     ends: Vec<End>,
     /// How often something happened that a campaign wants to see.
@@ -195,6 +195,7 @@ impl Controls {
             happenings: EventQueue::new(),
             due: VecDeque::new(),
             asked: VecDeque::new(),
+            effects: VecDeque::new(),
             links: BTreeMap::new(),
             ends: Vec::new(),
             seen: BTreeMap::new(),
@@ -203,14 +204,20 @@ impl Controls {
 
     /// A node that runs from now on.
     ///
-    /// # Panics
-    /// If a daemon would not start with that.
-    pub fn add(&mut self, setup: Setup, kernel: &SimKernel) -> usize {
+    /// # Errors
+    /// A daemon would not start with that configuration.
+    pub fn add(&mut self, setup: Setup, kernel: &SimKernel) -> Result<usize, String> {
+        live(&setup.config, setup.own.as_ref())?;
         let arrival = vec![Nanos::ZERO; setup.shards.len()];
         self.nodes.push(Node { setup, control: None, life: 0, arrival, underway: 0 });
         let node = self.nodes.len() - 1;
         self.start(node, kernel);
-        node
+        Ok(node)
+    }
+
+    /// The link on which all connections send from one shard to another.
+    pub fn lay(&mut self, [from, to]: [NodeId; 2], link: LinkId) {
+        self.links.insert((from, to), link);
     }
 
     /// The daemon of a node starts, with its files as they are.
@@ -220,15 +227,7 @@ impl Controls {
     pub fn start(&mut self, node: usize, kernel: &SimKernel) {
         let place = &mut self.nodes[node];
         let Setup { config, own, shards, .. } = &place.setup;
-        let made = made_of(config, own.as_ref()).expect("a sound configuration");
-        let (rules, keyring, grants, names) = made;
-        let live = Live {
-            config: Rc::new(config.clone()),
-            rules: Rc::new(rules),
-            keyring: Rc::new(keyring),
-            grants: Arc::new(grants),
-            names: Rc::new(names),
-        };
+        let live = live(config, own.as_ref()).expect("a sound configuration");
         let mut control = Control::new(shards.len(), live);
         control.start();
         place.control = Some(control);
@@ -245,6 +244,7 @@ impl Controls {
         place.life += 1;
         place.underway = 0;
         self.dials.retain(|_, dial| dial.node != node);
+        self.effects.retain(|(of, _)| *of != node);
         self.ends.retain(|end| end.node != node);
     }
 
@@ -280,22 +280,11 @@ impl Controls {
         own: Option<&NodeKey>,
         kernel: &SimKernel,
     ) -> Result<(), String> {
-        let (rules, keyring, grants, names) = made_of(config, own)?;
         let place = &mut self.nodes[node];
         let control = place.control.as_mut().ok_or("the daemon does not run")?;
-        let outside = Outside::new();
-        control.check_next(config, &keyring, &outside)?;
-        let before = std::mem::replace(&mut place.setup.config, config.clone());
+        reload(control, &place.setup.config, config, own)?;
+        place.setup.config = config.clone();
         place.setup.own = own.cloned();
-        control.reload(Next {
-            before: &before,
-            after: config,
-            outside: &outside,
-            rules,
-            keyring,
-            grants: Arc::new(grants),
-            names,
-        });
         self.drain(node, kernel);
         Ok(())
     }
@@ -332,22 +321,38 @@ impl Controls {
         self.asked.pop_front()
     }
 
+    /// Whether the shard that asked still waits for the answer.
+    #[must_use]
+    pub fn waits(&self, asked: &Asked) -> bool {
+        self.nodes[asked.node].life == asked.life && self.runs(asked.node)
+    }
+
     /// Looks up what a peer asks for. None: the node has died since.
+    #[must_use]
     pub fn look_up(&self, asked: &Asked) -> Option<Result<(Found<()>, Right), OpenFault>> {
         let place = &self.nodes[asked.node];
         let control = place.control.as_ref().filter(|_| place.life == asked.life)?;
-        Some(control.look_up(asked.shard, &asked.asker, &asked.open))
+        let Asked { asker, open, .. } = asked;
+        let found = control.look_up(asked.shard, asker, open).and_then(|found| {
+            if let (Found::File { user }, _) = &found {
+                let asker = asker.asker(user.as_ref());
+                control.grants().allow(asker, &open.name, open.access, open.create)?;
+            }
+            Ok(found)
+        });
+        Some(found)
     }
 
     /// Tells the shard what was opened, and enters it in the book of the control thread, which may
-    /// end it at once.
+    /// end it at once. Whether it is open.
     pub fn answer(
         &mut self,
         asked: &Asked,
         opened: Result<(Target, Right), Status>,
         kernel: &SimKernel,
-    ) {
+    ) -> bool {
         let Asked { node, shard, ticket, .. } = *asked;
+        let mut is_held = false;
         let (result, held) = match opened {
             Ok((target, held)) => (Ok(target), Some(held)),
             Err(status) => (Err(status), None),
@@ -355,9 +360,15 @@ impl Controls {
         self.tell(node, shard, Command::ServeOpened { ticket, result }, kernel);
         if let (Some(held), Some(control)) = (held, &mut self.nodes[node].control) {
             // If a reload took the right away meanwhile, the shard is told.
-            let _ = control.hold(Place::Peer(shard, ticket), asked.asker.holder(), held);
+            is_held = control.hold(Place::Peer(shard, ticket), asked.asker.holder(), held).is_ok();
         }
         self.drain(node, kernel);
+        is_held
+    }
+
+    /// The next thing that the driver does for a client: of which node, and what.
+    pub fn poll_effect(&mut self) -> Option<(usize, Effect)> {
+        self.effects.pop_front()
     }
 
     /// The control thread of a node that runs, for what clients do; [`Self::drain`] is to follow.
@@ -420,11 +431,10 @@ impl Controls {
                         let life = self.nodes[node].life;
                         self.asked.push_back(Asked { node, life, shard, ticket, asker, open });
                     }
-                    // Clients are the world's own: it has seen the event.
                     Effect::Opened { .. }
                     | Effect::EndSession { .. }
                     | Effect::SessionDrained { .. }
-                    | Effect::RegionUnused { .. } => {}
+                    | Effect::RegionUnused { .. } => self.effects.push_back((node, effect)),
                     Effect::Note(note) => self.count(match note {
                         Note::LaneUp { .. } => "lane up",
                         Note::LaneDown { .. } => "lane down",
@@ -448,22 +458,4 @@ impl Controls {
     pub fn shard_name(&self, node: usize, shard: usize) -> String {
         shard_name(&self.nodes[node].setup.name, shard)
     }
-}
-
-type Made = (Rules, Keyring, Grants, Names);
-
-/// What follows from files and a key.
-fn made_of(config: &Config, own: Option<&NodeKey>) -> Result<Made, String> {
-    config.validate().map_err(|fault| format!("`{}` {}", fault.key, fault.problem))?;
-    let names = Names::default();
-    let rules = Rules::new(config, &names, OWN_USER).map_err(|error| error.to_string())?;
-    let keyring = Keyring::new(config, own.cloned());
-    let keyring = keyring.map_err(|fault| format!("`{}` {}", fault.key, fault.problem))?;
-    let mut grants = Grants::default();
-    for (inode, (name, export)) in config.exports.iter().enumerate() {
-        let root = Root { device: 1, inode: inode as u64 };
-        let added = grants.add(name, export, &names, root);
-        added.map_err(|(list, error)| format!("exports.{name}.{list}: {error}"))?;
-    }
-    Ok((rules, keyring, grants, names))
 }

@@ -58,10 +58,14 @@ fn usual(world: &mut World, node: usize, verb: Verb) -> Explanation {
     told.swap_remove(10)
 }
 
+fn peer_of(world: &World, node: usize, peer: &str) -> PeerId {
+    world.peer(node, world.find(peer).expect("it is there")).expect("a peer")
+}
+
 /// Forecast for transfers to a peer from now on, with the outcomes of each plan, which the plan in
 /// use was made without.
 fn said(world: &World, node: usize, peer: &str, disk: Option<&str>, bytes: u64) -> Forecast {
-    let peer = PeerId(world.find(peer).expect("it is there") as u32);
+    let peer = peer_of(world, node, peer);
     let device = disk.map(|disk| world.device(node, disk));
     world.draft(node, &DraftAsk { way: Way::ToPeer { peer, device }, bytes, class: Class::Bulk })
 }
@@ -192,7 +196,7 @@ fn a_copy_from_a_peer_is_planned_with_the_dials_of_what_comes() {
     let at = |what: &str| names.iter().position(|name| *name == what);
     assert!(at(dials[0]).is_some() && at(dials[0]) < at(dials[1]), "{names:?}");
     near("promised", told.predicted_seconds, told.measured_seconds, 0.15);
-    let server = PeerId(world.find("server").expect("it is there") as u32);
+    let server = peer_of(&world, home, "server");
     let way = Way::Landing { peer: server, device: Some(world.device(home, "data")) };
     let said = world.draft(home, &DraftAsk { way, bytes: MIB, class: Class::Bulk });
     let said: Vec<&str> = said.stages.iter().map(|stage| stage.name.as_str()).collect();

@@ -1,8 +1,14 @@
-//! The nodes of a scenario in virtual time: the daemon's own engine over the simulated kernel. The
-//! other tasks of a daemon (dialling peers, opening files, solving plans) are done here, at once.
+//! The nodes of a scenario in virtual time: the daemon's own engine and control thread over the
+//! simulated kernel. What a driver does beside (connecting, opening files) takes no time.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
+use piped_config::{Config, Export, Peer};
+use piped_control::control::Effect;
+use piped_control::opens::Found;
+use piped_control::parties::Credentials;
+use piped_control::regions::RegionSource;
 use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::Io as _;
@@ -11,15 +17,15 @@ use piped_core::modes::{EagerMode, ForcedPlan, PlannerMode, ZeroCopyMode};
 use piped_core::request::{ArenaBuffer, Class, Completion, Origin, Request, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{
-    Caller, Command, Event, FileTarget, OpenRequest, Output, RegionTarget, Target,
-};
+use piped_engine::command::{Command, FileTarget, OpenRequest, Output, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_model::stage::Stage;
-use piped_planner::solve::solve;
 use piped_report::dial::DialPlace;
 use piped_report::trace::TransferTrace;
-use piped_sim::{Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, SimKernel};
+use piped_ring::handshake::Audience;
+use piped_sim::{Cost, DeviceCosts, Faults, InodeId, NodeId, SimKernel};
+use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings};
+use piped_world::nodes::Nodes;
 
 use super::scenario::{self, Dial, Scenario};
 
@@ -39,14 +45,34 @@ const PATIENCE: Nanos = Nanos::from_millis(3_000_000);
 /// Bytes that arrive at once: a packet of a network with long ones.
 const PIECE_BYTES: usize = 8192;
 
+/// The export of the disks of a node; a disk is a path below it.
+const EXPORT: &str = "disk";
+/// The name under which the memory of a node's client is offered.
+const MEMORY: &str = "memory";
+
+/// The network of the nodes, and the address of the first.
+const NETWORK: &str = "10.0.0.0/8";
+const FIRST_ADDRESS: u32 = 0x0a00_0001;
+
+/// Connecting and opening take no time, and never fail.
+const SURROUNDINGS: Surroundings = Surroundings {
+    step_max: Nanos::ZERO,
+    mailbox_max: Nanos::ZERO,
+    resolve_fails: 0.0,
+    connect_fails: 0.0,
+    handshake_hangs: 0.0,
+    socket_buffer: SOCKET_BUFFER,
+    link: FREE,
+};
+
 pub(in crate::commands) struct World {
-    kernel: SimKernel,
+    machines: Nodes,
     nodes: Vec<Node>,
-    links: BTreeMap<(usize, usize), [LinkId; 2]>,
     /// Seconds that a byte takes on the slowest link.
     slowest: f64,
     bytes: u64,
-    tickets: u64,
+    /// How the open at a peer ended that somebody waits for.
+    opened: Option<Result<u64, Status>>,
     requests: u64,
     recordings: u64,
 }
@@ -54,15 +80,12 @@ pub(in crate::commands) struct World {
 struct Node {
     name: String,
     id: NodeId,
-    shard: Shard,
     disks: BTreeMap<String, (DeviceId, InodeId, Stage)>,
     arena: SegmentId,
     /// Open handles by the ends that they stand for.
     handles: BTreeMap<String, HandleId>,
-    /// Answers to opens, by number.
-    opened: BTreeMap<u64, Result<u64, Status>>,
     /// Ended requests, by number.
-    ended: BTreeMap<u64, (Status, u64)>,
+    ended: BTreeMap<u64, Status>,
 }
 
 impl World {
@@ -73,34 +96,29 @@ impl World {
         for transfer in &scenario.transfers {
             bytes = transfer.bytes()?.max(bytes);
         }
+        let kernel = SimKernel::new(scenario.seed, Faults::none());
         let mut world = Self {
-            kernel: SimKernel::new(scenario.seed, Faults::none()),
+            machines: Nodes::new(kernel, Controls::new(scenario.seed, SURROUNDINGS)),
             nodes: Vec::new(),
-            links: BTreeMap::new(),
             slowest: 0.0,
             bytes,
-            tickets: 0,
+            opened: None,
             requests: 0,
             recordings: 0,
         };
         for (name, node) in &scenario.nodes {
             world.add_node(scenario, name, node)?;
         }
-        for node in 0..world.nodes.len() {
-            for peer in (0..world.nodes.len()).filter(|&peer| peer != node) {
-                let name = world.nodes[peer].name.clone();
-                world.command(node, Command::AddPeer { peer: PeerId(peer as u32), name });
-            }
-        }
         for link in &scenario.links {
-            let [from, to] = [world.find(&link.nodes[0])?, world.find(&link.nodes[1])?];
+            let [from, to] = &link.nodes;
+            let ends = [world.nodes[world.find(from)?].id, world.nodes[world.find(to)?].id];
             let stage = link.stage().map_err(|error| format!("link: {error}"))?;
             world.slowest = world.slowest.max(stage.per_byte);
-            let cost = scenario::cost(&stage);
-            let ways = [(); 2].map(|()| world.kernel.add_link(cost, None));
-            ways.iter().for_each(|&way| world.kernel.set_piece(way, PIECE_BYTES));
-            world.links.insert((from, to), ways);
-            world.links.insert((to, from), [ways[1], ways[0]]);
+            for way in [ends, [ends[1], ends[0]]] {
+                let link = world.machines.kernel.add_link(scenario::cost(&stage), None);
+                world.machines.kernel.set_piece(link, PIECE_BYTES);
+                world.machines.controls.lay(way, link);
+            }
         }
         world.settle();
         scenario.dials.iter().try_for_each(|dial| world.dial(dial))?;
@@ -123,7 +141,7 @@ impl World {
         name: &str,
         node: &scenario::Node,
     ) -> Result<(), String> {
-        let id = self.kernel.add_node(4096);
+        let id = self.machines.kernel.add_node(4096);
         let shard = Shard::new(ShardConfig {
             node_name: name.to_owned(),
             incarnation: 1,
@@ -137,11 +155,12 @@ impl World {
             eager: EagerMode::Auto,
             serial_first: false,
         });
+        let kernel = &mut self.machines.kernel;
         let mut disks = BTreeMap::new();
         for (disk, said) in &node.disks {
             let stage = said.stage().map_err(|error| format!("disk {name}:{disk}: {error}"))?;
             let cost = scenario::cost(&stage);
-            let device = self.kernel.add_device(DeviceCosts {
+            let device = kernel.add_device(DeviceCosts {
                 read: cost,
                 write: cost,
                 sync: FREE,
@@ -150,27 +169,32 @@ impl World {
                 alignment: Alignment { offset: 512, memory: 512 },
                 tells_at_the_end: said.tells_at_the_end,
             });
-            let inode = self.kernel.create_file(id, device, vec![7; self.bytes as usize]);
+            let inode = kernel.create_file(id, device, vec![7; self.bytes as usize]);
             disks.insert(disk.clone(), (device, inode, stage));
         }
-        let staging = self.kernel.add_segment(id, STAGING);
-        let arena = self.kernel.add_segment(id, self.bytes);
-        self.kernel.share(id, arena);
-        let node = Node {
-            name: name.to_owned(),
-            id,
-            shard,
-            disks,
-            arena,
-            handles: BTreeMap::new(),
-            opened: BTreeMap::new(),
-            ended: BTreeMap::new(),
-        };
-        self.nodes.push(node);
-        let node = self.nodes.len() - 1;
+        let staging = kernel.add_segment(id, STAGING);
+        let arena = kernel.add_segment(id, self.bytes);
+        kernel.share(id, arena);
+        let (handles, ended) = (BTreeMap::new(), BTreeMap::new());
+        self.nodes.push(Node { name: name.to_owned(), id, disks, arena, handles, ended });
+        let (node, length) =
+            (self.machines.add(setup(scenario, name, id), vec![shard])?, self.bytes);
         self.command(node, Command::AddStaging { segment: staging, length: STAGING });
+        let control = self.machines.controls.control_mut(node).ok_or("the node runs")?;
+        control.enter_session(Credentials::of(OWN_USER, OWN_USER));
+        let region = RegionSource {
+            region: RegionId(0),
+            owner: SESSION,
+            home: 0,
+            segment: 0,
+            memory: (),
+            offset: 0,
+            length,
+            access: ALL,
+            audience: Audience::default(),
+        };
+        control.offer_region(MEMORY, region, length).map_err(|fault| fault.text)?;
         self.command(node, Command::OpenSession { session: SESSION, weight: 1 });
-        let length = self.bytes;
         self.command(node, Command::AddSegment { session: SESSION, segment: arena, length });
         Ok(())
     }
@@ -200,8 +224,12 @@ impl World {
     }
 
     pub(super) fn command(&mut self, node: usize, command: Command) {
-        let Node { id, shard, .. } = &mut self.nodes[node];
-        shard.handle_command(command, &mut self.kernel.io(*id));
+        self.machines.command(node, 0, command);
+    }
+
+    /// The number of one node as a peer of another.
+    pub(super) fn peer(&self, node: usize, other: usize) -> Option<PeerId> {
+        self.machines.controls.control(node).peers().by_name(&self.nodes[other].name)
     }
 
     /// Sets how all nodes choose sizes from now on.
@@ -228,17 +256,21 @@ impl World {
             let target = self.target(owner, disk);
             self.command(node, Command::InstallHandle { session: SESSION, handle, target });
         } else {
-            let (kind, name) = match disk {
-                Some(disk) => (OpenKind::File, disk.to_owned()),
-                None => (OpenKind::Region, "memory".to_owned()),
+            let (kind, name, path) = match disk {
+                Some(disk) => (OpenKind::File, EXPORT, disk.into()),
+                None => (OpenKind::Region, MEMORY, Vec::new()),
             };
-            let open = OpenRequest { kind, name, path: "file".into(), access: ALL, create: false };
-            self.tickets += 1;
-            let (ticket, peer) = (self.tickets, PeerId(owner as u32));
-            let command = Command::OpenRemote { ticket, session: SESSION, handle, peer, open };
-            self.command(node, command);
-            self.run_until(|world| world.nodes[node].opened.contains_key(&ticket))?;
-            if let Some(Err(status)) = self.nodes[node].opened.get(&ticket) {
+            let open =
+                OpenRequest { kind, name: name.to_owned(), path, access: ALL, create: false };
+            let peer = self.peer(node, owner).ok_or_else(|| format!("{what} is no peer"))?;
+            let control = self.machines.controls.control_mut(node).ok_or("the node runs")?;
+            let ticket = control.expect_open();
+            self.command(
+                node,
+                Command::OpenRemote { ticket, session: SESSION, handle, peer, open },
+            );
+            self.run_until(|world| world.opened.is_some())?;
+            if let Some(Err(status)) = self.opened.take() {
                 return Err(format!("{what} cannot be opened: {status}"));
             }
         }
@@ -251,7 +283,7 @@ impl World {
         let length = self.bytes;
         match disk.and_then(|disk| disks.get(disk)) {
             Some(&(device, inode, _)) => {
-                let buffered = self.kernel.open_file(*id, inode, false);
+                let buffered = self.machines.kernel.open_file(*id, inode, false);
                 Target::File(FileTarget {
                     direct: None,
                     buffered,
@@ -261,38 +293,45 @@ impl World {
                     foreign: false,
                 })
             }
-            None => {
-                let region = RegionId(0);
-                Target::Region(RegionTarget {
-                    region,
-                    segment: *arena,
-                    offset: 0,
-                    length,
-                    access: ALL,
-                })
-            }
+            None => Target::Region(RegionTarget {
+                region: RegionId(1),
+                segment: *arena,
+                offset: 0,
+                length,
+                access: ALL,
+            }),
         }
     }
 
     /// Runs a request of a node's client to its end, and returns its time.
     pub(super) fn run(&mut self, node: usize, verb: Verb) -> Result<Nanos, String> {
         self.settle();
+        let began = self.now();
+        let number = self.begin_any(node, verb);
+        self.run_until(|world| world.nodes[node].ended.contains_key(&number))?;
+        match self.nodes[node].ended.remove(&number) {
+            Some(Status::Ok) => Ok(self.now().since(began)),
+            Some(status) => Err(format!("a transfer failed: {status}")),
+            None => Err("a transfer does not end".to_owned()),
+        }
+    }
+
+    /// Begins a request of a node's client, and returns its number.
+    pub(in crate::commands) fn begin_any(&mut self, node: usize, verb: Verb) -> u64 {
         self.requests += 1;
         let number = self.requests;
         let origin = Origin { session: SESSION, queue: QueueId(0), slot: 0, user_data: number };
         let request =
             Request { verb, class: Class::Bulk, deadline: None, no_wait: false, fence: false };
-        let began = self.kernel.now();
-        let Node { id, shard, .. } = &mut self.nodes[node];
-        let io = &mut self.kernel.io(*id);
-        let now = io.now();
-        shard.submit(origin, request, now, io);
-        self.run_until(|world| world.nodes[node].ended.contains_key(&number))?;
-        match self.nodes[node].ended.remove(&number) {
-            Some((Status::Ok, _)) => Ok(self.kernel.now().since(began)),
-            Some((status, _)) => Err(format!("a transfer failed: {status}")),
-            None => Err("a transfer does not end".to_owned()),
-        }
+        self.machines.with(node, 0, |shard, io| {
+            let now = io.now();
+            shard.submit(origin, request, now, io);
+        });
+        number
+    }
+
+    pub(in crate::commands) fn now(&self) -> Nanos {
+        self.machines.kernel.now()
     }
 
     /// The whole arena of a node's client.
@@ -315,8 +354,8 @@ impl World {
         let mut all = Vec::new();
         for node in 0..self.nodes.len() {
             self.command(node, Command::Trace { recording: self.recordings, transfers: 0 });
-            let Node { name, shard, .. } = &self.nodes[node];
-            let recording = shard.recording();
+            let name = &self.nodes[node].name;
+            let recording = self.machines.shards(node)[0].recording();
             let traces = recording.map(|it| it.report(it.began().unwrap_or_default()));
             all.extend(traces.into_iter().flatten().map(|trace| (name.clone(), trace)));
         }
@@ -325,12 +364,12 @@ impl World {
 
     /// Runs the world until nothing moves.
     fn settle(&mut self) {
-        let until = self.kernel.now() + Nanos::from_millis(100);
+        let until = self.now() + Nanos::from_millis(100);
         while self.step(until) {}
     }
 
     fn run_until(&mut self, holds: impl Fn(&Self) -> bool) -> Result<(), String> {
-        let until = self.kernel.now() + PATIENCE;
+        let until = self.now() + PATIENCE;
         while !holds(self) {
             if !self.step(until) {
                 return Err(self.endless());
@@ -359,89 +398,49 @@ impl World {
 
     /// Gives every node a turn, or lets time pass. False when `until` is reached.
     fn step(&mut self, until: Nanos) -> bool {
-        let mut worked = false;
-        let mut next = None;
-        let mut earlier = |at: Nanos| next = Some(next.map_or(at, |next: Nanos| next.min(at)));
-        for node in 0..self.nodes.len() {
-            let id = self.nodes[node].id;
-            let busy = self.kernel.busy_until(id);
-            if busy > self.kernel.now() {
-                earlier(busy);
-                continue;
-            }
-            worked |= self.turn(node);
-            if let Some(at) = self.nodes[node].shard.poll_timeout() {
-                let at = self.kernel.world_time(id, at);
-                worked |= at <= self.kernel.now();
-                earlier(at);
+        let mut told = Vec::new();
+        let is_before = self.machines.step(until, &mut told) && self.now() < until;
+        for (node, _, output) in told {
+            if let Output::Completion(Completion::Finished { origin, status, .. }) = output {
+                self.nodes[node].ended.insert(origin.user_data, status);
             }
         }
-        if let Some(at) = self.kernel.next_event() {
-            earlier(at);
+        while let Some(asked) = self.machines.controls.poll_asked() {
+            let opened = match self.machines.controls.look_up(&asked) {
+                None => continue,
+                Some(Err(fault)) => Err(fault.for_peer()),
+                Some(Ok((Found::File { .. }, right))) => {
+                    let disk = String::from_utf8_lossy(&asked.open.path);
+                    Ok((self.target(asked.node, Some(&disk)), right))
+                }
+                Some(Ok((_, right))) => Ok((self.target(asked.node, None), right)),
+            };
+            self.machines.controls.answer(&asked, opened, &self.machines.kernel);
         }
-        let now = self.kernel.now();
-        if worked {
-            self.kernel.advance(now);
-            return true;
+        while let Some((_, effect)) = self.machines.controls.poll_effect() {
+            if let Effect::Opened { result, .. } = effect {
+                self.opened = Some(result);
+            }
         }
-        let at = next.unwrap_or(Nanos::MAX).max(now).min(until);
-        self.kernel.advance(at);
-        at < until
+        is_before
     }
+}
 
-    fn turn(&mut self, node: usize) -> bool {
-        let id = self.nodes[node].id;
-        let mut worked = false;
-        while let Some(done) = self.kernel.poll_done(id) {
-            self.nodes[node].shard.handle_done(done, &mut self.kernel.io(id));
-            worked = true;
-        }
-        worked |= !self.nodes[node].shard.drive(&mut self.kernel.io(id));
-        while let Some(output) = self.nodes[node].shard.poll_output() {
-            worked = true;
-            self.take(node, output);
-        }
-        worked
-    }
-
-    fn take(&mut self, node: usize, output: Output) {
-        match output {
-            Output::Completion(Completion::Finished { origin, status, bytes, .. }) => {
-                self.nodes[node].ended.insert(origin.user_data, (status, bytes));
-            }
-            Output::Event(Event::Connect { peer, class, .. }) => {
-                let other = peer.0 as usize;
-                let ways = *self
-                    .links
-                    .entry((node, other))
-                    .or_insert_with(|| [(); 2].map(|()| self.kernel.add_link(FREE, None)));
-                let ends = [self.nodes[node].id, self.nodes[other].id];
-                let (_, sockets) = self.kernel.connect(ends, ways, SOCKET_BUFFER);
-                self.command(
-                    other,
-                    Command::LaneAccepted {
-                        socket: sockets[1],
-                        caller: Caller::anybody(),
-                        keys: None,
-                    },
-                );
-                self.command(
-                    node,
-                    Command::LaneConnected { peer, class, socket: sockets[0], keys: None },
-                );
-            }
-            Output::Event(Event::ServeOpen { ticket, open, .. }) => {
-                let disk = (open.kind == OpenKind::File).then_some(open.name.as_str());
-                let result = Ok(self.target(node, disk));
-                self.command(node, Command::ServeOpened { ticket, result });
-            }
-            Output::Event(Event::RemoteOpened { ticket, result, .. }) => {
-                self.nodes[node].opened.insert(ticket, result);
-            }
-            Output::Plan(question) => {
-                self.command(node, Command::Planned(Box::new(solve(&question))));
-            }
-            Output::Completion(_) | Output::Progress(_) | Output::Event(_) => {}
+/// What the files of a node would say: the other nodes, and its disks for all of them.
+fn setup(scenario: &Scenario, name: &str, id: NodeId) -> Setup {
+    let mut config = Config::default();
+    for (place, other) in (0..).zip(scenario.nodes.keys()) {
+        let address = SocketAddr::from((Ipv4Addr::from_bits(FIRST_ADDRESS + place), 7440));
+        if other == name {
+            config.listen.address = Some(address);
+        } else {
+            let address = address.to_string().parse().expect("an address");
+            config.peers.insert(other.clone(), Peer { address, ..Peer::default() });
         }
     }
+    let address = config.listen.address.expect("the node is one of them");
+    config.listen.allow_plain = vec![NETWORK.parse().expect("a network")];
+    let disks = Export { path: "/disk".into(), write: true, ..Export::default() };
+    config.exports.insert(EXPORT.to_owned(), disks);
+    Setup { name: name.to_owned(), config, own: None, shards: vec![id], address, user: OWN_USER }
 }

@@ -1,0 +1,152 @@
+//! Some nodes in one kernel: their control threads, their shards, and the turns of all.
+
+use piped_core::units::Nanos;
+use piped_engine::command::{Command, Output};
+use piped_engine::shard::Shard;
+use piped_planner::solve::solve;
+use piped_sim::SimKernel;
+
+use crate::controls::{Controls, Setup};
+
+/// Turns in a row without time passing that no sound world needs.
+const TURNS_AT_ONCE_MAX: u32 = 100_000;
+
+/// What a shard tells its clients: the node, the shard of it, and what.
+pub type Told = (usize, usize, Output);
+
+/// The nodes of a world.
+#[derive(Debug)]
+pub struct Nodes {
+    /// The kernel of all nodes.
+    pub kernel: SimKernel,
+    /// The control threads of all nodes.
+    pub controls: Controls,
+    /// The shards of each node; none while its daemon is down.
+    shards: Vec<Vec<Shard>>,
+    turns_at_once: u32,
+}
+
+impl Nodes {
+    /// A world without nodes yet.
+    #[must_use]
+    pub const fn new(kernel: SimKernel, controls: Controls) -> Self {
+        Self { kernel, controls, shards: Vec::new(), turns_at_once: 0 }
+    }
+
+    /// A node whose daemon runs from now on, with these shards.
+    ///
+    /// # Errors
+    /// A daemon would not start with that configuration.
+    pub fn add(&mut self, setup: Setup, shards: Vec<Shard>) -> Result<usize, String> {
+        self.shards.push(shards);
+        self.controls.add(setup, &self.kernel)
+    }
+
+    /// The daemon of a node starts again, with its files as they are.
+    pub fn start(&mut self, node: usize, shards: Vec<Shard>) {
+        for id in self.controls.nodes[node].setup.shards.clone() {
+            self.kernel.restart(id);
+        }
+        self.controls.start(node, &self.kernel);
+        self.shards[node] = shards;
+    }
+
+    /// The daemon of a node is gone.
+    pub fn stop(&mut self, node: usize) {
+        self.controls.stop(node);
+        self.shards[node].clear();
+    }
+
+    /// The shards of a node that runs.
+    #[must_use]
+    pub fn shards(&self, node: usize) -> &[Shard] {
+        &self.shards[node]
+    }
+
+    /// Calls a shard with its driver, if the node runs.
+    pub fn with<T>(
+        &mut self,
+        node: usize,
+        shard: usize,
+        call: impl FnOnce(&mut Shard, &mut piped_sim::SimIo<'_>) -> T,
+    ) -> Option<T> {
+        let id = self.controls.nodes[node].setup.shards[shard];
+        let shard = self.shards[node].get_mut(shard)?;
+        Some(call(shard, &mut self.kernel.io(id)))
+    }
+
+    /// Tells a shard something at once.
+    pub fn command(&mut self, node: usize, shard: usize, command: Command) {
+        let now = self.kernel.now();
+        self.kernel.note(|| format!("{now}: {node}.{shard} <- {command:?}"));
+        self.with(node, shard, |shard, io| shard.handle_command(command, io));
+    }
+
+    /// Gives everybody a turn, or lets time pass. False when `until` is reached.
+    ///
+    /// # Panics
+    /// If the nodes work for ever without time passing.
+    pub fn step(&mut self, until: Nanos, told: &mut Vec<Told>) -> bool {
+        let now = self.kernel.now();
+        self.controls.advance(&mut self.kernel);
+        let mut worked = false;
+        while let Some((node, shard, command)) = self.controls.poll_command() {
+            worked = true;
+            self.command(node, shard, command);
+        }
+        let mut next = None;
+        for node in 0..self.shards.len() {
+            for shard in 0..self.shards[node].len() {
+                let (busy, at) = self.turn(node, shard, told);
+                worked |= busy;
+                next = [next, at].into_iter().flatten().min();
+            }
+        }
+        let all = [next, self.controls.next_at(), self.kernel.next_event()];
+        let at = all.into_iter().flatten().min().map(|at| at.max(now));
+        worked |= at == Some(now);
+        self.turns_at_once = if worked { self.turns_at_once + 1 } else { 0 };
+        assert!(self.turns_at_once < TURNS_AT_ONCE_MAX, "the nodes spin at {now}");
+        match at {
+            _ if worked => self.kernel.advance(now),
+            Some(at) if at <= until => self.kernel.advance(at),
+            _ => {
+                self.kernel.advance(until);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// One turn of a shard: whether it did something, and when it wants the next one.
+    fn turn(&mut self, node: usize, shard: usize, told: &mut Vec<Told>) -> (bool, Option<Nanos>) {
+        let id = self.controls.nodes[node].setup.shards[shard];
+        let busy = self.kernel.busy_until(id);
+        if busy > self.kernel.now() {
+            return (false, Some(busy));
+        }
+        let mut worked = false;
+        let it = &mut self.shards[node][shard];
+        while let Some(done) = self.kernel.poll_done(id) {
+            it.handle_done(done, &mut self.kernel.io(id));
+            worked = true;
+        }
+        worked |= !it.drive(&mut self.kernel.io(id));
+        while let Some(output) = self.shards[node][shard].poll_output() {
+            worked = true;
+            match output {
+                Output::Event(event) => {
+                    let now = self.kernel.now();
+                    self.kernel.note(|| format!("{now}: {node}.{shard} -> {event:?}"));
+                    self.controls.handle_event(node, shard, event, &self.kernel);
+                }
+                Output::Plan(question) => {
+                    self.command(node, shard, Command::Planned(Box::new(solve(&question))));
+                }
+                Output::Completion(_) | Output::Progress(_) => told.push((node, shard, output)),
+            }
+        }
+        let timeout = self.shards[node][shard].poll_timeout();
+        (worked, timeout.map(|at| self.kernel.world_time(id, at)))
+    }
+}

@@ -1,0 +1,45 @@
+//! What operators are up to.
+
+use piped_core::units::Nanos;
+use piped_sim::Random;
+
+/// What operators do to some nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Nodes, two or three.
+    pub nodes: usize,
+    /// Things that operators and the network do.
+    pub acts: u32,
+    /// The longest that they wait between two.
+    pub pause_max: Nanos,
+    /// Nodes begin with keys.
+    pub keyed: bool,
+    /// All nodes are on one machine.
+    pub one_machine: bool,
+    /// Only key changes, done as the documents say.
+    pub careful: bool,
+    /// All nodes trust each other in the end.
+    pub reconciled: bool,
+}
+
+impl Options {
+    /// Operators that try everything.
+    #[must_use]
+    pub fn wild(random: &mut Random) -> Self {
+        Self {
+            nodes: random.between(2, 3) as usize,
+            acts: random.between(1, 24) as u32,
+            pause_max: Nanos(8_000_000_000),
+            keyed: random.chance(0.7),
+            one_machine: random.chance(0.3),
+            careful: false,
+            reconciled: random.chance(0.6),
+        }
+    }
+
+    /// Operators of nodes that have keys, and change them as the documents say.
+    #[must_use]
+    pub fn careful(random: &mut Random) -> Self {
+        Self { keyed: true, careful: true, reconciled: false, ..Self::wild(random) }
+    }
+}

@@ -19,9 +19,9 @@ use piped_core::names::node_of;
 use piped_report::tally::LaneLoss;
 
 use super::Shard;
+use super::connections::{Lane, LaneState};
 use super::inbound::Inbound;
 use super::keys::{LaneKey, LinkKey};
-use super::lane::{Lane, LaneState};
 use crate::command::{Caller, Crowded, Event, Origin, Standing};
 
 /// Of so many places, those that plain lanes may not have.

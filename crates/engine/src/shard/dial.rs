@@ -8,15 +8,15 @@ use piped_report::dial::{DialCost, DialPlace, DialReport};
 use piped_wire::LastPart;
 
 use super::Shard;
+use super::connections::FrameOwner;
+use super::connections::Lane;
+use super::connections::Role;
 use super::cx::Cx;
 use super::delays::{Effect, Hop};
 use super::keys::{LaneKey, TransferKey};
-use super::lane::Lane;
 use super::outbound::Outbound;
 use super::requests::Body;
-use super::role::Role;
 use super::sched::Work;
-use super::sending::FrameOwner;
 
 impl Shard {
     /// Sets a dial, anew if there is one: what that one holds goes on.

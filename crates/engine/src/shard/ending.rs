@@ -16,8 +16,8 @@ use piped_core::status::Status;
 use piped_report::tally::LaneLoss;
 
 use super::Shard;
+use super::connections::Lane;
 use super::keys::{LaneKey, ServedKey};
-use super::lane::Lane;
 use super::requests::{Transfer, Waiter};
 use super::sched::Work;
 use crate::command::Target;

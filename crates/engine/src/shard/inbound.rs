@@ -20,18 +20,18 @@ use super::Shard;
 use super::account::Account;
 use super::arrivals::Arriving;
 use super::clients::access_of;
-use super::credit::Grant;
+use super::connections::Grant;
+use super::connections::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
+use super::connections::{PeerRequest, Role, Serving};
 use super::crowd::Holding;
 use super::facts;
 use super::fair::Party;
 use super::faults::PeerFault;
 use super::inbox::Sent;
 use super::keys::{LaneKey, LinkKey, Subject, kind};
-use super::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
 use super::once::Asked;
 use super::reports::Reported;
 use super::responder::{Serve, ServeOp};
-use super::role::{PeerRequest, Role, Serving};
 use super::sched::Work;
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
@@ -126,14 +126,12 @@ impl Shard {
             self.displace(None, io);
             return self.refuse_lane(standing, Crowded::Staging);
         };
-        self.lane_times.set(key.index(), io.now() + limits::HELLO_TIME);
+        self.lanes.look_at(key, io.now() + limits::HELLO_TIME);
     }
 
-    /// The connection in `slot` has had its time to say who it is; or, of those we dialled, the
+    /// A connection has had its time to say who it is; or, of those we dialled, the
     /// peer has had its time to make room for the opens it refused.
-    pub(super) fn expire_lane_time<I: Io>(&mut self, slot: u32, io: &mut I) {
-        let in_slot = |key: &LaneKey| key.index() == slot;
-        let Some(key) = self.lanes.next_from(slot, |_| true).filter(in_slot) else { return };
+    pub(super) fn expire_lane_time<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         match self.lanes.get(key).and_then(Lane::asking).map(|asking| asking.peer) {
             Some(peer) => self.open_refused(peer, io),
             None => {
@@ -187,7 +185,7 @@ impl Shard {
         let place = &mut state.lanes[class as usize];
         (place.lane, place.epoch) = (Some(key), frame.epoch);
         let stages = self.cx.planner.net_stages(&name, class, false);
-        self.lane_times.clear(key.index());
+        self.lanes.stop_time(key);
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
         lane.role = Role::serving(link, caller);
         lane.class = class;
@@ -458,13 +456,13 @@ impl Shard {
             }
             Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, (transfer, frame.payload), backlogged, io.now());
-                let target = self.take_target(key);
+                let target = self.lanes.take_target(key);
                 self.handle_write_data(key, transfer, frame.payload, target, intact, io);
                 Ok(())
             }
             Message::Send { .. } => match sent_of(frame.message, io.now()) {
                 Some(sent) if self.may_send(key, sent) => {
-                    let target = self.take_target(key);
+                    let target = self.lanes.take_target(key);
                     self.handle_send(on, sent, (target, intact), io)
                 }
                 _ => Err(PeerFault::StrayMessage),
@@ -623,7 +621,7 @@ impl Shard {
         frame: Frame,
         intact: bool,
     ) -> Result<Option<Table>, PeerFault> {
-        let Target::Table(table) = self.take_target(on.lane) else { return Ok(None) };
+        let Target::Table(table) = self.lanes.take_target(on.lane) else { return Ok(None) };
         let serving = self.lanes.get(on.lane).and_then(Lane::serving);
         let is_new =
             |serving: &Serving| wire_of(frame).is_none_or(|wire| serving.serve_of(wire).is_none());

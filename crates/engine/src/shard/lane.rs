@@ -1,195 +1,29 @@
-//! A lane: one connection with its sender and receiver, from the first byte to the last completion.
-//!
-//! The side that dialled asks, the side that accepted serves: that is the lane's [`Role`]. A lane
-//! that ends first waits for its operations at the kernel (they still touch memory), then gives
-//! back what its queue held, and only then is its successor dialled: an old epoch is over before a
-//! new one begins.
+//! What happens on a lane: it is made, receives, and ends; what it sends is in `sending`.
 
-use piped_core::ids::{ChannelId, SessionId, SocketId};
+use piped_core::ids::{SessionId, SocketId};
 use piped_core::io::{Io, Op, Resource, Span, Token};
 use piped_core::limits;
 use piped_core::link::LaneClass;
 use piped_core::request::Class;
-use piped_core::units::Nanos;
-use piped_planner::stage::StageIndex;
 use piped_report::shard::LaneReport;
 use piped_report::tally::LaneLoss;
-use piped_wire::{Frame, LaneKeys, Message, Owner, Receiver, Seal, Sender, Step};
+use piped_wire::{Frame, LaneKeys, Seal, Step};
 
 use super::Shard;
-use super::buffers::{Scratch, Size, TableRun};
+use super::connections::Arrived;
+use super::connections::Destination;
+use super::connections::FrameOwner;
+use super::connections::Lane;
+use super::connections::LaneState;
+use super::connections::LostLane;
+use super::connections::PeerLane;
+use super::connections::Target;
+use super::connections::{Asking, Role, Serving};
 use super::driver::{ECANCELED, OpOwner};
-use super::early::Piece;
-use super::fair::Fair;
 use super::faults::PeerFault;
-use super::keys::{LaneKey, LinkKey, OpKey, ServeKey, TransferKey, kind};
-use super::pace::Pacer;
-use super::pins::Pin;
-use super::reports::Reports;
-use super::role::{Asking, PeerRequest, Role, Serving};
+use super::keys::{LaneKey, ServeKey, TransferKey};
 use super::sched::Work;
-use super::sending::{FrameOwner, Sending, Waiting};
-use super::zero_copy::ZeroCopy;
-use crate::command::{Caller, Event, Expelled, Origin, Standing};
-
-/// How far a lane is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LaneState {
-    /// Waits for the other side's Hello or HelloAck.
-    Greeting,
-    /// Its Hello was right, but work of its predecessor is not over: HelloAck waits.
-    Fenced,
-    Up,
-    /// Waits for its operations at the kernel.
-    Closing,
-}
-
-/// What the bytes of a receive are meant for.
-#[derive(Debug)]
-pub(super) enum Target {
-    Nothing,
-    /// A read's buffer.
-    Transfer(Pin<kind::Transfer>),
-    /// A region that a peer writes to.
-    ServeRegion(Pin<kind::Serve>),
-    /// Staging for a write to a file.
-    ServeStaging(Pin<kind::Serve>),
-    /// The buffer of a receive, for a message.
-    Receive(Pin<kind::Transfer>),
-    /// Early-arrival memory, for a message of a channel.
-    Early(ChannelId, Piece),
-    /// Staging for the table of a request.
-    Table(TableRun),
-}
-
-/// One connection of a peer link.
-#[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) role: Role,
-    pub(super) class: LaneClass,
-    pub(super) socket: SocketId,
-    pub(super) epoch: u32,
-    pub(super) state: LaneState,
-    pub(super) sender: Sender,
-    /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided
-    /// late.
-    pub(super) waiting: Fair<Waiting>,
-    pub(super) receiver: Receiver,
-    pub(super) scratch: Scratch,
-    /// Where the scratch moves to, because its segment is to go.
-    pub(super) next_scratch: Option<Scratch>,
-    /// It rests, and others want what it had for work.
-    pub(super) gives_back: bool,
-    /// When it was last heard of.
-    pub(super) heard: Nanos,
-    pub(super) sending: bool,
-    /// How the send under way goes.
-    pub(super) send: Sending,
-    /// Whether it may go without a copy.
-    pub(super) zero_copy: ZeroCopy,
-    /// How fast it may go.
-    pub(super) pacer: Pacer,
-    pub(super) receiving: bool,
-    /// Where the payload of the frame at hand goes, from its header to its last byte.
-    pub(super) payload_target: Target,
-    /// The receive under way.
-    pub(super) receive_op: Option<OpKey>,
-    pub(super) frames_received: u64,
-    pub(super) burst: Burst,
-    /// The stage this side's receives are a sample of.
-    pub(super) stage_in: StageIndex,
-    /// The stage this side's sends pass, as the other side reports it.
-    pub(super) stage_out: StageIndex,
-    /// What is told of stages, and what is heard.
-    pub(super) reports: Reports,
-    /// The frame whose rest is waited for.
-    partial: Option<Partial>,
-    /// It is looked at when [`limits::FRAME_TIME`] is over.
-    watched: bool,
-    loss: LaneLoss,
-    reason: String,
-}
-
-/// A frame as it came, and what became of its payload.
-#[derive(Debug)]
-pub(super) struct Arrived {
-    pub(super) frame: Frame,
-    /// Where its payload lies.
-    pub(super) landed: Option<Span>,
-    /// Its payload matches its checksum.
-    pub(super) intact: bool,
-    /// Bytes of it that came by way of a copy.
-    pub(super) copied: u32,
-}
-
-/// A lane on which a peer asks, and the node at its other end.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PeerLane {
-    pub(super) lane: LaneKey,
-    pub(super) link: LinkKey,
-}
-
-/// A lane that is no more.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LostLane {
-    pub(super) key: LaneKey,
-    pub(super) class: LaneClass,
-    pub(super) loss: LaneLoss,
-}
-
-/// A frame of which a part is here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Partial {
-    /// How many came before it.
-    number: u64,
-    /// Its header is here.
-    in_payload: bool,
-    since: Nanos,
-}
-
-/// Frames of one size that came back to back. One gap says little: the kernel hands over several
-/// frames at once, or the reactor was late; the mean over a burst is what the stage takes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Burst {
-    /// The arrival before the burst.
-    start: Nanos,
-    last: Nanos,
-    frames: u32,
-    bytes: u64,
-}
-
-/// A burst this long is a sample.
-const BURST_FRAMES: u32 = 8;
-
-impl Burst {
-    /// Books an arrival; what it returns is the mean size and time of a burst that is over.
-    pub(super) fn arrive(
-        &mut self,
-        payload: u32,
-        backlogged: bool,
-        now: Nanos,
-    ) -> Option<(u32, Nanos)> {
-        let mean = self.bytes.checked_div(u64::from(self.frames)).unwrap_or(u64::from(payload));
-        let alike = u64::from(payload).abs_diff(mean) * 8 <= mean;
-        let over = !backlogged || !alike || self.frames == BURST_FRAMES;
-        let sample = if over { self.take() } else { None };
-        if over {
-            *self = Self { start: if backlogged { self.last } else { now }, ..Self::default() };
-        }
-        if backlogged {
-            self.frames += 1;
-            self.bytes += u64::from(payload);
-        }
-        self.last = now;
-        sample
-    }
-
-    fn take(&self) -> Option<(u32, Nanos)> {
-        let frames = u64::from(self.frames);
-        let bytes = self.bytes.checked_div(frames)?;
-        Some((bytes as u32, Nanos(self.last.since(self.start).0 / frames)))
-    }
-}
+use crate::command::Event;
 
 /// For what a lane sends, and for what it receives.
 fn seals_of(keys: Option<LaneKeys>) -> (Seal, Seal) {
@@ -204,129 +38,6 @@ fn seals_of(keys: Option<LaneKeys>) -> (Seal, Seal) {
 /// Frames handled before others get a turn.
 const FRAMES_PER_TURN: usize = 64;
 
-impl Lane {
-    pub(super) fn asking(&self) -> Option<&Asking> {
-        match &self.role {
-            Role::Asking(asking) => Some(asking),
-            Role::Serving(_) | Role::Stranger(_) => None,
-        }
-    }
-
-    pub(super) fn asking_mut(&mut self) -> Option<&mut Asking> {
-        match &mut self.role {
-            Role::Asking(asking) => Some(asking),
-            Role::Serving(_) | Role::Stranger(_) => None,
-        }
-    }
-
-    pub(super) fn serving(&self) -> Option<&Serving> {
-        match &self.role {
-            Role::Serving(serving) => Some(serving),
-            Role::Asking(_) | Role::Stranger(_) => None,
-        }
-    }
-
-    pub(super) fn serving_mut(&mut self) -> Option<&mut Serving> {
-        match &mut self.role {
-            Role::Serving(serving) => Some(serving),
-            Role::Asking(_) | Role::Stranger(_) => None,
-        }
-    }
-
-    /// The requests that are served on it.
-    pub(super) fn serves(&self) -> &[PeerRequest] {
-        self.serving().map_or(&[], |serving| &serving.serves)
-    }
-
-    pub(super) fn is_stranger(&self) -> bool {
-        matches!(self.role, Role::Stranger(_))
-    }
-
-    /// Whether the other end connected to us and did not prove who it is.
-    pub(super) fn is_unproven(&self) -> bool {
-        matches!(self.role.caller(), Some(Caller::Unproven { .. }))
-    }
-
-    /// Whether it has requests or opens under way, or wants what only a lane at work has.
-    pub(super) fn is_at_work(&self) -> bool {
-        let works = match &self.role {
-            Role::Asking(asking) => !asking.outstanding.is_empty() || asking.opens > 0,
-            Role::Serving(serving) => !serving.serves.is_empty(),
-            Role::Stranger(_) => false,
-        };
-        works || self.sender.wants_room()
-    }
-
-    /// Whether it encrypts, and has no room for payloads yet.
-    pub(super) fn is_without_room(&self) -> bool {
-        self.sender.moves_payloads() && self.scratch.size() == Size::Resting
-    }
-
-    /// Whether it is plain, where others prove who they are.
-    pub(super) fn is_beside_keys(&self) -> bool {
-        self.role.caller().is_some_and(Caller::is_beside_keys)
-    }
-
-    pub(super) fn origin(&self) -> Option<Origin> {
-        match self.role.caller()?.standing() {
-            Standing::Proven => None,
-            Standing::Plain(origin) => Some(origin),
-        }
-    }
-
-    /// Whether it is one of those that did not prove who they are, and close.
-    pub(super) fn is_expelled_by(&self, plain: Expelled) -> bool {
-        match self.origin() {
-            None => false,
-            Some(Origin::User(_)) => plain >= Expelled::Users,
-            Some(Origin::Site(_)) => plain >= Expelled::Everybody,
-        }
-    }
-
-    /// The link of a lane that we serve.
-    pub(super) fn inbound(&self) -> Option<LinkKey> {
-        self.serving().map(|serving| serving.link)
-    }
-
-    /// Whether a receive under way may write the transfer's buffer.
-    pub(super) fn lands_in(&self, transfer: TransferKey) -> bool {
-        let target = match &self.payload_target {
-            Target::Transfer(pin) | Target::Receive(pin) => Some(pin),
-            _ => None,
-        };
-        let predicted = self.asking().and_then(|asking| asking.predicted.as_ref());
-        self.receiving && [target, predicted].into_iter().flatten().any(|it| it.key() == transfer)
-    }
-
-    /// Whether the peer takes one more request.
-    pub(super) fn has_room_for_request(&self) -> bool {
-        self.asking().is_some_and(Asking::has_room)
-    }
-
-    /// Whether it has work beside the last request that came.
-    pub(super) fn serves_others(&self) -> bool {
-        self.serves().len() > 1 || self.has_frames()
-    }
-
-    /// Notes what is waited for by the receive that is about to be posted.
-    fn note_partial(&mut self, now: Nanos) {
-        let number = self.frames_received;
-        let waits = |partial: Partial, in_payload| {
-            (partial.number, partial.in_payload) == (number, in_payload)
-        };
-        self.partial = self.receiver.inside_frame().map(|in_payload| match self.partial {
-            Some(partial) if waits(partial, in_payload) => partial,
-            _ => Partial { number, in_payload, since: now },
-        });
-    }
-
-    /// Queues a frame without payload. Control frames are few; a queue too full for them belongs to
-    /// a peer that does not read, and the lane's fault is found by its timeout.
-    pub(super) fn push(&mut self, message: Message) -> bool {
-        self.sender.push(self.epoch, message, None, Owner::NONE).is_ok()
-    }
-}
-
 impl Shard {
     /// Makes a lane over a connected socket. `None` without staging or a place for it; the socket
     /// is closed then.
@@ -340,53 +51,17 @@ impl Shard {
         io: &mut I,
     ) -> Option<LaneKey> {
         let (seals, unseals) = seals_of(keys);
-        let Some(scratch) = self.first_scratch(seals.moves_payloads()) else {
+        let room = self.lanes.room() > 0;
+        let scratch = room.then(|| self.first_scratch(seals.moves_payloads())).flatten();
+        let Some(scratch) = scratch else {
             io.release(Resource::Socket(socket));
             return None;
         };
-        let (send, room) = (scratch.of_sender(), scratch.room());
-        let lane = Lane {
-            role,
-            class,
-            socket,
-            epoch,
-            state: LaneState::Greeting,
-            sender: Sender::with_seal(seals, send, room, limits::LANE_QUEUE),
-            waiting: Fair::default(),
-            receiver: Receiver::with_seal(unseals, scratch.of_receiver()),
-            scratch,
-            next_scratch: None,
-            gives_back: false,
-            heard: io.now(),
-            sending: false,
-            send: Sending::default(),
-            zero_copy: ZeroCopy::new(),
-            pacer: Pacer::default(),
-            receiving: false,
-            payload_target: Target::Nothing,
-            receive_op: None,
-            frames_received: 0,
-            burst: Burst::default(),
-            stage_in: StageIndex::NONE,
-            stage_out: StageIndex::NONE,
-            reports: Reports::new(),
-            partial: None,
-            watched: false,
-            loss: LaneLoss::Closed,
-            reason: String::new(),
-        };
-        match self.lanes.insert(lane) {
-            Ok(key) => {
-                self.cx.sched.begin(Work::Lane(key), Class::Latency);
-                self.cx.sched.make_ready(Work::Lane(key));
-                Some(key)
-            }
-            Err(lane) => {
-                self.cx.free_scratch(lane.scratch);
-                io.release(Resource::Socket(socket));
-                None
-            }
-        }
+        let lane = Lane::new(role, (class, socket, epoch), (seals, unseals), scratch, io.now());
+        let key = self.lanes.begin(lane)?;
+        self.cx.sched.begin(Work::Lane(key), Class::Latency);
+        self.cx.sched.make_ready(Work::Lane(key));
+        Some(key)
     }
 
     pub(super) fn drive_lane<I: Io>(&mut self, key: LaneKey, io: &mut I) {
@@ -481,7 +156,7 @@ impl Shard {
 
     /// Unpins what the payload at hand was meant for.
     fn drop_target<I: Io>(&mut self, key: LaneKey, io: &mut I) {
-        match self.take_target(key) {
+        match self.lanes.take_target(key) {
             Target::Nothing => {}
             Target::Transfer(pin) => self.transfers.unpin(pin, &mut self.cx.sched),
             Target::ServeRegion(pin) => self.serves.unpin(pin, &mut self.cx.sched),
@@ -536,12 +211,13 @@ impl Shard {
         let prediction = self.predict(key);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.note_partial(io.now());
-        if lane.partial.is_some() && !std::mem::replace(&mut lane.watched, true) {
-            self.frame_times.set(key.index(), io.now() + limits::FRAME_TIME);
-        }
+        let watch = lane.partial.is_some() && !std::mem::replace(&mut lane.watched, true);
         let (spans, whole) = lane.receiver.poll_receive(prediction.map(|(_, span)| span));
         lane.receiving = true;
         let op = Op::Receive { socket: lane.socket, spans, whole };
+        if watch {
+            self.lanes.watch_frame(key, io.now() + limits::FRAME_TIME);
+        }
         // Only a receive of a header may write the predicted buffer; the rest of a payload has its
         // own target.
         let predicted = prediction.filter(|_| !whole).map(|(transfer, _)| transfer);
@@ -649,24 +325,14 @@ impl Shard {
         }
     }
 
-    /// What the payload at hand was meant for, for the handler of its frame.
-    pub(super) fn take_target(&mut self, key: LaneKey) -> Target {
-        let target = self.lanes.get_mut(key).map(|lane| &mut lane.payload_target);
-        target.map_or(Target::Nothing, |it| std::mem::replace(it, Target::Nothing))
-    }
-
     fn close_faulty<I: Io>(&mut self, key: LaneKey, fault: PeerFault, io: &mut I) {
         self.close_lane(key, fault.loss(), fault.to_string(), io);
     }
 
-    /// Looks whether the lane in `slot` still waits for the rest of a frame. One look every
+    /// Looks whether a lane still waits for the rest of a frame. One look every
     /// [`limits::FRAME_TIME`], while there is something to look at: a timer for each frame would be
     /// moved with each.
-    pub(super) fn expire_frame<I: Io>(&mut self, slot: u32, io: &mut I) {
-        let Some(key) = self.lanes.next_from(slot, |_| true).filter(|key| key.index() == slot)
-        else {
-            return;
-        };
+    pub(super) fn expire_frame<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.watched = false;
         // Without a receive under way it is we who are late.
@@ -677,7 +343,7 @@ impl Shard {
             return self.close_lane(key, LaneLoss::Stalled, reason, io);
         }
         lane.watched = true;
-        self.frame_times.set(slot, end);
+        self.lanes.watch_frame(key, end);
     }
 
     pub(super) fn report_lane(
@@ -702,8 +368,9 @@ impl Shard {
             last_loss,
             pace: lane.and_then(|lane| lane.pacer.rate()),
             protection: lane.and_then(|lane| lane.sender.protection()),
-            zero_copy: lane
-                .and_then(|lane| lane.zero_copy.report(self.zero_copy, lane.sender.is_lending())),
+            zero_copy: lane.and_then(|lane| {
+                lane.zero_copy.report(self.lanes.zero_copy(), lane.sender.is_lending())
+            }),
             messages: None,
         }
     }
@@ -723,10 +390,9 @@ impl Shard {
         lane.state = LaneState::Closing;
         lane.loss = loss;
         lane.reason = reason;
-        self.cx.watch.counters.peer_faults += u64::from(loss.is_fault());
-        self.lane_times.clear(key.index());
-        self.frame_times.clear(key.index());
         io.release(Resource::Socket(lane.socket));
+        self.lanes.stop_times(key);
+        self.cx.watch.counters.peer_faults += u64::from(loss.is_fault());
         for end in self.cx.driver.cancel_stalled_of(key) {
             self.handle_done(end, io);
         }
@@ -752,7 +418,7 @@ impl Shard {
             self.free_frame(owner);
         }
         self.end_serves_of(key);
-        let Some(lane) = self.lanes.remove(key) else { return };
+        let Some(lane) = self.lanes.end(key) else { return };
         self.cx.sched.end(Work::Lane(key));
         lane.reports.forget(&mut self.cx.planner);
         self.bury_scratch(&lane);
@@ -766,18 +432,4 @@ impl Shard {
         self.cx.watch.note_lost(lane.loss, frames);
         self.cx.event(Event::LaneDown { peer, class: lane.class, reason: lane.reason });
     }
-}
-
-/// Where a payload goes.
-#[derive(Debug)]
-pub(super) enum Destination {
-    Land(Target, Span),
-    /// A few bytes to be read by the shard.
-    Inline,
-    /// Nobody wants it any more.
-    Discard,
-    /// No memory for it now.
-    Wait,
-    /// The peer must not send that.
-    Fault(PeerFault),
 }

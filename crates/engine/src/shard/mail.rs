@@ -18,14 +18,14 @@ use piped_report::tally::{MessageWay, RetryReason};
 use piped_wire::{Message, Owner};
 
 use super::Shard;
+use super::connections::FrameOwner;
+use super::connections::{Lane, LaneState};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, TransferKey};
-use super::lane::{Lane, LaneState};
 use super::numbers::Outbox;
 use super::outbound::Outbound;
 use super::requests::{Body, RemoteBody, RemoteOp};
 use super::sched::Work;
-use super::sending::FrameOwner;
 use super::slab::Key;
 
 /// What makes a transfer with a peer a message.

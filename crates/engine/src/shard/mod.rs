@@ -21,9 +21,9 @@ mod arrivals;
 mod buffers;
 mod channel;
 mod clients;
+mod connections;
 mod copy;
 mod costs;
-mod credit;
 mod crowd;
 mod cx;
 mod delays;
@@ -47,7 +47,6 @@ mod numbers;
 mod observe;
 mod once;
 mod outbound;
-mod pace;
 mod paths;
 mod peering;
 mod pins;
@@ -56,7 +55,6 @@ mod remote;
 mod reports;
 mod requests;
 mod responder;
-mod role;
 mod sched;
 mod scratch;
 mod sending;
@@ -72,7 +70,6 @@ mod timers;
 mod transfer;
 mod vector;
 mod watch;
-mod zero_copy;
 
 use std::collections::BTreeMap;
 
@@ -87,6 +84,8 @@ use self::arrivals::Arrivals;
 use self::channel::Channel;
 use self::clients::Clients;
 use self::clients::Handles;
+use self::connections::Lane;
+use self::connections::Lanes;
 use self::cx::Cx;
 use self::delays::{Effect, Hop};
 use self::driver::{Ended, JobEnd, JobOwner, notice_of};
@@ -94,7 +93,6 @@ use self::early::Early;
 use self::inbound::Inbound;
 use self::inbox::Announced;
 use self::keys::kind;
-use self::lane::Lane;
 use self::notify::Notifications;
 use self::outbound::Outbound;
 use self::pins::AnyPin;
@@ -103,10 +101,8 @@ use self::requests::Transfers;
 use self::responder::Serve;
 use self::responder::Serves;
 use self::sched::Work;
-use self::sending::Notice;
 use self::served::Served;
 use self::slab::Slab;
-use self::timers::Timers;
 use crate::command::{Command, Event, Output};
 
 pub use self::watch::Recording;
@@ -148,15 +144,7 @@ pub struct Shard {
     transfers: Transfers,
     bodies: Bodies,
     serves: Serves,
-    lanes: Slab<kind::Lane, Lane>,
-    /// Sends whose memory the kernel still has.
-    notices: Slab<kind::Notice, Notice>,
-    zero_copy: ZeroCopyMode,
-    /// Of connections that have not said who they are; of those we dialled, when to ask again for
-    /// what was refused.
-    lane_times: Timers,
-    /// When to look whether a lane still waits for the rest of a frame.
-    frame_times: Timers,
+    lanes: Lanes,
     // Ordered maps: what is walked is walked in the same order in every run of a seed.
     outbound: BTreeMap<PeerId, Outbound>,
     inbound: Slab<kind::Link, Inbound>,
@@ -187,11 +175,7 @@ impl Shard {
             transfers: Transfers::with_capacity(transfers),
             bodies: Bodies::new(transfers),
             serves: Serves::with_capacity(limits::SERVES_MAX),
-            lanes: Slab::with_capacity(limits::LANES_MAX),
-            notices: Slab::with_capacity(limits::NOTICES_MAX),
-            zero_copy: config.zero_copy,
-            lane_times: Timers::with_capacity(limits::LANES_MAX),
-            frame_times: Timers::with_capacity(limits::LANES_MAX),
+            lanes: Lanes::new(config.zero_copy),
             outbound: BTreeMap::new(),
             inbound: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
@@ -249,7 +233,7 @@ impl Shard {
             Command::ForcePlan(plan) => self.cx.planner.force(plan),
             Command::SetPlanner(mode) => self.cx.planner.set_mode(mode),
             Command::SetCalibration(mode) => self.cx.planner.set_calibration(mode),
-            Command::SetZeroCopy(mode) => self.zero_copy = mode,
+            Command::SetZeroCopy(mode) => self.lanes.set_zero_copy(mode),
             Command::Trace { recording, transfers } => self.cx.watch.trace(recording, transfers),
             Command::SetEager(mode) => self.eager = mode,
             Command::SetDeadline(deadline) => self.cx.config.deadline_default = deadline,
@@ -340,11 +324,11 @@ impl Shard {
         while let Some(key) = self.serves.take_due(now) {
             self.expire_serve(key, io);
         }
-        while let Some(slot) = self.lane_times.take_due(now) {
-            self.expire_lane_time(slot, io);
+        while let Some(key) = self.lanes.take_due(now) {
+            self.expire_lane_time(key, io);
         }
-        while let Some(slot) = self.frame_times.take_due(now) {
-            self.expire_frame(slot, io);
+        while let Some(key) = self.lanes.take_due_frame(now) {
+            self.expire_frame(key, io);
         }
         self.expire_mail(now, io);
         self.release_due(now, io);
@@ -386,9 +370,9 @@ impl Shard {
         if self.has_work() {
             return Some(Nanos::ZERO);
         }
-        [&self.lane_times, &self.frame_times]
+        self.lanes
+            .next_due()
             .into_iter()
-            .filter_map(Timers::next)
             .chain(self.transfers.next_deadline())
             .chain(self.serves.next_due())
             .chain(self.announced.next_deadline())

@@ -31,7 +31,7 @@ impl Shard {
             transfers: self.transfers.len(),
             serves: self.serves.len(),
             ops: self.cx.driver.len(),
-            lent: self.notices.len(),
+            lent: self.lanes.lent(),
             dials: self.cx.dials.count(),
             staging_bytes: self.cx.buffers.staging().bytes(),
             staging_used_bytes: self.cx.buffers.staging().used().now,

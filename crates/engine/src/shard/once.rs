@@ -23,15 +23,15 @@ use piped_wire::{After, Change, Message};
 
 use super::Shard;
 use super::clients::access_of;
+use super::connections::PeerRequest;
+use super::connections::{Lane, LaneState, PeerLane};
 use super::fair::{Flow, Party};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, TransferKey};
-use super::lane::{Lane, LaneState, PeerLane};
 use super::outbound::Ending;
 use super::remote::lane_class;
 use super::requests::Bodies;
 use super::requests::{Body, RemoteBody, RemoteOp};
-use super::role::PeerRequest;
 use super::sched::Work;
 use crate::command::{RegionTarget, Target};
 

@@ -18,15 +18,15 @@ use piped_wire::{LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_M
 use super::Shard;
 use super::clients::HandleKind;
 use super::clients::RemoteHandle;
+use super::connections::Role;
+use super::connections::{Arrived, Lane, LaneState, LostLane, Target};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
-use super::lane::{Arrived, Lane, LaneState, LostLane, Target};
 use super::mail::Handshake;
 use super::numbers::Numbers;
 use super::numbers::Outbox;
 use super::reports::Reported;
 use super::requests::{Body, RemoteBody, RemoteOp, Transfer};
-use super::role::Role;
 use super::sched::Work;
 use super::slab::Key;
 use super::watch::{Spot, Told};
@@ -240,7 +240,7 @@ impl Shard {
                 };
                 let key = Key::from_bits(transfer);
                 asking.note_answer(key, last.is_some())?;
-                let target = self.take_target(arrival.lane);
+                let target = self.lanes.take_target(arrival.lane);
                 self.handle_data(key, arrival, last, target, io);
                 Ok(())
             }
@@ -421,7 +421,7 @@ impl Shard {
             let after = OPEN_AGAIN.0 + self.noise.below(OPEN_AGAIN.0);
             let lane = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency));
             if let Some(key) = lane {
-                self.lane_times.set(key.index(), io.now() + Nanos(after));
+                self.lanes.look_at(key, io.now() + Nanos(after));
             }
             // More opens may have waited for room on the lane.
             return self.open_waiting(peer, io);

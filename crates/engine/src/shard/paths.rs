@@ -12,10 +12,10 @@ use piped_planner::stage::StageIndex;
 
 use super::Shard;
 use super::clients::Place;
+use super::connections::Lane;
 use super::delays::Hop;
 use super::driver::Direction;
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
-use super::lane::Lane;
 use super::requests::{Body, FileBody, RemoteBody, RemoteOp, Waiter};
 use crate::command::Target;
 

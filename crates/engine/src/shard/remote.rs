@@ -12,14 +12,14 @@ use piped_report::tally::{HeldBy, RetryReason};
 use piped_wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
 
 use super::Shard;
+use super::connections::FrameOwner;
+use super::connections::{Destination, Lane, LaneState, Target};
 use super::fair::Flow;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
-use super::lane::{Destination, Lane, LaneState, Target};
 use super::pins::Pin;
 use super::requests::{Body, RemoteBody, RemoteOp};
 use super::sched::Work;
-use super::sending::FrameOwner;
 use super::slab::Key;
 use super::watch::Spot;
 

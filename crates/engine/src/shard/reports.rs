@@ -18,10 +18,10 @@ use piped_report::shard::StageResource;
 use piped_wire::Message;
 
 use super::Shard;
+use super::connections::{Lane, LaneState};
 use super::cx::Cx;
 use super::delays::Hop;
 use super::keys::LaneKey;
-use super::lane::{Lane, LaneState};
 use super::sched::Work;
 
 /// Reports of the wire after which a stage is gone that was not reported meanwhile.

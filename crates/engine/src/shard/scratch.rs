@@ -19,8 +19,8 @@ use piped_core::limits::PLAIN_STAGING_DIVISOR;
 
 use super::Shard;
 use super::buffers::{Scratch, Size};
+use super::connections::{Lane, LaneState};
 use super::keys::LaneKey;
-use super::lane::{Lane, LaneState};
 use super::sched::Work;
 
 impl Shard {

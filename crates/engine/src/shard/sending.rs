@@ -5,168 +5,26 @@
 //! [`Notice`], which owns the frames' memory: it is counted, it keeps the lane from being
 //! forgotten, and nothing but the kernel's second word ends it.
 
-use piped_core::io::{Io, NOTICE_COPIED, Op, Span};
-use piped_core::limits;
+use piped_core::io::{Io, NOTICE_COPIED, Op};
 use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
 use piped_report::tally::{LaneLoss, SendWay};
-use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
+use piped_wire::Message;
 
 use super::Shard;
+use super::connections::FrameOwner;
+use super::connections::Notice;
+use super::connections::Sending;
+use super::connections::Way;
+use super::connections::{Lane, LaneState};
 use super::cx::Cx;
 use super::driver::{OpOwner, notice_token};
-use super::fair::Flow;
-use super::keys::{LaneKey, NoticeKey, OpKey, ServeKey, Subject, TransferKey};
-use super::lane::{Lane, LaneState};
+use super::keys::{LaneKey, NoticeKey, OpKey, Subject};
 use super::sched::Work;
-use super::slab::Key;
-use super::zero_copy::Way;
-
-/// How a send under way goes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sending {
-    /// It lends its memory: what ends that.
-    notice: Option<NoticeKey>,
-    /// So long the thread was at it, if that was timed.
-    cost: Option<Nanos>,
-    bytes: u64,
-}
-
-/// Memory that is lent to the kernel.
-#[derive(Debug)]
-pub(super) struct Notice {
-    lane: LaneKey,
-    lent: Lent,
-    bytes: u64,
-    since: Nanos,
-    /// Nothing was taken: it says nothing of the path.
-    void: bool,
-}
 
 /// What the kernel says where a socket cannot send without a copy (EOPNOTSUPP, EINVAL), or where a
 /// limit for pinned memory is reached (ENOMEM, ENOBUFS). The stream is as it was.
 const REFUSALS: [i32; 4] = [-95, -22, -12, -105];
-
-/// A frame of data whose turn has not come.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Waiting {
-    message: Message,
-    payload: Option<Span>,
-    pub(super) owner: Option<FrameOwner>,
-}
-
-/// The request whose bytes a frame carries. It is told when the kernel has the frame, and when it
-/// is done with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FrameOwner {
-    Transfer(TransferKey),
-    Serve(ServeKey),
-}
-
-impl FrameOwner {
-    /// Tells serves from transfers where a sender has but a number: an index is far below it.
-    const SERVE: u64 = 1 << 31;
-
-    /// The owner as a sender knows it.
-    pub(super) fn tag(self) -> Owner {
-        match self {
-            Self::Transfer(key) => Owner(key.to_bits()),
-            Self::Serve(key) => Owner(key.to_bits() | Self::SERVE),
-        }
-    }
-
-    /// The owner that a sender names; nothing for a frame that nobody waits for.
-    pub(super) fn of(owner: Owner) -> Option<Self> {
-        match owner {
-            Owner::NONE => None,
-            Owner(bits) if bits & Self::SERVE != 0 => {
-                Some(Self::Serve(Key::from_bits(bits & !Self::SERVE)))
-            }
-            Owner(bits) => Some(Self::Transfer(Key::from_bits(bits))),
-        }
-    }
-}
-
-impl From<FrameOwner> for Work {
-    fn from(owner: FrameOwner) -> Self {
-        match owner {
-            FrameOwner::Transfer(key) => Self::Transfer(key),
-            FrameOwner::Serve(key) => Self::Serve(key),
-        }
-    }
-}
-
-impl From<FrameOwner> for Subject {
-    fn from(owner: FrameOwner) -> Self {
-        match owner {
-            FrameOwner::Transfer(key) => Self::Transfer(key),
-            FrameOwner::Serve(key) => Self::Serve(key),
-        }
-    }
-}
-
-impl Lane {
-    /// Whether a frame of data finds room; the rest of the queue is for answers.
-    pub(super) fn has_room_for_data(&self) -> bool {
-        self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA
-    }
-
-    /// Whether frames wait or are being sent.
-    pub(super) fn has_frames(&self) -> bool {
-        !self.sender.is_empty() || !self.waiting.is_empty()
-    }
-
-    /// Whether there is more to send at once: frames, or requests whose next frames come in this
-    /// turn.
-    pub(super) fn has_more(&self) -> bool {
-        self.has_frames() || !self.serves().is_empty()
-    }
-
-    /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room
-    /// for it.
-    pub(super) fn push_data(
-        &mut self,
-        flow: Flow,
-        message: Message,
-        payload: Option<Span>,
-        owner: Option<FrameOwner>,
-    ) -> bool {
-        // Each owner has few: what is refused here is more than all requests of a lane may have
-        // together.
-        let room = self.waiting.len() < limits::LANE_WAITING_MAX;
-        if room {
-            let bytes = payload.map_or(0, |span| span.length);
-            self.waiting.push(flow, bytes, Waiting { message, payload, owner });
-        }
-        room
-    }
-
-    /// Gives the sender a batch; a short one where several share the lane, so that their turns are
-    /// short.
-    pub(super) fn feed(&mut self) {
-        let most =
-            if self.waiting.is_shared() { limits::SHARED_BATCH_BYTES } else { BATCH_BYTES_MAX };
-        while self.sender.queued_bytes() < most
-            && self.has_room_for_data()
-            && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
-        {
-            let owner = owner.map_or(Owner::NONE, FrameOwner::tag);
-            let pushed = self.sender.push(self.epoch, message, payload, owner);
-            debug_assert!(pushed.is_ok(), "there was room");
-        }
-    }
-
-    /// The owner of the next frame that the kernel has taken; it may still read it.
-    pub(super) fn poll_taken(&mut self) -> Option<FrameOwner> {
-        FrameOwner::of(self.sender.poll_taken()?)
-    }
-
-    /// Takes back what an owner has queued and the sender has not got, in bytes of each frame.
-    pub(super) fn take_back(&mut self, owner: FrameOwner) -> impl Iterator<Item = u32> + use<> {
-        let taken = self.waiting.remove(|waiting| waiting.owner == Some(owner));
-        taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
-    }
-}
 
 impl Shard {
     pub(super) fn send_frames<I: Io>(&mut self, key: LaneKey, io: &mut I) {
@@ -178,7 +36,7 @@ impl Shard {
         if self.cx.dials.any() {
             self.dial_frames(key, io);
         }
-        let way = self.choose_way(key, io);
+        let way = self.lanes.choose_way(key, &self.cx, io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let (spans, lent) = match way {
             Way::Plain { .. } => (lane.sender.poll_send(io), None),
@@ -194,64 +52,17 @@ impl Shard {
         lane.sending = true;
         lane.send = Sending { bytes: spans.bytes(), ..Sending::default() };
         let socket = lane.socket;
-        let notice = lent.and_then(|lent| self.lend(key, lent, io));
+        let notice = lent.and_then(|lent| self.lanes.lend(key, lent, io.now()));
         let op = match notice {
             None => Op::Send { socket, spans },
             Some(notice) => Op::SendZeroCopy { socket, spans, notice: notice_token(notice) },
         };
         if self.start_send(key, op, way.is_timed(), io).is_none() {
-            self.take_back_send(key, notice);
+            self.lanes.take_back_send(key, notice);
             self.cx.sched.starve(Work::Lane(key));
         }
         if let Some(lane) = self.lanes.get(key) {
             note_sealed(lane, gathered, &mut self.cx);
-        }
-    }
-
-    /// How the lane's next send goes.
-    fn choose_way<I: Io>(&mut self, key: LaneKey, io: &mut I) -> Way {
-        let plain = Way::Plain { timed: false };
-        let (mode, calibration) = (self.zero_copy, self.cx.planner.calibration());
-        let can = self.notices.room() > 0 && self.cx.driver.has_room() && io.sends_without_copy();
-        let Some(lane) = self.lanes.get_mut(key) else { return plain };
-        // What is lent lies in scratch, too, and would keep it from moving.
-        if !can || lane.next_scratch.is_some() {
-            return plain;
-        }
-        lane.sender.keep_apart(lane.zero_copy.any(mode));
-        match lane.sender.lendable() {
-            0 => plain,
-            bytes => lane.zero_copy.choose(bytes, mode, calibration, io.now()),
-        }
-    }
-
-    /// Gives what is lent to whom ends it. There is room: that was asked when the way was chosen.
-    fn lend<I: Io>(&mut self, key: LaneKey, lent: Lent, io: &mut I) -> Option<NoticeKey> {
-        let lane = self.lanes.get_mut(key)?;
-        let notice =
-            Notice { lane: key, lent, bytes: lane.send.bytes, since: io.now(), void: false };
-        match self.notices.insert(notice) {
-            Ok(notice) => {
-                lane.send.notice = Some(notice);
-                Some(notice)
-            }
-            Err(notice) => {
-                debug_assert!(false, "more is lent than there are places");
-                lane.sender.take_back(notice.lent);
-                None
-            }
-        }
-    }
-
-    /// Places for operations are sized for two per lane beside the jobs; a lane that finds none
-    /// would have lost its place in the stream.
-    fn take_back_send(&mut self, key: LaneKey, notice: Option<NoticeKey>) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.sending = false;
-        lane.send = Sending::default();
-        lane.sender.handle_sent(0);
-        if let Some(notice) = notice.and_then(|notice| self.notices.remove(notice)) {
-            lane.sender.take_back(notice.lent);
         }
     }
 
@@ -285,9 +96,10 @@ impl Shard {
         let Sending { notice, cost, bytes } = std::mem::take(&mut lane.send);
         let lends = notice.is_some();
         lane.sender.handle_sent(result.max(0) as u32);
-        if let Some(notice) = notice.and_then(|notice| self.notices.get_mut(notice)) {
-            notice.void = result <= 0;
+        if result <= 0 {
+            self.lanes.void(notice);
         }
+        let Some(lane) = self.lanes.get_mut(key) else { return };
         // A send that was cut short waited for the socket.
         if let Some(cost) = cost.filter(|_| u64::try_from(result) == Ok(bytes)) {
             let way = if lends { Way::Lend { timed: true } } else { Way::Plain { timed: true } };
@@ -327,7 +139,7 @@ impl Shard {
     /// The kernel is done with what a send was lent.
     pub(super) fn handle_notice<I: Io>(&mut self, notice: NoticeKey, result: i32, io: &mut I) {
         let now = self.cx.driver.batch_time(io);
-        let Some(Notice { lane: key, lent, bytes, since, void }) = self.notices.remove(notice)
+        let Some(Notice { lane: key, lent, bytes, since, void }) = self.lanes.end_loan(notice)
         else {
             debug_assert!(false, "the driver ended a loan twice: {notice:?}");
             return;
@@ -389,23 +201,5 @@ fn note_sealed(lane: &Lane, gathered: usize, cx: &mut Cx) {
         let (subject, piece) = (Subject::from(owner), (offset, sealed.payload));
         cx.watch.pass_stage(subject, cx.planner.check_stage(), piece, (Some(begun), done));
         cx.watch.enter_stage(subject, lane.stage_out, piece, done);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_owner_is_named_by_a_number_and_found_again() {
-        for bits in [0, 7, 1 << 32, u64::from(u32::MAX) << 32 | 0x7fff_fffe] {
-            for owner in [
-                FrameOwner::Transfer(Key::from_bits(bits)),
-                FrameOwner::Serve(Key::from_bits(bits)),
-            ] {
-                assert_eq!(FrameOwner::of(owner.tag()), Some(owner));
-            }
-        }
-        assert_eq!(FrameOwner::of(Owner::NONE), None);
     }
 }

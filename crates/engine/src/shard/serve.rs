@@ -13,9 +13,9 @@ use piped_wire::Message;
 
 use super::Shard;
 use super::account::Admission;
+use super::connections::Lane;
 use super::facts;
 use super::keys::{LaneKey, ServeKey};
-use super::lane::Lane;
 use super::pins::Pin;
 use super::responder::ServeOp;
 use super::responder::Unread;

@@ -14,10 +14,10 @@ use piped_wire::{Frame, Message};
 
 use super::Shard;
 use super::buffers::{Block, TableOf, TableRun, footprint_of, run_bytes};
+use super::connections::Serving;
+use super::connections::{Destination, LaneState, PeerLane, Target as Landing};
 use super::keys::{LinkKey, ServeKey};
-use super::lane::{Destination, LaneState, PeerLane, Target as Landing};
 use super::responder::Serve;
-use super::role::Serving;
 use super::sched::Work;
 use crate::command::{RegionTarget, Target};
 

@@ -16,14 +16,14 @@ use piped_wire::{LastPart, Message};
 
 use super::Shard;
 use super::buffers::{Block, Blocks, Run, footprint_of, run_bytes};
+use super::connections::FrameOwner;
+use super::connections::PeerLane;
 use super::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
 use super::keys::{LinkKey, ServeKey, Subject, kind};
 use super::landed::Extents;
-use super::lane::PeerLane;
 use super::pins::Pin;
 use super::responder::Serve;
 use super::sched::Work;
-use super::sending::FrameOwner;
 use super::serve::micros;
 use super::watch::Spot;
 use crate::command::{FileTarget, RegionTarget};

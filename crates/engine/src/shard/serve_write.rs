@@ -17,16 +17,16 @@ use piped_planner::planned::level_end;
 
 use super::Shard;
 use super::buffers::{Block, Blocks, footprint_of, run_bytes};
+use super::connections::PeerRequest;
+use super::connections::{Destination, Lane, Target as Landing};
 use super::cx::Cx;
 use super::delays::{Effect, Hop};
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, Wanted, status_of};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, ServeKey, Subject, kind};
-use super::lane::{Destination, Lane, Target as Landing};
 use super::pins::Pin;
 use super::requests::file_of;
 use super::responder::{Allocation, Serve, ServeOp};
-use super::role::PeerRequest;
 use super::sched::Work;
 use crate::command::{FileTarget, Target};
 

@@ -9,11 +9,11 @@ use piped_wire::frame::SWEEP;
 
 use super::Shard;
 use super::channel::MailPlace;
+use super::connections::{LaneState, PeerLane};
 use super::crowd::Holding;
 use super::faults::PeerFault;
 use super::inbound::{Inbound, Opening};
 use super::keys::{LinkKey, ServedKey, kind};
-use super::lane::{LaneState, PeerLane};
 use super::numbers::Remembered;
 use super::pins::Pin;
 use super::sched::Work;

@@ -37,7 +37,7 @@ const SIZES: usize = 6;
 
 /// How a send goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::shard) enum Way {
     /// The kernel copies it into the socket.
     Plain { timed: bool },
     /// It is lent.
@@ -45,7 +45,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) const fn is_timed(self) -> bool {
+    pub(in crate::shard) const fn is_timed(self) -> bool {
         let (Self::Plain { timed } | Self::Lend { timed }) = self;
         timed
     }
@@ -53,7 +53,7 @@ impl Way {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct ZeroCopy {
+pub(in crate::shard) struct ZeroCopy {
     stand: Stand,
     pause: Nanos,
     sizes: [SizeCosts; SIZES],
@@ -81,7 +81,7 @@ enum Stand {
 const NOTHING: Stand = Stand::Trying { sent: 0, back: 0, copied: 0 };
 
 impl ZeroCopy {
-    pub(super) fn new() -> Self {
+    pub(in crate::shard) fn new() -> Self {
         Self {
             stand: NOTHING,
             pause: PAUSE_FIRST,
@@ -93,7 +93,7 @@ impl ZeroCopy {
     }
 
     /// Whether any size goes without a copy: batches are then cut by size.
-    pub(super) fn any(&self, mode: ZeroCopyMode) -> bool {
+    pub(in crate::shard) fn any(&self, mode: ZeroCopyMode) -> bool {
         match mode {
             ZeroCopyMode::Off => false,
             ZeroCopyMode::On => true,
@@ -104,7 +104,7 @@ impl ZeroCopy {
     }
 
     /// How the next send of so many bytes goes.
-    pub(super) fn choose(
+    pub(in crate::shard) fn choose(
         &mut self,
         bytes: u64,
         mode: ZeroCopyMode,
@@ -146,12 +146,18 @@ impl ZeroCopy {
     }
 
     /// A send was timed: so long the thread was at it.
-    pub(super) fn sample(&mut self, way: Way, bytes: u64, cost: Nanos) {
+    pub(in crate::shard) fn sample(&mut self, way: Way, bytes: u64, cost: Nanos) {
         self.sizes[size_of(bytes)].sample(matches!(way, Way::Lend { .. }), bytes, cost);
     }
 
     /// A send that lent is over: the kernel held its memory so long, and copied it or not.
-    pub(super) fn handle_notice(&mut self, bytes: u64, copied: bool, held: Nanos, now: Nanos) {
+    pub(in crate::shard) fn handle_notice(
+        &mut self,
+        bytes: u64,
+        copied: bool,
+        held: Nanos,
+        now: Nanos,
+    ) {
         self.copied += u64::from(copied);
         self.in_place += u64::from(!copied);
         self.last = self.last << 1 | u16::from(copied);
@@ -175,7 +181,7 @@ impl ZeroCopy {
     }
 
     /// The kernel does not take such a send here.
-    pub(super) fn handle_refusal(&mut self, now: Nanos) {
+    pub(in crate::shard) fn handle_refusal(&mut self, now: Nanos) {
         self.stand = Stand::Refused { until: now + PAUSE_MAX, pause: PAUSE_MAX };
     }
 
@@ -188,7 +194,11 @@ impl ZeroCopy {
     }
 
     /// What there is to say of it; nothing where nothing was tried.
-    pub(super) fn report(&self, mode: ZeroCopyMode, lending: bool) -> Option<ZeroCopyReport> {
+    pub(in crate::shard) fn report(
+        &self,
+        mode: ZeroCopyMode,
+        lending: bool,
+    ) -> Option<ZeroCopyReport> {
         let state = match (mode, self.stand) {
             (ZeroCopyMode::Off, _) => ZeroCopyState::Off,
             (ZeroCopyMode::On, _) => ZeroCopyState::On,

@@ -55,7 +55,7 @@ const SAME: u64 = 50;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Pacer {
+pub(in crate::shard) struct Pacer {
     /// Where the window at hand began.
     window: Option<Look>,
     looked: Nanos,
@@ -80,18 +80,18 @@ struct Look {
 
 impl Pacer {
     /// Whether it is time to look at the kernel's books.
-    pub(super) fn is_due(&self, now: Nanos) -> bool {
+    pub(in crate::shard) fn is_due(&self, now: Nanos) -> bool {
         now.since(self.looked) >= LOOK_TIME
     }
 
     /// The rate that the lane has, in bytes per second; none if it is not paced.
-    pub(super) fn rate(&self) -> Option<u64> {
+    pub(in crate::shard) fn rate(&self) -> Option<u64> {
         self.set
     }
 
     /// Books what the kernel says after a send. `Some` is a rate to be set from now on, or that
     /// there is none. `backlogged`: the lane has more to send at once, and had since the last look.
-    pub(super) fn look(
+    pub(in crate::shard) fn look(
         &mut self,
         state: WireState,
         backlogged: bool,

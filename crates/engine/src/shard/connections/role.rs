@@ -5,15 +5,15 @@ use piped_core::limits;
 use piped_core::status::Status;
 use piped_wire::frame::Message;
 
+use super::super::faults::PeerFault;
+use super::super::keys::{LinkKey, ServeKey, TransferKey, kind};
+use super::super::pins::Pin;
 use super::credit::{GrantWindow, SendWindow};
-use super::faults::PeerFault;
-use super::keys::{LinkKey, ServeKey, TransferKey, kind};
-use super::pins::Pin;
 use crate::command::Caller;
 
 /// The role of this side, with what it alone needs.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(in crate::shard) enum Role {
     /// This side dialled, and asks.
     Asking(Asking),
     /// The other side dialled; this one serves.
@@ -24,59 +24,59 @@ pub(super) enum Role {
 
 /// A lane on which we ask.
 #[derive(Debug)]
-pub(super) struct Asking {
-    pub(super) peer: PeerId,
+pub(in crate::shard) struct Asking {
+    pub(in crate::shard) peer: PeerId,
     /// Requests that are not answered, in the order they were sent.
-    pub(super) outstanding: Vec<TransferKey>,
+    pub(in crate::shard) outstanding: Vec<TransferKey>,
     /// The most requests that may be outstanding.
-    pub(super) requests_max: u32,
+    pub(in crate::shard) requests_max: u32,
     /// Requests given up here and not yet ended by the peer: they still count there.
-    pub(super) abandoned: u32,
+    pub(in crate::shard) abandoned: u32,
     /// Messages that the peer knows of: of each it will say when it is asked for.
-    pub(super) queued_sends: u32,
+    pub(in crate::shard) queued_sends: u32,
     /// Opens that are not answered.
-    pub(super) opens: u32,
+    pub(in crate::shard) opens: u32,
     /// The transfer whose buffer the receive under way may write, by prediction.
-    pub(super) predicted: Option<Pin<kind::Transfer>>,
+    pub(in crate::shard) predicted: Option<Pin<kind::Transfer>>,
     /// Requests of more than one session are outstanding: nothing is predicted until there are
     /// none.
-    pub(super) mixed: bool,
+    pub(in crate::shard) mixed: bool,
     /// Write data that may be sent.
-    pub(super) window: SendWindow,
+    pub(in crate::shard) window: SendWindow,
     /// What the last read took, to be told with the next request.
-    pub(super) outcome: Option<Message>,
+    pub(in crate::shard) outcome: Option<Message>,
     /// Requests that ended other than well, as the peer told.
-    pub(super) ends_failed: u32,
+    pub(in crate::shard) ends_failed: u32,
 }
 
 /// A lane on which a peer asks.
 #[derive(Debug)]
-pub(super) struct Serving {
-    pub(super) link: LinkKey,
+pub(in crate::shard) struct Serving {
+    pub(in crate::shard) link: LinkKey,
     /// What is known of the other end.
-    pub(super) caller: Caller,
+    pub(in crate::shard) caller: Caller,
     /// Requests being served.
-    pub(super) serves: Vec<PeerRequest>,
+    pub(in crate::shard) serves: Vec<PeerRequest>,
     /// Write data that may come.
-    pub(super) window: GrantWindow,
+    pub(in crate::shard) window: GrantWindow,
     /// Staging that its writes hold, in bytes.
-    pub(super) staged: u64,
+    pub(in crate::shard) staged: u64,
     /// A word that the peer waits for found no room: it is said again on the next lane.
-    pub(super) overrun: bool,
+    pub(in crate::shard) overrun: bool,
     /// Requests that ended other than well, as the peer was told.
-    pub(super) ends_failed: u32,
+    pub(in crate::shard) ends_failed: u32,
 }
 
 /// A request under way on a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PeerRequest {
+pub(in crate::shard) struct PeerRequest {
     /// The peer's number for it.
-    pub(super) wire: u64,
-    pub(super) serve: ServeKey,
+    pub(in crate::shard) wire: u64,
+    pub(in crate::shard) serve: ServeKey,
 }
 
 impl Role {
-    pub(super) fn asking(peer: PeerId) -> Self {
+    pub(in crate::shard) fn asking(peer: PeerId) -> Self {
         Self::Asking(Asking {
             peer,
             outstanding: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
@@ -92,7 +92,7 @@ impl Role {
         })
     }
 
-    pub(super) fn serving(link: LinkKey, caller: Caller) -> Self {
+    pub(in crate::shard) fn serving(link: LinkKey, caller: Caller) -> Self {
         Self::Serving(Serving {
             link,
             caller,
@@ -105,7 +105,7 @@ impl Role {
     }
 
     /// What is known of the other end of a lane that we accepted.
-    pub(super) fn caller(&self) -> Option<&Caller> {
+    pub(in crate::shard) fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Asking(_) => None,
             Self::Serving(serving) => Some(&serving.caller),
@@ -116,13 +116,13 @@ impl Role {
 
 impl Asking {
     /// A request is sent. Whether no other one was outstanding.
-    pub(super) fn ask(&mut self, transfer: TransferKey) -> bool {
+    pub(in crate::shard) fn ask(&mut self, transfer: TransferKey) -> bool {
         self.outstanding.push(transfer);
         self.outstanding.len() == 1
     }
 
     /// A request is not outstanding any more. Whether it was.
-    pub(super) fn forget(&mut self, transfer: TransferKey) -> bool {
+    pub(in crate::shard) fn forget(&mut self, transfer: TransferKey) -> bool {
         let asked = self.outstanding.len();
         self.outstanding.retain(|&other| other != transfer);
         // Without any, predictions are safe again.
@@ -132,7 +132,7 @@ impl Asking {
 
     /// The peer answers a request, for the `last` time or not. One that was given up here counts no
     /// longer then; one that was not asked, or has been answered, is a fault.
-    pub(super) fn note_answer(
+    pub(in crate::shard) fn note_answer(
         &mut self,
         transfer: TransferKey,
         last: bool,
@@ -148,17 +148,17 @@ impl Asking {
     }
 
     /// The peer ends a request so.
-    pub(super) fn note_end(&mut self, status: Status) {
+    pub(in crate::shard) fn note_end(&mut self, status: Status) {
         self.ends_failed = self.ends_failed.wrapping_add(u32::from(status != Status::Ok));
     }
 
     /// Whether the peer takes one more request.
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::shard) fn has_room(&self) -> bool {
         self.outstanding.len() + (self.abandoned as usize) < self.requests_max as usize
     }
 
     /// The request whose answer comes next, if that is certain.
-    pub(super) fn next_answered(&self) -> Option<TransferKey> {
+    pub(in crate::shard) fn next_answered(&self) -> Option<TransferKey> {
         let others = self.mixed || self.opens > 0 || self.abandoned > 0 || self.queued_sends > 0;
         match self.outstanding[..] {
             // Credit and reports come before the end of a write, but for one that failed.
@@ -170,22 +170,22 @@ impl Asking {
 
 impl Serving {
     /// Whether the peer may have one more request served.
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::shard) fn has_room(&self) -> bool {
         self.serves.len() < limits::SERVES_PER_LANE as usize
     }
 
     /// A request is answered and over.
-    pub(super) fn forget(&mut self, serve: ServeKey) {
+    pub(in crate::shard) fn forget(&mut self, serve: ServeKey) {
         self.serves.retain(|request| request.serve != serve);
     }
 
     /// The request that the peer calls so.
-    pub(super) fn serve_of(&self, wire: u64) -> Option<ServeKey> {
+    pub(in crate::shard) fn serve_of(&self, wire: u64) -> Option<ServeKey> {
         self.serves.iter().find(|request| request.wire == wire).map(|request| request.serve)
     }
 
     /// The peer is told that a request ended so.
-    pub(super) fn note_end(&mut self, status: Status) {
+    pub(in crate::shard) fn note_end(&mut self, status: Status) {
         self.ends_failed = self.ends_failed.wrapping_add(u32::from(status != Status::Ok));
     }
 }

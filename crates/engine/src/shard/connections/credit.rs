@@ -15,7 +15,7 @@ use piped_core::limits::{CREDIT_BATCH_DIVISOR, CREDIT_BYTES, write_piece_max};
 
 /// The window of the end that sends write data.
 #[derive(Debug, Default)]
-pub(super) struct SendWindow {
+pub(in crate::shard) struct SendWindow {
     /// Bytes that may still be sent.
     left: u64,
     /// The window as the peer said it last.
@@ -26,40 +26,40 @@ pub(super) struct SendWindow {
 
 impl SendWindow {
     /// The peer opens the lane with a window; a larger one than nodes ever give is not believed.
-    pub(super) fn open(&mut self, window: u64) {
+    pub(in crate::shard) fn open(&mut self, window: u64) {
         self.window = window.min(CREDIT_BYTES);
         self.left = self.window;
     }
 
-    pub(super) fn window(&self) -> u64 {
+    pub(in crate::shard) fn window(&self) -> u64 {
         self.window
     }
 
     /// The longest piece of a write that the window is sure to find credit for.
-    pub(super) fn piece_max(&self) -> u64 {
+    pub(in crate::shard) fn piece_max(&self) -> u64 {
         write_piece_max(self.window)
     }
 
     /// Whether so many bytes may be sent now.
-    pub(super) fn has(&self, bytes: u64) -> bool {
+    pub(in crate::shard) fn has(&self, bytes: u64) -> bool {
         bytes <= self.left
     }
 
     /// Spends credit for bytes that are sent; the caller asked [`Self::has`].
-    pub(super) fn spend(&mut self, bytes: u64) {
+    pub(in crate::shard) fn spend(&mut self, bytes: u64) {
         let left = self.left.checked_sub(bytes);
         debug_assert!(left.is_some(), "more is sent than there is credit for");
         self.left = left.unwrap_or(0);
     }
 
     /// Takes back the credit of bytes that were queued and will not be sent.
-    pub(super) fn take_back(&mut self, bytes: u64) {
+    pub(in crate::shard) fn take_back(&mut self, bytes: u64) {
         self.left = self.left.saturating_add(bytes);
     }
 
     /// The peer gives credit back. More than a node ever gives is not kept, so that sums of it stay
     /// small.
-    pub(super) fn receive(&mut self, bytes: u64, window: u64) {
+    pub(in crate::shard) fn receive(&mut self, bytes: u64, window: u64) {
         self.window = window.min(CREDIT_BYTES);
         // What the peer gave before it chose a smaller window stays ours: it withholds as much.
         let most = self.window.max(self.left);
@@ -68,19 +68,19 @@ impl SendWindow {
     }
 
     /// A write ended other than well.
-    pub(super) fn note_failed(&mut self) {
+    pub(in crate::shard) fn note_failed(&mut self) {
         self.awaits_rest = true;
     }
 
     /// Whether credit may come that belongs to a write that is over.
-    pub(super) fn awaits_rest(&self) -> bool {
+    pub(in crate::shard) fn awaits_rest(&self) -> bool {
         self.awaits_rest && self.left < self.window
     }
 }
 
 /// The window of the end that takes write data in.
 #[derive(Debug, Default)]
-pub(super) struct GrantWindow {
+pub(in crate::shard) struct GrantWindow {
     /// Bytes that may be under way by now.
     window: u64,
     /// The window that the peer knows of.
@@ -100,37 +100,37 @@ pub(super) struct GrantWindow {
 /// Credit for the peer, in the frame that brings it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the peer waits for it"]
-pub(super) struct Grant {
-    pub(super) bytes: u64,
-    pub(super) window: u64,
+pub(in crate::shard) struct Grant {
+    pub(in crate::shard) bytes: u64,
+    pub(in crate::shard) window: u64,
 }
 
 /// The peer sends more than it has credit for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Overdrawn;
+pub(in crate::shard) struct Overdrawn;
 
 impl GrantWindow {
     /// The lane opens with a window, which the peer is told.
-    pub(super) fn open(&mut self, window: u64) {
+    pub(in crate::shard) fn open(&mut self, window: u64) {
         *self = Self { window, told: window, granted: window, ..Self::default() };
     }
 
-    pub(super) fn window(&self) -> u64 {
+    pub(in crate::shard) fn window(&self) -> u64 {
         self.window
     }
 
     /// Bytes that the peer may still send.
-    pub(super) fn granted(&self) -> u64 {
+    pub(in crate::shard) fn granted(&self) -> u64 {
         self.granted
     }
 
     /// Whether the peer may send so many bytes.
-    pub(super) fn allows(&self, bytes: u64) -> Result<(), Overdrawn> {
+    pub(in crate::shard) fn allows(&self, bytes: u64) -> Result<(), Overdrawn> {
         if bytes <= self.granted { Ok(()) } else { Err(Overdrawn) }
     }
 
     /// Bytes of the peer's are here; the caller asked [`Self::allows`].
-    pub(super) fn take(&mut self, bytes: u64) {
+    pub(in crate::shard) fn take(&mut self, bytes: u64) {
         let granted = self.granted.checked_sub(bytes);
         debug_assert!(granted.is_some(), "more has come than was granted");
         self.granted = granted.unwrap_or(0);
@@ -138,18 +138,18 @@ impl GrantWindow {
 
     /// Bytes are off the lane. `rest`: of a write that failed, for all of whose credit the peer
     /// waits before it predicts again.
-    pub(super) fn owe(&mut self, bytes: u64, rest: bool) {
+    pub(in crate::shard) fn owe(&mut self, bytes: u64, rest: bool) {
         self.owed += bytes;
         self.owes_rest |= rest;
     }
 
-    pub(super) fn owes(&self) -> bool {
+    pub(in crate::shard) fn owes(&self) -> bool {
         self.owed > 0
     }
 
     /// What is owed becomes due. Returns how much that was, and the grant if there is one that is
     /// worth a frame.
-    pub(super) fn settle(&mut self) -> (u64, Option<Grant>) {
+    pub(in crate::shard) fn settle(&mut self) -> (u64, Option<Grant>) {
         let owed = std::mem::take(&mut self.owed);
         let rest = std::mem::take(&mut self.owes_rest);
         let kept = self.withheld.min(owed);
@@ -163,7 +163,7 @@ impl GrantWindow {
     }
 
     /// The grant is on its way.
-    pub(super) fn note_given(&mut self, grant: Grant) {
+    pub(in crate::shard) fn note_given(&mut self, grant: Grant) {
         let Grant { bytes, window } = grant;
         debug_assert!(bytes == self.due && window == self.window, "a grant that is not due");
         self.granted += bytes;
@@ -172,7 +172,7 @@ impl GrantWindow {
     }
 
     /// Another window, which the peer hears of with its next grant.
-    pub(super) fn resize(&mut self, window: u64) {
+    pub(in crate::shard) fn resize(&mut self, window: u64) {
         let more = window.saturating_sub(self.window);
         let less = self.window.saturating_sub(window);
         let forgiven = more.min(self.withheld);

@@ -1,0 +1,180 @@
+//! A lane's sends: whose frames come next, how each goes, and when the memory of its frames is
+//! free.
+//!
+//! A send that copies is over when it ends. One that lends ends twice, and what comes between is a
+//! [`Notice`], which owns the frames' memory: it is counted, it keeps the lane from being
+//! forgotten, and nothing but the kernel's second word ends it.
+
+use piped_core::io::Span;
+use piped_core::limits;
+use piped_core::units::Nanos;
+use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
+
+use super::super::fair::Flow;
+use super::super::keys::{LaneKey, NoticeKey, ServeKey, Subject, TransferKey};
+use super::super::sched::Work;
+use super::super::slab::Key;
+use super::lane::Lane;
+
+/// How a send under way goes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::shard) struct Sending {
+    /// It lends its memory: what ends that.
+    pub(in crate::shard) notice: Option<NoticeKey>,
+    /// So long the thread was at it, if that was timed.
+    pub(in crate::shard) cost: Option<Nanos>,
+    pub(in crate::shard) bytes: u64,
+}
+
+/// Memory that is lent to the kernel.
+#[derive(Debug)]
+pub(in crate::shard) struct Notice {
+    pub(in crate::shard) lane: LaneKey,
+    pub(in crate::shard) lent: Lent,
+    pub(in crate::shard) bytes: u64,
+    pub(in crate::shard) since: Nanos,
+    /// Nothing was taken: it says nothing of the path.
+    pub(in crate::shard) void: bool,
+}
+
+/// A frame of data whose turn has not come.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct Waiting {
+    message: Message,
+    payload: Option<Span>,
+    pub(in crate::shard) owner: Option<FrameOwner>,
+}
+
+/// The request whose bytes a frame carries. It is told when the kernel has the frame, and when it
+/// is done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum FrameOwner {
+    Transfer(TransferKey),
+    Serve(ServeKey),
+}
+
+impl FrameOwner {
+    /// Tells serves from transfers where a sender has but a number: an index is far below it.
+    const SERVE: u64 = 1 << 31;
+
+    /// The owner as a sender knows it.
+    pub(in crate::shard) fn tag(self) -> Owner {
+        match self {
+            Self::Transfer(key) => Owner(key.to_bits()),
+            Self::Serve(key) => Owner(key.to_bits() | Self::SERVE),
+        }
+    }
+
+    /// The owner that a sender names; nothing for a frame that nobody waits for.
+    pub(in crate::shard) fn of(owner: Owner) -> Option<Self> {
+        match owner {
+            Owner::NONE => None,
+            Owner(bits) if bits & Self::SERVE != 0 => {
+                Some(Self::Serve(Key::from_bits(bits & !Self::SERVE)))
+            }
+            Owner(bits) => Some(Self::Transfer(Key::from_bits(bits))),
+        }
+    }
+}
+
+impl From<FrameOwner> for Work {
+    fn from(owner: FrameOwner) -> Self {
+        match owner {
+            FrameOwner::Transfer(key) => Self::Transfer(key),
+            FrameOwner::Serve(key) => Self::Serve(key),
+        }
+    }
+}
+
+impl From<FrameOwner> for Subject {
+    fn from(owner: FrameOwner) -> Self {
+        match owner {
+            FrameOwner::Transfer(key) => Self::Transfer(key),
+            FrameOwner::Serve(key) => Self::Serve(key),
+        }
+    }
+}
+
+impl Lane {
+    /// Whether a frame of data finds room; the rest of the queue is for answers.
+    pub(in crate::shard) fn has_room_for_data(&self) -> bool {
+        self.sender.room() > limits::LANE_QUEUE - limits::LANE_QUEUE_DATA
+    }
+
+    /// Whether frames wait or are being sent.
+    pub(in crate::shard) fn has_frames(&self) -> bool {
+        !self.sender.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Whether there is more to send at once: frames, or requests whose next frames come in this
+    /// turn.
+    pub(in crate::shard) fn has_more(&self) -> bool {
+        self.has_frames() || !self.serves().is_empty()
+    }
+
+    /// Queues a frame of data, which leaves when its flow's turn comes. `false`: there is no room
+    /// for it.
+    pub(in crate::shard) fn push_data(
+        &mut self,
+        flow: Flow,
+        message: Message,
+        payload: Option<Span>,
+        owner: Option<FrameOwner>,
+    ) -> bool {
+        // Each owner has few: what is refused here is more than all requests of a lane may have
+        // together.
+        let room = self.waiting.len() < limits::LANE_WAITING_MAX;
+        if room {
+            let bytes = payload.map_or(0, |span| span.length);
+            self.waiting.push(flow, bytes, Waiting { message, payload, owner });
+        }
+        room
+    }
+
+    /// Gives the sender a batch; a short one where several share the lane, so that their turns are
+    /// short.
+    pub(in crate::shard) fn feed(&mut self) {
+        let most =
+            if self.waiting.is_shared() { limits::SHARED_BATCH_BYTES } else { BATCH_BYTES_MAX };
+        while self.sender.queued_bytes() < most
+            && self.has_room_for_data()
+            && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
+        {
+            let owner = owner.map_or(Owner::NONE, FrameOwner::tag);
+            let pushed = self.sender.push(self.epoch, message, payload, owner);
+            debug_assert!(pushed.is_ok(), "there was room");
+        }
+    }
+
+    /// The owner of the next frame that the kernel has taken; it may still read it.
+    pub(in crate::shard) fn poll_taken(&mut self) -> Option<FrameOwner> {
+        FrameOwner::of(self.sender.poll_taken()?)
+    }
+
+    /// Takes back what an owner has queued and the sender has not got, in bytes of each frame.
+    pub(in crate::shard) fn take_back(
+        &mut self,
+        owner: FrameOwner,
+    ) -> impl Iterator<Item = u32> + use<> {
+        let taken = self.waiting.remove(|waiting| waiting.owner == Some(owner));
+        taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_named_by_a_number_and_found_again() {
+        for bits in [0, 7, 1 << 32, u64::from(u32::MAX) << 32 | 0x7fff_fffe] {
+            for owner in [
+                FrameOwner::Transfer(Key::from_bits(bits)),
+                FrameOwner::Serve(Key::from_bits(bits)),
+            ] {
+                assert_eq!(FrameOwner::of(owner.tag()), Some(owner));
+            }
+        }
+        assert_eq!(FrameOwner::of(Owner::NONE), None);
+    }
+}

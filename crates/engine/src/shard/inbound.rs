@@ -232,7 +232,7 @@ impl Shard {
             standing,
             beside_keys: false,
             incarnation,
-            ours: self.cx.config.incarnation.wrapping_add(self.links_forgotten),
+            ours: self.cx.config.incarnation.wrapping_add(self.links_made),
             left: io.now(),
             lanes: Default::default(),
             handles: Vec::new(),
@@ -244,6 +244,8 @@ impl Shard {
             mails: 0,
             arriving: None,
         };
+        // A node that comes back with another standing holds numbers of the link that it had.
+        self.links_made += 1;
         self.inbound.insert(link).ok()
     }
 
@@ -274,7 +276,6 @@ impl Shard {
     /// Forgets a node that has left, and all that it had open: if it comes again, it is told so.
     pub(super) fn forget_link<I: Io>(&mut self, link: LinkKey, io: &mut I) {
         let Some(mut link) = self.inbound.remove(link) else { return };
-        self.links_forgotten += 1;
         // Somebody else may have the same name, and so the same stages.
         if self.inbound.iter().all(|(_, other)| other.name != link.name) {
             self.cx.planner.forget_served(&link.name);

@@ -161,8 +161,8 @@ pub struct Shard {
     /// What was seen of messages.
     arrivals: Arrivals,
     eager: EagerMode,
-    /// Peers that were forgotten to make room for others.
-    links_forgotten: u64,
+    /// Nodes that asked us so far, counted for each standing.
+    links_made: u64,
     noise: Noise,
 }
 
@@ -188,7 +188,7 @@ impl Shard {
             early: Early::default(),
             arrivals: Arrivals::default(),
             eager: config.eager,
-            links_forgotten: 0,
+            links_made: 0,
             noise: Noise(config.seed | 1),
             cx: Cx::new(config),
         }

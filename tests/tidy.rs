@@ -144,7 +144,7 @@ const KNOWN: &[(Rule, &str, usize)] = &[
     (Rule::Docs, "tests", 62),
     (Rule::Fields, "bench", 33),
     (Rule::Fields, "client-lib", 36),
-    (Rule::Fields, "crates/engine", 128),
+    (Rule::Fields, "crates/engine", 375),
     (Rule::Fields, "crates/model", 24),
     (Rule::Fields, "crates/planner", 28),
     (Rule::Fields, "crates/ring", 1),

@@ -161,10 +161,11 @@ struct Fields {
 impl<'a> Visit<'a> for Fields {
     fn visit_field(&mut self, field: &'a syn::Field) {
         if let syn::Visibility::Restricted(it) = &field.vis
-            && it.path.is_ident("super")
+            && (it.in_token.is_some() || it.path.is_ident("super"))
         {
             let name = field.ident.as_ref().map_or_else(|| "0".to_owned(), ToString::to_string);
-            self.found.push((field.span().start().line, format!("`{name}` is pub(super)")));
+            let what = format!("`{name}` is for other files of its crate");
+            self.found.push((field.span().start().line, what));
         }
     }
 }

@@ -33,27 +33,27 @@ pub struct FileTarget {
     pub direct: Option<(FileId, Alignment)>,
     /// Opened through the page cache.
     pub buffered: FileId,
-    /// The device it lies on: the resource of the disk stage.
+    /// The device the file lies on: the resource of the disk stage.
     pub device: DeviceId,
-    /// Its length when it was opened, in bytes.
+    /// The file's length when it was opened, in bytes.
     pub length: u64,
     /// What the handle may do.
     pub access: Access,
-    /// It lies on a file system whose answers are somebody else's affair (another program's,
-    /// another machine's): operations may never end, and each keeps a thread of the driver busy.
+    /// Whether the file lies on a file system that another program or machine answers for:
+    /// operations may never end, and each keeps a thread of the driver busy.
     pub foreign: bool,
 }
 
 /// A memory region of a local client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionTarget {
-    /// Its identity, for [`Command::RevokeRegion`].
+    /// The region's id, by which [`Command::RevokeRegion`] names it.
     pub region: RegionId,
-    /// The segment it lies in.
+    /// The segment of the exporter's arena that the region lies in.
     pub segment: SegmentId,
-    /// Where it starts in the segment.
+    /// Where the region starts in the segment, in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The region's length in bytes.
     pub length: u64,
     /// What the handle may do.
     pub access: Access,
@@ -62,18 +62,19 @@ pub struct RegionTarget {
 /// A channel of a local client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelTarget {
-    /// Its identity.
+    /// The channel, by its number on this node.
     pub channel: ChannelId,
-    /// The end that receives. It is one handle, and the channel is no more when that is closed.
+    /// Whether this is the end that receives. Only one handle receives; the channel is no more when
+    /// that handle is closed.
     pub receives: bool,
 }
 
 /// What a local handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// A file.
+    /// A file that the driver has open.
     File(FileTarget),
-    /// A memory region.
+    /// A memory region of a client of this node.
     Region(RegionTarget),
     /// An end of a channel.
     Channel(ChannelTarget),
@@ -100,43 +101,45 @@ pub struct OpenRequest {
 pub struct Limits {
     /// All clients' requests in execution.
     pub requests: u32,
-    /// Their bytes.
+    /// Bytes of all clients' requests in execution.
     pub in_flight: u64,
     /// Memory for messages that nobody has asked for, in bytes.
     pub early_arrival: u64,
-    /// Of one session.
+    /// Limits that hold for each session by itself.
     pub client: ClientLimits,
-    /// Of one peer that asks us.
+    /// Limits that hold for each peer that asks this node, by itself.
     pub peer: PeerLimits,
 }
 
 /// What one session may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Staging for its copies, in bytes.
+    /// Staging for the session's copies, in bytes.
     pub staging: u64,
-    /// Bytes of its requests in execution.
+    /// Bytes of the session's requests in execution.
     pub in_flight: u64,
-    /// Its requests in execution.
+    /// The session's requests in execution.
     pub requests: u32,
-    /// Messages that it has not asked for, in bytes.
+    /// Unexpected messages that the session holds, in bytes.
     pub early_arrival: u64,
-    /// What it may have moved in a second, in bytes; 0 is no bound.
+    /// Bytes that the session may have moved in a second; 0 is no bound.
     pub rate: u64,
 }
 
 /// What one peer may use here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerLimits {
-    /// Staging for its requests, in bytes: half for reads, a quarter for the writes of each lane.
+    /// Staging for the peer's requests, in bytes: half for reads, a quarter for the writes of each
+    /// lane.
     pub staging: u64,
-    /// Bytes of its reads in execution. The credit for writes is a quarter of it at most.
+    /// Bytes of the peer's reads in execution. The credit for writes is a quarter of this limit at
+    /// most.
     pub in_flight: u64,
-    /// Its reads and syncs in execution. Writes have their credit.
+    /// The peer's reads and syncs in execution. Writes are bounded by their credit.
     pub requests: u32,
-    /// What it may have open.
+    /// Handles that the peer may have open.
     pub handles: u32,
-    /// What it may have moved in a second, in bytes; 0 is no bound.
+    /// Bytes that the peer may have moved in a second; 0 is no bound.
     pub rate: u64,
 }
 
@@ -166,16 +169,17 @@ impl Limits {
 /// What is known of a peer that connected, before it says anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// Nothing: the lane is plain. It may give itself any name but those of nodes that have keys.
+    /// Nothing is proven: the lane is plain. The caller may give itself any name but those of nodes
+    /// with keys.
     Unproven {
-        /// Those names.
+        /// Names of nodes that have keys: the caller may not take them.
         reserved: Arc<BTreeSet<String>>,
-        /// Where it comes from.
+        /// The user or the address that the lane comes from.
         origin: Origin,
     },
-    /// It is this node, by its key, and may give itself no other name.
+    /// The caller proved by its key that it is this node, and may give itself no other name.
     Proven {
-        /// The node's name.
+        /// The name of the node that the key belongs to.
         node: String,
     },
 }
@@ -188,7 +192,7 @@ impl Caller {
         Self::Unproven { reserved: Arc::default(), origin }
     }
 
-    /// What stands behind the name that it gives itself.
+    /// What stands behind the name that the caller gives itself.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         match self {
@@ -236,9 +240,9 @@ pub enum Origin {
 /// What stands behind a node's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// Its key.
+    /// A key proves the name.
     Proven,
-    /// Its word.
+    /// Only the caller's own word, from this user or address.
     Plain(Origin),
 }
 
@@ -269,165 +273,166 @@ pub enum Crowded {
 /// Which plain lanes close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Expelled {
-    /// None.
+    /// No plain lane closes.
     Nobody,
-    /// Those of users of this machine.
+    /// Plain lanes of users of this machine.
     Users,
-    /// All.
+    /// All plain lanes, from this machine and from others.
     Everybody,
 }
 
-/// From the control thread.
+/// What the control thread asks of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// A segment of the daemon's own staging memory.
     AddStaging {
-        /// The segment.
+        /// The segment that joins the staging.
         segment: SegmentId,
-        /// Its length in bytes.
+        /// The segment's length in bytes.
         length: u64,
     },
     /// So much staging memory at most, from now on. Segments that are too many get no new work and
     /// are given back after their last use, each with an [`Event::StagingDrained`]. What is missing
     /// ([`crate::shard::Shard::staging_missing`]) is to be added.
     SetStaging {
-        /// In bytes.
+        /// The most staging to keep, in bytes.
         bytes: u64,
     },
     /// What may be in execution at once, from now on. What is, stays.
     SetLimits(Limits),
-    /// A new client.
+    /// A new client connected to the daemon.
     OpenSession {
-        /// Its name.
+        /// The session that later commands and events name.
         session: SessionId,
-        /// Its share of what it has to share with others of its class; at least 1.
+        /// The session's share of what it has to share with others of its class; at least 1.
         weight: u8,
     },
     /// One more segment of a client's arena, in the order of the client's segment numbers.
     AddSegment {
-        /// Whose.
+        /// The session that the arena belongs to.
         session: SessionId,
-        /// The segment.
+        /// The segment that joins the arena.
         segment: SegmentId,
-        /// Its length in bytes.
+        /// The segment's length in bytes.
         length: u64,
     },
     /// The client left or was evicted. Answered by [`Event::SessionDrained`].
     CloseSession {
-        /// Whose.
+        /// The session of the client that left or was evicted.
         session: SessionId,
     },
     /// A local handle is ready. The control thread chooses the id.
     InstallHandle {
-        /// Whose.
+        /// The session the handle belongs to.
         session: SessionId,
-        /// The handle.
+        /// The handle's id, which the control thread chose.
         handle: HandleId,
-        /// What it stands for.
+        /// What the handle stands for.
         target: Target,
     },
     /// Open something at a peer for a client. Answered by [`Event::RemoteOpened`].
     OpenRemote {
-        /// Comes back in the answer.
+        /// A number that comes back in the answer.
         ticket: u64,
-        /// Whose.
+        /// The session the handle will belong to.
         session: SessionId,
         /// The handle's id, if it succeeds.
         handle: HandleId,
-        /// Where.
+        /// The peer that has the file, region or channel.
         peer: PeerId,
-        /// What.
+        /// What to open there, and for what access.
         open: OpenRequest,
     },
     /// Close a handle of a client; running requests end first.
     CloseHandle {
-        /// Whose.
+        /// The session the handle belongs to.
         session: SessionId,
-        /// The handle.
+        /// The handle that is closed.
         handle: HandleId,
     },
     /// A client may not use a handle any more: it ends, and with it the requests by it, with
     /// `Gone`.
     EndHandle {
-        /// Whose.
+        /// The session the handle belongs to.
         session: SessionId,
-        /// The handle.
+        /// The handle that was taken back.
         handle: HandleId,
     },
-    /// The same of what was opened for a peer.
+    /// Something opened for a peer may not be used any more: it ends, and with it the peer's
+    /// requests by it, with `Gone`.
     EndServed {
-        /// From [`Event::ServeOpen`].
+        /// The ticket of the [`Event::ServeOpen`] that asked for it.
         ticket: u64,
     },
     /// Lanes from and to a node close. Both sides may connect again.
     EndPeer {
-        /// Its name, without the mark of a shard.
+        /// The node's name, without the mark of a shard.
         name: String,
     },
     /// The exporter of a region is gone: requests to it end with `Gone`. Answered by
     /// [`Event::RegionDrained`].
     RevokeRegion {
-        /// The region.
+        /// The region whose exporter is gone.
         region: RegionId,
     },
     /// The answer to [`Event::ServeOpen`].
     ServeOpened {
-        /// From the event.
+        /// The ticket of the [`Event::ServeOpen`] that this answers.
         ticket: u64,
-        /// What was opened, or why not.
+        /// What was opened, or why the open failed.
         result: Result<Target, Status>,
     },
     /// A peer from the configuration; one that was removed comes back under its id.
     AddPeer {
-        /// Its id.
+        /// The peer's id on this node.
         peer: PeerId,
-        /// Its name.
+        /// The name of the peer in events and reports.
         name: String,
     },
     /// A peer that is not in the configuration any more: its lanes close, and what was asked of it
     /// or opened there ends with `PeerLost` or `Gone`.
     RemovePeer {
-        /// Which.
+        /// The peer that was removed from the configuration.
         peer: PeerId,
     },
     /// A peer has another address, or is to prove itself anew: its lanes close and are connected
     /// anew.
     RedialPeer {
-        /// Which.
+        /// The peer to connect to anew.
         peer: PeerId,
     },
     /// The answer to [`Event::Connect`].
     LaneConnected {
-        /// Which peer.
+        /// The peer that was reached.
         peer: PeerId,
-        /// Which lane.
+        /// The class of the connected lane.
         class: LaneClass,
-        /// The connected socket.
+        /// The connected socket that carries the lane.
         socket: SocketId,
-        /// From its handshake; none: it is plain.
+        /// Keys from the lane's handshake; none for a plain lane.
         keys: Option<LaneKeys>,
     },
     /// The other answer to [`Event::Connect`].
     ConnectFailed {
-        /// Which peer.
+        /// The peer that was not reached.
         peer: PeerId,
-        /// Which lane.
+        /// The class of the lane that was asked for.
         class: LaneClass,
     },
-    /// A peer connected to us. Its first frame says who and which lane.
+    /// A peer connected to us. Its first frame names the peer and the class of the lane.
     LaneAccepted {
-        /// The connected socket.
+        /// The accepted socket that carries the lane.
         socket: SocketId,
-        /// Who that can be.
+        /// The names that the caller may give itself.
         caller: Caller,
-        /// From its handshake; none: it is plain.
+        /// Keys from the lane's handshake; none for a plain lane.
         keys: Option<LaneKeys>,
     },
     /// Nodes that are not trusted as they were: the lanes that came from them close.
     ExpelPeers {
-        /// Their names, without the mark of a shard.
+        /// Names of the nodes, without the mark of a shard.
         names: Vec<String>,
-        /// Also those that did not prove who they are.
+        /// Which lanes close that did not prove a node's name.
         plain: Expelled,
     },
     /// The answer to [`Output::Plan`].
@@ -457,31 +462,31 @@ pub enum Command {
     SetDeadline(Nanos),
     /// Set a dial, anew if there is one: what that one holds goes on at once.
     SetDial {
-        /// Where.
+        /// The place whose costs change.
         place: DialPlace,
-        /// What it adds; within bounds ([`DialCost::check`]).
+        /// The cost that the dial adds; within bounds ([`DialCost::check`]).
         cost: DialCost,
     },
     /// Clear dials: what they hold goes on at once.
     ClearDials {
-        /// The one there, or all.
+        /// The place whose dial is cleared; none clears all dials.
         place: Option<DialPlace>,
     },
 }
 
-/// To the control thread.
+/// What a shard tells the control thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A segment of staging is in use no more, and was released.
     StagingDrained {
-        /// The segment.
+        /// The segment that the staging no longer has.
         segment: SegmentId,
     },
     /// A remote open ended.
     RemoteOpened {
-        /// From the command.
+        /// The ticket of the [`Command::OpenRemote`] that this answers.
         ticket: u64,
-        /// Whose.
+        /// The session the handle belongs to.
         session: SessionId,
         /// The handle; usable from now on if `result` is a length.
         handle: HandleId,
@@ -490,9 +495,9 @@ pub enum Event {
     },
     /// A connection got no lane, or an idle lane made room.
     LaneRefused {
-        /// Whose it was.
+        /// What stands behind the name of the lane that was refused or closed.
         standing: Standing,
-        /// Why.
+        /// The reason that the place was refused or taken.
         why: Crowded,
     },
     /// A peer wants something of ours opened. Answered by [`Command::ServeOpened`].
@@ -503,50 +508,50 @@ pub enum Event {
         peer: String,
         /// What stands behind that name.
         standing: Standing,
-        /// What it wants.
+        /// What the peer wants to open, and for what access.
         open: OpenRequest,
     },
     /// Please connect a lane, not before `after`. Answered by `LaneConnected` or `ConnectFailed`.
     Connect {
-        /// To which peer.
+        /// The peer to connect to.
         peer: PeerId,
-        /// Which lane.
+        /// The class of the lane to connect.
         class: LaneClass,
-        /// The earliest time (back-off).
+        /// The earliest time to connect (back-off).
         after: Nanos,
     },
     /// A lane is usable.
     LaneUp {
-        /// Which peer, by name.
+        /// The name of the peer at the other end.
         peer: String,
-        /// Which lane.
+        /// The class of the lane that is up.
         class: LaneClass,
-        /// Its incarnation.
+        /// The lane's incarnation, by which older answers are told apart.
         epoch: u32,
     },
     /// A lane was lost or closed.
     LaneDown {
-        /// Which peer, by name.
+        /// The name of the peer at the other end.
         peer: String,
-        /// Which lane.
+        /// The class of the lane that is down.
         class: LaneClass,
-        /// Why, for the log.
+        /// Why the lane went down, for the log.
         reason: String,
     },
     /// What was opened for a peer is open no more: the peer closed it, or is gone. One for each
     /// [`Command::ServeOpened`] that was Ok.
     ServeClosed {
-        /// From [`Event::ServeOpen`].
+        /// The ticket of the [`Event::ServeOpen`] that asked for it.
         ticket: u64,
     },
     /// Nothing here uses the revoked region any more, neither the kernel nor a queued frame.
     RegionDrained {
-        /// The region.
+        /// The region that was revoked.
         region: RegionId,
     },
     /// Nothing of the session is in use any more; its memory was released.
     SessionDrained {
-        /// Whose.
+        /// The session that was closed.
         session: SessionId,
     },
 }

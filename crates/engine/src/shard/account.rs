@@ -1,7 +1,7 @@
 //! What one party has in execution, a client or a peer, and what of it waits for a limit.
 //!
-//! A request beyond a limit waits in the order in which it came, behind those of its own party only;
-//! its deadline runs. One that is larger than a limit is done alone.
+//! A request beyond a limit waits in the order in which it came, behind those of its own party
+//! only; its deadline runs. One that is larger than a limit is done alone.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::throttle::Throttle;
 /// How a request stands with the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Admission {
-    /// It is part of another one, or told already, and counts nowhere.
+    /// The request is part of another one, or was answered already, and counts nowhere.
     #[default]
     Free,
     /// So many bytes wait.

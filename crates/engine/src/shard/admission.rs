@@ -41,7 +41,7 @@ impl Shard {
         }
     }
 
-    /// Who uses what of what is limited.
+    /// Every client and peer, with what each one uses of what is limited.
     #[must_use]
     pub fn limit_parties(&self) -> LimitParties {
         let peers = self.inbound.iter().map(|(_, link)| {

@@ -92,7 +92,7 @@ impl Book {
     }
 }
 
-/// See the module.
+/// The last messages of each channel and their times, in a bounded number of rings.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     books: BTreeMap<ChannelId, Book>,

@@ -21,10 +21,10 @@ pub(super) struct Envelope {
     /// Its place among the channel's messages.
     pub(super) order: u64,
     pub(super) tag: u64,
-    /// In bytes.
+    /// The message's length in bytes.
     pub(super) length: u32,
     pub(super) data: Data,
-    /// Of those that early-arrival memory is for, when.
+    /// When a message for which there is early-arrival memory came; none for other messages.
     pub(super) came: Option<Came>,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Data {
     Here(Piece),
     /// With a transfer of this shard.
     Local(TransferKey),
-    /// At a peer.
+    /// Only announced: the bytes are still at a peer.
     Peer(Mail),
 }
 
@@ -82,10 +82,10 @@ impl Posted {
     }
 }
 
-/// See the module.
+/// A channel of this node: messages without a receive, and receives without a message.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Who receives.
+    /// The session that receives from the channel.
     pub(super) owner: SessionId,
     waiting: VecDeque<Envelope>,
     posted: VecDeque<Posted>,
@@ -121,7 +121,8 @@ impl Channel {
         self.posted.insert(at, posted);
     }
 
-    /// It waits no longer. `false`: it did not.
+    /// Takes a receive off the line of those that wait. Returns `false` if the receive was not in
+    /// it.
     pub(super) fn unpost(&mut self, transfer: TransferKey) -> bool {
         let before = self.posted.len();
         self.posted.retain(|posted| posted.transfer != transfer);

@@ -54,7 +54,8 @@ struct Chunk {
     length: u32,
     /// Bytes that are read.
     read: u32,
-    /// Of these, what has come to the dial between two peers, and what its write may send.
+    /// Bytes read that have come to the delay injection between two peers, or that the write may
+    /// send.
     passed: u32,
     stored: u32,
     /// Bytes that were in place at the other end, whichever write brought them there.
@@ -68,12 +69,12 @@ struct Chunk {
 /// The second half of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Write {
-    /// It begins when the chunk is read.
+    /// The write begins when the chunk is read.
     After,
-    /// It begins as soon as there is room for it, and follows the read.
+    /// The write begins as soon as there is room for it, and follows the read.
     Wanted,
     Running(TransferKey),
-    /// The source is shorter than it was told: it is given up, and begins anew.
+    /// The source is shorter than was said: the write is given up, and begins anew.
     Revoked(TransferKey),
     Over,
 }

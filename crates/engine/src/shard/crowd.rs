@@ -24,12 +24,12 @@ use super::inbound::Inbound;
 use super::keys::{LaneKey, LinkKey};
 use crate::command::{Caller, Crowded, Event, Origin, Standing};
 
-/// Of so many places, those that plain lanes may not have.
+/// How many of so many places are kept from plain lanes, because other nodes prove their names.
 const fn kept_of(places: u32, beside_keys: bool) -> u32 {
     if beside_keys { places / PROVEN_SHARE } else { 0 }
 }
 
-/// Of so many places, those that one party may have.
+/// How many of so many places one party may have.
 const fn share_of(places: u32, beside_keys: bool) -> u32 {
     let thirds = if beside_keys { ORIGIN_THIRDS_BESIDE_KEYS } else { ORIGIN_THIRDS };
     places * thirds / 3
@@ -40,7 +40,7 @@ const fn share_of(places: u32, beside_keys: bool) -> u32 {
 enum Party<'a> {
     /// Plain ones, of an address or a local user.
     Plain(Origin),
-    /// Those of a node with a key: its shards are nodes with names of their own.
+    /// Links of a node with a key: its shards are nodes with names of their own.
     Node(&'a str),
 }
 
@@ -57,7 +57,7 @@ impl Party<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holding {
     Handles,
-    /// Those of files.
+    /// Handles that stand for files.
     Files,
     /// Requests that are being served.
     Serves,
@@ -159,8 +159,8 @@ impl Shard {
             .sum()
     }
 
-    /// The same after nodes that have left lost what they had open, if that is what it takes: those
-    /// of the same party first, then plain ones.
+    /// Whether a peer may hold one more thing, after nodes that have left lost what they had open.
+    /// The longest gone go first: nodes of this party before plain ones of other parties.
     pub(super) fn may_open<I: Io>(&mut self, link: LinkKey, what: Holding, io: &mut I) -> bool {
         while !self.may_hold(link, what) {
             let Some(party) = self.inbound.get(link).map(Party::of) else { return false };
@@ -177,8 +177,8 @@ impl Shard {
         true
     }
 
-    /// The same of staging. It never waits for nothing: where only lanes have some, there is
-    /// enough.
+    /// Whether a peer may take staging beside what is kept for nodes with keys. Where only lanes
+    /// have some, there is enough, so no peer waits for nothing.
     pub(super) fn may_stage(&self, link: LinkKey, bytes: u64) -> bool {
         if !self.inbound.get(link).is_some_and(|link| link.beside_keys) {
             return true;

@@ -38,7 +38,7 @@ struct Block {
     shared: bool,
 }
 
-/// See the module.
+/// Staging for messages that came before anybody asked for them, in blocks.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     /// Places of blocks; a piece names its place, so a free one is `None`.

@@ -20,7 +20,7 @@ use piped_core::request::Class;
 
 use super::keys::LinkKey;
 
-/// Who pays for a piece of work.
+/// The party that pays for a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Party {
     /// A client of this node.
@@ -30,7 +30,7 @@ pub(super) enum Party {
 }
 
 impl Party {
-    /// Who it is among the parties of this node: a peer with all its clients.
+    /// Names the party among all parties of the node: a peer counts with all its clients.
     fn household(self) -> Self {
         match self {
             Self::Client(_) => self,
@@ -39,7 +39,7 @@ impl Party {
     }
 }
 
-/// Whose a piece of work is, and how it stands with the others.
+/// How a piece of work stands among the others: who pays, which class, and what weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) party: Party,
@@ -74,10 +74,10 @@ fn most_of(party: Party) -> u64 {
     }
 }
 
-/// See the module.
+/// Orders waiting work of all parties: latency before bulk, by turns inside a class.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
-    /// Latency and bulk.
+    /// Waiting work of the latency class, and that of the bulk class.
     classes: [Households<T>; 2],
     counts: [usize; 2],
     /// Bytes that bulk may move before the latency class.
@@ -100,7 +100,7 @@ struct Turn<L> {
     weight: u64,
     /// Bytes that it may move still.
     deficit: u64,
-    /// It was given what it gets in this turn.
+    /// The party was given what it gets in this turn.
     served: bool,
     line: L,
 }
@@ -114,7 +114,7 @@ trait Line {
     /// Takes out what is not wanted any more.
     fn remove(&mut self, unwanted: &mut dyn FnMut(&Self::Item) -> bool, out: &mut Vec<Self::Item>);
     fn is_empty(&self) -> bool;
-    /// Of those that have something, together; none if that is not known here.
+    /// Weights of all clients that wait, added up; none for a client's own line.
     fn weight_now(&self) -> Option<u64> {
         None
     }
@@ -235,7 +235,7 @@ impl<L> Turns<L> {
         turn
     }
 
-    /// It has nothing more.
+    /// Retires the front party, which has nothing more that waits.
     fn retire_front(&mut self) {
         if let Some(turn) = self.turns.pop_front()
             && self.spare.len() < SPARE_MAX
@@ -252,7 +252,7 @@ impl<T: Copy> Default for Fair<T> {
 }
 
 impl<T: Copy> Fair<T> {
-    /// How many wait.
+    /// How many pieces of work wait, in both classes.
     pub(super) fn len(&self) -> usize {
         self.counts.iter().sum()
     }
@@ -446,7 +446,10 @@ mod tests {
         /// Nothing is lost, nothing comes twice, and a party's own pieces keep their order.
         #[test]
         fn all_come_once_and_in_their_partys_order(
-            pieces in prop::collection::vec((0u32..5, any::<bool>(), 1u32..2_000_000, 0u8..4), 0..200),
+            pieces in prop::collection::vec(
+                (0u32..5, any::<bool>(), 1u32..2_000_000, 0u8..4),
+                0..200,
+            ),
             unwanted in 0usize..7,
         ) {
             let mut fair = Fair::default();
@@ -460,7 +463,8 @@ mod tests {
             while let Some((bytes, number)) = fair.pop() {
                 let (client, bulk, wanted, _) = pieces[number];
                 prop_assert_eq!(bytes, wanted);
-                prop_assert!(last.insert((client, bulk), number).is_none_or(|before| before < number));
+                let before = last.insert((client, bulk), number);
+                prop_assert!(before.is_none_or(|before| before < number));
                 seen.push(number);
             }
             prop_assert!(fair.is_empty());

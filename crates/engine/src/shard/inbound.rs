@@ -45,7 +45,7 @@ pub(super) struct Inbound {
     pub(super) name: String,
     /// What stands behind it: a lane under the same name that somebody else has is of another link.
     pub(super) standing: Standing,
-    /// It is plain, where others prove who they are: something is kept for those.
+    /// The peer proved nothing while other nodes have keys: some places are kept for those nodes.
     pub(super) beside_keys: bool,
     incarnation: u64,
     /// The incarnation of ours that it is told. Another one after it was forgotten: its handles
@@ -841,7 +841,8 @@ fn check(served: Option<&Served>, ask: Ask, op: ServeOp) -> Result<command::Targ
     Ok(target)
 }
 
-/// It is printed on operators' terminals: nothing in it may move a cursor or break a line.
+/// Reads a node's name. The name is printed on operators' terminals, so nothing in it may move a
+/// cursor or break a line.
 fn load_name<I: Io>(landed: Option<Span>, io: &mut I) -> Option<String> {
     let name = load_text(landed, NODE_NAME_BYTES_MAX, io)?;
     is_node_name(&name).then_some(name)

@@ -436,7 +436,7 @@ impl Shard {
         self.end_received(key, envelope.length, io);
     }
 
-    /// It is not to be received a second time, should it come again.
+    /// Records that a message was taken in, so that it is not received again if it comes once more.
     fn take_in(&mut self, served: ServedKey, sequence: u32) {
         if let Some(served) = self.served.get_mut(served) {
             served.taken_in.add(sequence, ());

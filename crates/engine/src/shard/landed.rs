@@ -130,7 +130,8 @@ mod tests {
                 }
                 let watermark = bitmap.iter().take_while(|&&b| b).count() as u64;
                 prop_assert_eq!(landed.watermark(), watermark);
-                prop_assert_eq!(result, if open { Ok(watermark > before) } else { Err(NotLandable) });
+                let expected = if open { Ok(watermark > before) } else { Err(NotLandable) };
+                prop_assert_eq!(result, expected);
             }
         }
     }

@@ -87,7 +87,7 @@ impl Shard {
         }
     }
 
-    /// Bytes came in.
+    /// Handles the end of a receive: bytes came in, or the connection failed.
     pub(super) fn handle_received<I: Io>(&mut self, key: LaneKey, result: i32, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.receiving = false;

@@ -1,5 +1,5 @@
-//! A transfer between a file of this node and a client's memory: fragments as the plan cuts them, as
-//! many at the device as it says.
+//! A transfer between a file of this node and a client's memory: fragments as the plan cuts them,
+//! as many at the device as it says.
 
 use piped_core::io::Io;
 use piped_core::limits;

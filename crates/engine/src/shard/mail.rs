@@ -38,7 +38,7 @@ pub(super) struct Outgoing {
     pub(super) slot: Option<u32>,
     /// The peer knows of it, and will say when it is asked for.
     queued: bool,
-    /// It ends if it is not taken in or asked for now.
+    /// The message ends with `WouldBlock` if the peer does not take it in or ask for it at once.
     no_wait: bool,
 }
 

@@ -154,7 +154,7 @@ pub struct Shard {
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
     channels: BTreeMap<ChannelId, Channel>,
-    /// Of regions whose exporters are clients of this shard.
+    /// Notifications of regions that clients of this shard export.
     notifications: BTreeMap<RegionId, Notifications>,
     announced: Announced,
     early: Early,

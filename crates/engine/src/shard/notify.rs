@@ -16,15 +16,15 @@ use super::keys::TransferKey;
 use super::requests::Body;
 use super::sched::Work;
 
-/// Those of a region.
+/// Notifications of one region, and the requests that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
-    /// Those that nobody has taken; none that is 0.
+    /// Raised notifications by number that nobody has taken; no count is 0.
     counts: BTreeMap<u32, u64>,
     waits: VecDeque<(WaitBody, TransferKey)>,
 }
 
-/// A wait.
+/// A request that waits for a region's notifications.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitBody {
     pub(super) region: RegionId,
@@ -76,7 +76,7 @@ impl Shard {
         self.notifications.entry(region).or_default();
     }
 
-    /// It offers it no more.
+    /// Ends the waits of a region that its exporter offers no more.
     pub(super) fn close_notifications<I: Io>(&mut self, region: RegionId, io: &mut I) {
         let Some(closed) = self.notifications.remove(&region) else { return };
         for (_, key) in closed.waits {

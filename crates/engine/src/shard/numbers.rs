@@ -10,16 +10,16 @@ use piped_core::limits::NUMBERS_PER_HANDLE;
 
 use super::keys::TransferKey;
 
-/// The asking side's.
+/// The numbers of one handle, as the requester keeps them.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     next: u32,
-    /// Those that are not over, or stand behind one that is not; `true` if it is over.
+    /// Numbers not over, or behind one that is not, each with whether it is over.
     under_way: VecDeque<(u32, bool)>,
 }
 
 impl Numbers {
-    /// The next one.
+    /// The next number, not given out yet.
     pub(super) fn next(&self) -> u32 {
         self.next
     }
@@ -41,7 +41,7 @@ impl Numbers {
         number
     }
 
-    /// It will not be asked again.
+    /// Ends a number: nothing will be asked again under it.
     pub(super) fn end(&mut self, number: u32) {
         if let Some(entry) = self.under_way.iter_mut().find(|(other, _)| *other == number) {
             entry.1 = true;
@@ -53,7 +53,7 @@ impl Numbers {
 /// The messages of a handle.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// Those that wait to be asked for, in their order.
+    /// Messages that wait to be asked for, in their order.
     pub(super) waiting: VecDeque<TransferKey>,
     pub(super) numbers: Numbers,
 }

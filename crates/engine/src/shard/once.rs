@@ -58,10 +58,10 @@ pub(super) enum What {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It is not under way.
+    /// The frame is not under way at the peer.
     Idle,
     Sent,
-    /// It has to wait for all before it.
+    /// The frame has to wait until everything before it is over.
     Late,
     Done,
     Failed(Status),
@@ -372,7 +372,7 @@ impl Shard {
         }
     }
 
-    /// It will not be asked again.
+    /// Ends the number of a once-only request, which will not be asked again.
     pub(super) fn end_number(&mut self, key: TransferKey) {
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
         let body = *body;

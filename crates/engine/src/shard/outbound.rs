@@ -44,14 +44,14 @@ const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
 pub(super) struct Outbound {
     name: String,
     lanes: [OutboundLane; 2],
-    /// Of the daemon that answers now; handles of an earlier one are opened again.
+    /// The incarnation of the daemon that answers now; handles of an earlier one are opened again.
     pub(super) incarnation: u64,
     /// The epoch of the latency lane on which the peer was told that what was not asked for again
     /// is not needed.
     swept_epoch: u32,
     /// Some handle may have to be asked for.
     unasked: bool,
-    /// It is not in the configuration any more.
+    /// The peer is not in the configuration any more.
     pub(super) removed: bool,
     /// What syncs take there, once a durable write was planned.
     sync_stage: StageIndex,

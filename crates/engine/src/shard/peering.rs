@@ -42,7 +42,8 @@ impl Shard {
     pub(super) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
         self.close_lanes_to(
             peer,
-            "the configuration has another address, key or mode for the peer, or other networks for plain lanes",
+            "the configuration has another address, key or mode for the peer, or other networks \
+             for plain lanes",
             io,
         );
     }

@@ -32,7 +32,7 @@ use super::memory::overlap;
 use super::requests::Body;
 use super::sched::Work;
 
-/// A receive.
+/// A request to receive a message from a channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReceiveBody {
     pub(super) channel: ChannelId,
@@ -44,7 +44,7 @@ pub(super) struct ReceiveBody {
     pub(super) from: From,
     /// Bytes that were copied.
     next: u32,
-    /// It ends if there is no message now.
+    /// The receive ends with `WouldBlock` if no message is there now.
     no_wait: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct SendBody {
     pub(super) memory: Memory,
     /// Its place among the channel's messages; 0 until it has one.
     order: u64,
-    /// It ends if it is not taken in now.
+    /// The send ends with `WouldBlock` if no receive takes the message now.
     no_wait: bool,
 }
 

@@ -495,7 +495,12 @@ impl Shard {
 
     /// Everything that waits for a lane to this peer may try again.
     pub(super) fn wake_waiting(&mut self, peer: piped_core::ids::PeerId) {
-        let waits = |body: &Body| matches!(body, Body::Remote(remote) if remote.peer == peer && remote.lane.is_none());
+        let waits = |body: &Body| {
+            matches!(
+                body,
+                Body::Remote(remote) if remote.peer == peer && remote.lane.is_none()
+            )
+        };
         let mut from = 0;
         while let Some(key) = self.transfers.next_from(from, |t| waits(&t.body)) {
             from = key.index() + 1;

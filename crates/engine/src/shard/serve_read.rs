@@ -33,7 +33,7 @@ use crate::command::{FileTarget, RegionTarget};
 pub(super) struct ReadState {
     /// Taken by the kernel, in whole frames.
     sent: u64,
-    /// Of those, what the kernel has let go of.
+    /// Bytes sent that the kernel has let go of.
     free: u64,
     /// Where the oldest fragment begins that is not sent.
     oldest: u64,

@@ -33,7 +33,7 @@ use crate::command::{FileTarget, Target};
 /// The fragments of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sink {
-    /// At the device.
+    /// Sizes of the write's fragments at the device.
     pub(super) sizes: Sizes,
     /// The longest frame that carries them, in bytes.
     pub(super) frame: u32,

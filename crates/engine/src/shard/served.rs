@@ -26,20 +26,20 @@ use crate::command::{Event, OpenRequest};
 pub(super) struct Served {
     /// `None`: the exporter of the region is gone, or it was ended.
     pub(super) target: Option<command::Target>,
-    /// It was ended, and this is still in use by what ended with it.
+    /// What was open before it was ended, as long as what ended with it still uses it.
     pub(super) ended: Option<command::Target>,
     /// Ours, of the open that it answered; none: it was told.
     pub(super) ticket: Option<u64>,
     /// Serves that use it; a closed one is released after the last.
     pub(super) uses: u32,
     closed: bool,
-    /// It is the buffer of this receive, which it keeps from being given back.
+    /// The receive that a told buffer belongs to: the pin keeps that buffer from being given back.
     pub(super) receive: Option<Pin<kind::Transfer>>,
-    /// Of a channel, which messages have been taken in.
+    /// Messages to a channel that have been taken in; unused for files and regions.
     pub(super) taken_in: Remembered<()>,
     /// And which are announced: no more than may be under way.
     pub(super) mails: Vec<MailPlace>,
-    /// Of a region, what came of changes of its words and of notifications.
+    /// Results of changes to a region's words and of its notifications; unused for others.
     pub(super) updates: Remembered<u64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Number {
     pub(super) served: ServedKey,
     /// The epoch of the latency lane on which the peer last asked for it.
     asked_epoch: u32,
-    /// It was not asked for, but told: the buffer of a receive.
+    /// The number was told to the peer unasked, for the buffer of a receive.
     told: bool,
 }
 

@@ -9,8 +9,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-/// The name of an occupied place in a slab of kind `K`: the key of a transfer does not open a lane. As a
-/// `u64` it travels through the kernel and over the wire.
+/// The name of an occupied place in a slab of kind `K`: the key of a transfer does not open a lane.
+/// As a `u64` the key travels through the kernel and over the wire.
 pub(super) struct Key<K> {
     index: u32,
     generation: u32,
@@ -210,7 +210,7 @@ impl<K, V: Default> Beside<K, V> {
         self.values.get(key.index as usize)
     }
 
-    /// As [`Self::get`], to be changed.
+    /// The mutable form of [`Self::get`].
     pub(super) fn get_mut(&mut self, key: Key<K>) -> Option<&mut V> {
         self.values.get_mut(key.index as usize)
     }
@@ -220,7 +220,7 @@ impl<K, V: Default> Beside<K, V> {
         &self.values[key.index as usize]
     }
 
-    /// As [`Self::at`], to be changed.
+    /// The mutable form of [`Self::at`].
     pub(super) fn at_mut(&mut self, key: Key<K>) -> &mut V {
         &mut self.values[key.index as usize]
     }

@@ -22,7 +22,7 @@ const BURST: Nanos = Nanos::from_millis(5);
 /// What is shown is the mean over so long.
 const SHOWN: Nanos = Nanos::from_millis(1_000);
 
-/// See the module.
+/// How many bytes a party may move per second, and what it has moved of late.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
     /// When it has paid for what it has moved.
@@ -40,7 +40,7 @@ impl Throttle {
         (until > now).then_some(until)
     }
 
-    /// It moves so many bytes, at so many a second at most; 0 is no bound.
+    /// Charges moved bytes at a rate in bytes per second, which is no bound if it is 0.
     fn charge(&mut self, bytes: u64, rate: u64, now: Nanos) {
         self.turn(now);
         self.bytes += bytes;
@@ -51,7 +51,7 @@ impl Throttle {
         };
     }
 
-    /// It gets back what it paid for and did not get.
+    /// Gives back bytes that were charged and not moved.
     fn refund(&mut self, bytes: u64, rate: u64) {
         let time = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
         self.paid = self.paid.since(Nanos(u64::try_from(time).unwrap_or(u64::MAX)));
@@ -110,7 +110,7 @@ impl Shard {
         }
     }
 
-    /// It was charged for so much that it did not get.
+    /// Gives bytes back to the party that paid for `work` and did not move them.
     pub(super) fn refund(&mut self, work: Work, bytes: u64) {
         if let Some((throttle, rate)) = self.throttle_of(work)
             && bytes > 0

@@ -44,7 +44,7 @@ impl Timers {
         }
     }
 
-    /// The earliest time.
+    /// The earliest time of all timers; none if no timer is set.
     pub(crate) fn next(&self) -> Option<Nanos> {
         self.heap.first().map(|&(at, _)| at)
     }
@@ -102,7 +102,9 @@ mod tests {
     proptest! {
         /// Against the obvious: a list that is searched.
         #[test]
-        fn behaves_like_a_searched_list(ops in prop::collection::vec((0u8..4, 0u32..8, 0u64..50), 1..200)) {
+        fn behaves_like_a_searched_list(
+            ops in prop::collection::vec((0u8..4, 0u32..8, 0u64..50), 1..200),
+        ) {
             let mut timers = Timers::with_capacity(8);
             let mut oracle: Vec<Option<u64>> = vec![None; 8];
             for (op, slot, at) in ops {
@@ -120,7 +122,8 @@ mod tests {
                         let due = oracle.iter().flatten().min().is_some_and(|&first| first <= at);
                         prop_assert_eq!(taken.is_some(), due);
                         if let Some(slot) = taken {
-                            prop_assert_eq!(oracle[slot as usize], oracle.iter().flatten().min().copied());
+                            let earliest = oracle.iter().flatten().min().copied();
+                            prop_assert_eq!(oracle[slot as usize], earliest);
                             oracle[slot as usize] = None;
                         }
                     }

@@ -117,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// Who pays for what a transfer or serve has to do.
+    /// The party, class and weight under which work on a transfer or serve is done.
     pub(super) fn flow_of(&self, work: Work) -> Flow {
         match work {
             Work::Transfer(key) => {

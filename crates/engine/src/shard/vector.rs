@@ -48,7 +48,7 @@ pub(super) struct VectorBody {
     order: Order,
     /// The source ended within a piece.
     ended: bool,
-    /// It has its place in the line of copies.
+    /// The request has its place in the line of copies.
     waits: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct VectorBody {
 enum Order {
     /// One behind the other, as in the table; those of a peer's region travel so.
     Packed,
-    /// The same, each a transfer of its own.
+    /// Like `Packed` in the table's order, but each piece is a transfer of its own.
     Single,
     /// As they lie in the buffer: a read of which a part is wanted first.
     Placed,
@@ -69,9 +69,9 @@ struct Part {
     /// Where it counts from, in bytes of the request.
     start: u64,
     length: u32,
-    /// Of these, what was told.
+    /// Bytes of the part that the client was told of as progress.
     told: u32,
-    /// Its rows, as the peer gets them and where they lie in the buffer.
+    /// The part's rows, as the peer gets them and where they lie in the buffer, and their number.
     table: Option<(Run, u32)>,
     /// Where its bytes lie packed, if not in the buffer.
     data: Option<Run>,
@@ -83,7 +83,7 @@ struct Rows {
     segment: SegmentId,
     offset: u64,
     left: u32,
-    /// Of rows that were cut, the rest; the last is next.
+    /// The rest of rows that were cut; the last one is the next to be done.
     cut: [Option<Row>; 3],
 }
 

@@ -24,7 +24,7 @@ struct Handle {
 pub(in crate::shard) enum HandleKind {
     Local(Target),
     Remote(Box<RemoteHandle>),
-    /// It was ended, and this is still in use by what ended with it.
+    /// The handle was ended; the requests that ended with it still use this target.
     Ended(Box<Self>),
     /// The exporter of the region is gone, or the handle was ended.
     Gone,
@@ -49,9 +49,9 @@ pub(in crate::shard) struct RemoteHandle {
     /// The peer's incarnation that counted bytes of the first write that no sync has covered, and
     /// when the last such write ended: a peer that restarted may have lost them.
     pub(in crate::shard) unsynced: Option<(u64, Nanos)>,
-    /// Of a channel, what is sent to it.
+    /// Messages sent to the channel; empty for a handle on a region.
     pub(in crate::shard) outbox: Outbox,
-    /// Of a region, what is done once.
+    /// Numbers of updates that are done once on the region; unused on a channel.
     pub(in crate::shard) updates: Numbers,
 }
 
@@ -99,7 +99,7 @@ impl Handles {
         }
     }
 
-    /// As [`Self::remote`], to be changed.
+    /// The mutable form of [`Self::remote`].
     pub(in crate::shard) fn remote_mut(
         &mut self,
         session: SessionId,
@@ -247,7 +247,7 @@ impl Handles {
         }
     }
 
-    /// A region.
+    /// Finds a region that a handle stands for, and checks the wanted access.
     pub(in crate::shard) fn place_of_region(
         &self,
         session: SessionId,

@@ -1,8 +1,8 @@
 //! The clients of a shard: the memory and the share of each, and how its requests stand.
 //!
 //! A request of a client stands in three lines: it waits for a limit ([`admission`]), it has its
-//! place among what its queue has asked of a node ([`order`]), and it counts at its session until it
-//! is over, so that a session's memory is given back when nothing uses it any more.
+//! place among what its queue has asked of a node ([`order`]), and it counts at its session until
+//! it is over, so that a session's memory is given back when nothing uses it any more.
 
 mod admission;
 mod handles;
@@ -29,7 +29,7 @@ pub(super) use self::admission::{InUse, weight};
 pub(super) use self::handles::{HandleKind, Handles, Place, RemoteHandle, access_of};
 pub(super) use self::order::Course;
 
-/// A client's connection.
+/// A client's connection to the daemon, as this shard sees it.
 #[derive(Debug)]
 struct Session {
     /// The arena, by the client's segment numbers.
@@ -76,7 +76,7 @@ struct Standing {
     admission: Admission,
     /// Its place among the requests of its queue.
     course: Option<Course>,
-    /// It is among those of its course that wait.
+    /// The request is among those of its course that wait for another one.
     waits_in_order: bool,
 }
 

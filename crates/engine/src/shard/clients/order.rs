@@ -19,7 +19,7 @@ pub(in crate::shard) type Course = (QueueId, Option<PeerId>);
 #[derive(Debug, Default)]
 pub(super) struct Order {
     asked: VecDeque<TransferKey>,
-    /// Those that wait for others before them.
+    /// Requests of the order that wait for others before them.
     waiting: Vec<TransferKey>,
 }
 

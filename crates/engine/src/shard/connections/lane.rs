@@ -43,7 +43,7 @@ pub(in crate::shard) enum LaneState {
 #[derive(Debug)]
 pub(in crate::shard) enum Target {
     Nothing,
-    /// A read's buffer.
+    /// The buffer of a read that this node asked for.
     Transfer(Pin<kind::Transfer>),
     /// A region that a peer writes to.
     ServeRegion(Pin<kind::Serve>),
@@ -73,7 +73,7 @@ pub(in crate::shard) struct Lane {
     pub(in crate::shard) scratch: Scratch,
     /// Where the scratch moves to, because its segment is to go.
     pub(in crate::shard) next_scratch: Option<Scratch>,
-    /// It rests, and others want what it had for work.
+    /// The lane does nothing, and others want the scratch memory it had for work.
     pub(in crate::shard) gives_back: bool,
     /// When it was last heard of.
     pub(in crate::shard) heard: Nanos,
@@ -99,7 +99,7 @@ pub(in crate::shard) struct Lane {
     pub(in crate::shard) reports: Reports,
     /// The frame whose rest is waited for.
     pub(in crate::shard) partial: Option<Partial>,
-    /// It is looked at when [`limits::FRAME_TIME`] is over.
+    /// The lane is looked at again when [`limits::FRAME_TIME`] is over.
     pub(in crate::shard) watched: bool,
     pub(in crate::shard) loss: LaneLoss,
     pub(in crate::shard) reason: String,

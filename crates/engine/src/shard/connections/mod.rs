@@ -65,7 +65,7 @@ impl Lanes {
         self.all.get(key)
     }
 
-    /// As [`Self::get`], to be changed.
+    /// The mutable form of [`Self::get`].
     pub(super) fn get_mut(&mut self, key: LaneKey) -> Option<&mut Lane> {
         self.all.get_mut(key)
     }

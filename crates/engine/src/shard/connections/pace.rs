@@ -31,7 +31,8 @@ const LOOK_TIME_MAX: Nanos = Nanos::from_millis(500);
 const QUEUE_SHORT: Nanos = Nanos::from_micros(500);
 const QUEUE_LONG: Nanos = Nanos::from_micros(1_000);
 
-/// Of the wire's rate, in percent: while its queue is short, while it is not, and while it is long.
+/// What the pacer offers, in percent of the wire's rate: to a short queue, to one that is neither
+/// short nor long, and to one that is long.
 const PROBE: u64 = 125;
 const HOLD: u64 = 105;
 const DRAIN: u64 = 90;
@@ -53,7 +54,7 @@ const RATE_MIN: u64 = 1_000_000;
 /// A rate that differs by less than a part of this is the same.
 const SAME: u64 = 50;
 
-/// See the module.
+/// Measures how fast one lane's wire takes bytes, and sets the rate that the lane may offer.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Pacer {
     /// Where the window at hand began.

@@ -55,7 +55,7 @@ pub(in crate::shard) struct Serving {
     pub(in crate::shard) link: LinkKey,
     /// What is known of the other end.
     pub(in crate::shard) caller: Caller,
-    /// Requests being served.
+    /// Requests that are being served.
     pub(in crate::shard) serves: Vec<PeerRequest>,
     /// Write data that may come.
     pub(in crate::shard) window: GrantWindow,

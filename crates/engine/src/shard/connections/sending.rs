@@ -19,7 +19,7 @@ use super::lane::Lane;
 /// How a send under way goes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::shard) struct Sending {
-    /// It lends its memory: what ends that.
+    /// The notice that ends the lending; none unless the send lends its memory.
     pub(in crate::shard) notice: Option<NoticeKey>,
     /// So long the thread was at it, if that was timed.
     pub(in crate::shard) cost: Option<Nanos>,

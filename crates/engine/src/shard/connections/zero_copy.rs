@@ -28,7 +28,7 @@ const PAUSE_MAX: Nanos = Nanos::from_millis(3_600_000);
 /// By so much it grows each time: ten tries a day are enough for a path that changes.
 const PAUSE_GROWTH: u64 = 4;
 
-/// Of so many sends of a size one is timed, until it is known what it costs; then of so many.
+/// One send of a size is timed in so many, until its cost is known, and then less often.
 const TIMED_EACH: u32 = 8;
 const TIMED_EACH_KNOWN: u32 = 64;
 
@@ -40,7 +40,7 @@ const SIZES: usize = 6;
 pub(in crate::shard) enum Way {
     /// The kernel copies it into the socket.
     Plain { timed: bool },
-    /// It is lent.
+    /// The send lends its memory to the kernel.
     Lend { timed: bool },
 }
 
@@ -51,14 +51,13 @@ impl Way {
     }
 }
 
-/// See the module.
+/// Decides for one lane which sends go without a copy.
 #[derive(Debug)]
 pub(in crate::shard) struct ZeroCopy {
     stand: Stand,
     pause: Nanos,
     sizes: [SizeCosts; SIZES],
-    /// Of what was lent and is back: how much the kernel copied all the same, and how much it did
-    /// not.
+    /// Lent sends that are back: those the kernel copied all the same, and those it did not copy.
     copied: u64,
     in_place: u64,
     /// Whether the kernel copied what was lent last, one bit each.

@@ -30,9 +30,9 @@ pub(in crate::shard) enum Body {
     /// A message to a channel of this shard.
     Send(SendBody),
     Receive(ReceiveBody),
-    /// For notifications.
+    /// A request that waits for notifications.
     Wait(WaitBody),
-    /// Of a word of a region of this node.
+    /// A change of a word of a region of this node.
     Update {
         region: RegionTarget,
         offset: u64,
@@ -141,7 +141,7 @@ pub(in crate::shard) struct RemoteBody {
     pub(in crate::shard) sent_at: Nanos,
     /// Bytes of a write queued on the lane.
     pub(in crate::shard) next: u64,
-    /// Of those, what the peer has given credit back for.
+    /// Bytes of the write queued on the lane for which the peer has given credit back.
     pub(in crate::shard) taken: u64,
     /// Where the fragment at the peer's device ends that these belong to.
     pub(in crate::shard) fragment_end: u64,
@@ -149,9 +149,10 @@ pub(in crate::shard) struct RemoteBody {
     pub(in crate::shard) frames: u32,
     /// Nothing else was outstanding on the lane when it was sent: its first arrival times the wire.
     pub(in crate::shard) alone: bool,
-    /// Of a write, bytes that were there when it was sent.
+    /// Bytes that a write had ready when it was sent.
     pub(in crate::shard) ready: u64,
-    /// Of a sync: the peer's incarnation that took the first write it is to cover.
+    /// The peer's incarnation that took the first write a sync is to cover; none for other
+    /// requests.
     pub(in crate::shard) unsynced: Option<u64>,
     /// What makes it a message.
     pub(in crate::shard) message: Option<Outgoing>,
@@ -159,7 +160,8 @@ pub(in crate::shard) struct RemoteBody {
     pub(in crate::shard) once: Option<OnceKey>,
     /// The table of the pieces that it reads or writes instead of a range.
     pub(in crate::shard) pieces: Option<Span>,
-    /// Of a write: it has landed, as a notification behind it was done. It must not come again.
+    /// A write has landed, because a notification behind it was done: its bytes must not come
+    /// again.
     pub(in crate::shard) is_landed: bool,
 }
 

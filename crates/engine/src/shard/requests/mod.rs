@@ -58,7 +58,7 @@ impl Transfers {
         self.all.get(key)
     }
 
-    /// As [`Self::get`], to be changed.
+    /// The mutable form of [`Self::get`].
     pub(super) fn get_mut(&mut self, key: TransferKey) -> Option<&mut Transfer> {
         self.all.get_mut(key)
     }
@@ -152,7 +152,7 @@ impl Transfers {
         self.all.next_from(slot, |_| true).filter(|key| key.index() == slot)
     }
 
-    /// The first deadline.
+    /// The earliest deadline of all transfers; none if no transfer has one.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.deadlines.next()
     }

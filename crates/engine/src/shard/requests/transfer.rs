@@ -18,7 +18,7 @@ use piped_core::units::Nanos;
 use piped_planner::planned::Planned;
 use piped_report::tally::Operation;
 
-/// Who is told when a transfer ends.
+/// The one to be told when a transfer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) enum Waiter {
     Client(Origin),
@@ -76,9 +76,9 @@ pub(in crate::shard) struct Transfer {
     /// What its client is told: of a receive, the tag of its message; of an update, what the word
     /// was; of a wait, what is left.
     pub(in crate::shard) value: u64,
-    /// It begins when all before it there are over.
+    /// The transfer begins only when all before it in its order are over.
     pub(in crate::shard) fence: bool,
-    /// Of what it writes, bytes that are there: the rest is still being read.
+    /// Bytes of a write that are there to be written: the rest is still being read.
     pub(in crate::shard) available: u64,
     /// How it ends, once that is decided. Nothing new is started after that.
     pub(in crate::shard) status: Option<Status>,
@@ -100,7 +100,7 @@ pub(in crate::shard) struct Transfer {
     pub(in crate::shard) told_plan: Option<Told>,
     /// When nothing held it back any more for the first time; [`Nanos::MAX`] before.
     pub(in crate::shard) begun: Nanos,
-    /// Of a durable write, what its sync was predicted to take.
+    /// Time that a durable write's sync was predicted to take; none for other transfers.
     pub(in crate::shard) sync: Option<Nanos>,
     pub(in crate::shard) body: Body,
 }

@@ -64,7 +64,7 @@ impl Serves {
         self.all.get(key)
     }
 
-    /// As [`Self::get`], to be changed.
+    /// The mutable form of [`Self::get`].
     pub(super) fn get_mut(&mut self, key: ServeKey) -> Option<&mut Serve> {
         self.all.get_mut(key)
     }

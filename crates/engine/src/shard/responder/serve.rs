@@ -36,7 +36,7 @@ pub(in crate::shard) enum ServeOp {
     Sync,
 }
 
-/// See the module.
+/// A peer's request in execution on this shard.
 #[derive(Debug)]
 pub(in crate::shard) struct Serve {
     pub(in crate::shard) lane: LaneKey,
@@ -65,7 +65,7 @@ pub(in crate::shard) struct Serve {
     /// Bytes from the request's start for which a fragment was started (read) or that arrived
     /// (write).
     pub(in crate::shard) next: u64,
-    /// Of those of a write, the bytes that may go on: all, but for what dials hold.
+    /// Bytes of a write that have arrived and may go on; delay injection can hold the others.
     pub(in crate::shard) ready: u64,
     /// Bytes queued on the lane (read) or on the device (write).
     pub(in crate::shard) done: u64,
@@ -75,16 +75,16 @@ pub(in crate::shard) struct Serve {
     pub(in crate::shard) landed: Landed,
     /// Frames of a read that are queued on its lane.
     pub(in crate::shard) frames: u32,
-    /// Those that the kernel has taken and not let go of.
+    /// Frames of a read that the kernel has taken and not let go of.
     pub(in crate::shard) lent: u32,
-    /// It is over and has frames queued.
+    /// The serve is over and still has frames queued.
     pub(in crate::shard) unread: Option<Unread>,
     pub(in crate::shard) allocation: Allocation,
     pub(in crate::shard) pins: Pins,
     pub(in crate::shard) status: Option<Status>,
     /// The peer was told how it ended (or nobody is left to tell).
     pub(in crate::shard) answered: bool,
-    /// It waits, or waited a moment ago, for its device to take something.
+    /// The serve waits for its device to take something, or did so a moment ago.
     pub(in crate::shard) hurried: bool,
 }
 

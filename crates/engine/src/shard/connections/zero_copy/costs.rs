@@ -7,16 +7,16 @@ use piped_report::shard::ZeroCopySize;
 /// disturbed.
 const KEPT: usize = 8;
 
-/// It pays below so much of what a copy costs, and does no longer above so much. The second
-/// completion is handled outside of the call that is timed, and memory is held meanwhile: that must
-/// be worth it.
+/// A send without a copy begins to pay below so many percent of a copy's cost, and stops above so
+/// many more. The second completion is handled outside of the call that is timed, and memory is
+/// held meanwhile: lending must be worth that.
 const PAYS_PERCENT: u64 = 85;
 const PAYS_NO_MORE_PERCENT: u64 = 95;
 
 /// Memory that is held longer than this on the average is missed elsewhere.
 const HELD_MAX: Nanos = Nanos::from_millis(100);
 
-/// See the module.
+/// What is known of the cost of sends of one size, with a copy and without.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SizeCosts {
     plain: Last,

@@ -45,6 +45,18 @@ pub(super) struct End {
 const TRACE_LINES: usize = 2000;
 
 impl Campaign {
+    /// Lives worlds that failed once.
+    ///
+    /// # Panics
+    /// If a world fails, with its seed.
+    pub fn replay(&self, seeds: &[u64]) {
+        for &seed in seeds {
+            if let Err(message) = self.life.live(seed, false) {
+                panic!("seed {seed}: {message}");
+            }
+        }
+    }
+
     /// Lives all worlds. `PIPED_SIM_SEED=N` lives only that one and shows what happened;
     /// `PIPED_SIM_SEEDS=COUNT` changes how many.
     ///

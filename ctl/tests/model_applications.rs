@@ -217,6 +217,8 @@ fn examples_of_the_help_run() {
     for command in ["buffer", "strip", "tile"] {
         let help =
             String::from_utf8(run(&format!("{command} --help"), None).stdout).expect("UTF-8");
+        // A long line goes on as in a shell.
+        let help = help.replace("\\\n", "");
         let example = help.lines().find_map(|line| line.trim().strip_prefix("pipectl model "));
         let example = example.unwrap_or_else(|| panic!("no example in {help}"));
         assert!(example.starts_with(command));

@@ -8,12 +8,11 @@ use piped_report::dial::{DialCost, DialPlace, DialReport};
 use piped_wire::LastPart;
 
 use super::Shard;
-use super::connections::FrameOwner;
 use super::connections::Lane;
 use super::connections::Role;
 use super::cx::Cx;
 use super::delays::{Effect, Hop};
-use super::keys::{LaneKey, TransferKey};
+use super::keys::{LaneKey, Subject, TransferKey};
 use super::outbound::Outbound;
 use super::requests::Body;
 use super::sched::Work;
@@ -149,7 +148,7 @@ impl Shard {
             && let Some((number, bytes, owner)) = lane.sender.hold_next()
         {
             // What has a payload in memory has an owner.
-            let Some(of) = FrameOwner::of(owner).map(Work::from) else { continue };
+            let Some(of) = Subject::of(owner).map(Work::from) else { continue };
             self.pass(Hop::Check, Effect::Frame { lane: key, number, of }, bytes, io);
         }
     }

@@ -1,6 +1,8 @@
 //! The names of what a shard has. Each kind of thing has keys of its own, and a module that only
 //! passes keys on needs to know nothing of what they open.
 
+use piped_wire::Owner;
+
 use super::slab::Key;
 
 /// What a key can name. They are marks for the compiler: nothing is of these types.
@@ -63,4 +65,45 @@ pub(super) enum Subject {
     Transfer(TransferKey),
     /// A request of a peer.
     Serve(ServeKey),
+}
+
+impl Subject {
+    /// Tells serves from transfers where a sender has but a number: an index is far below it.
+    const SERVE: u64 = 1 << 31;
+
+    /// The number by which a sender knows the request whose bytes a frame carries.
+    pub(super) fn tag(self) -> Owner {
+        match self {
+            Self::Transfer(key) => Owner(key.to_bits()),
+            Self::Serve(key) => Owner(key.to_bits() | Self::SERVE),
+        }
+    }
+
+    /// The request that a sender names; nothing for a frame that nobody waits for.
+    pub(super) fn of(owner: Owner) -> Option<Self> {
+        match owner {
+            Owner::NONE => None,
+            Owner(bits) if bits & Self::SERVE != 0 => {
+                Some(Self::Serve(Key::from_bits(bits & !Self::SERVE)))
+            }
+            Owner(bits) => Some(Self::Transfer(Key::from_bits(bits))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_named_by_a_number_and_found_again() {
+        for bits in [0, 7, 1 << 32, u64::from(u32::MAX) << 32 | 0x7fff_fffe] {
+            for owner in
+                [Subject::Transfer(Key::from_bits(bits)), Subject::Serve(Key::from_bits(bits))]
+            {
+                assert_eq!(Subject::of(owner.tag()), Some(owner));
+            }
+        }
+        assert_eq!(Subject::of(Owner::NONE), None);
+    }
 }

@@ -12,7 +12,6 @@ use piped_wire::{Frame, LaneKeys, Seal, Step};
 use super::Shard;
 use super::connections::Arrived;
 use super::connections::Destination;
-use super::connections::FrameOwner;
 use super::connections::Lane;
 use super::connections::LaneState;
 use super::connections::LostLane;
@@ -21,7 +20,7 @@ use super::connections::Target;
 use super::connections::{Asking, Role, Serving};
 use super::driver::{ECANCELED, OpOwner};
 use super::faults::PeerFault;
-use super::keys::{LaneKey, ServeKey, TransferKey};
+use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::sched::Work;
 use crate::command::Event;
 
@@ -409,8 +408,8 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let unsent = lane.sender.drain();
         let waiting = lane.waiting.remove(|_| true).into_iter().map(|waiting| waiting.owner);
-        let unsent = unsent.map(FrameOwner::of).chain(waiting);
-        let unsent: Vec<FrameOwner> = unsent.flatten().collect();
+        let unsent = unsent.map(Subject::of).chain(waiting);
+        let unsent: Vec<Subject> = unsent.flatten().collect();
         // Of a batch that was lent in part.
         self.free_frames(key);
         for owner in unsent {

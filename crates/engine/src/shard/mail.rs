@@ -18,10 +18,9 @@ use piped_report::tally::{MessageWay, RetryReason};
 use piped_wire::{Message, Owner};
 
 use super::Shard;
-use super::connections::FrameOwner;
 use super::connections::{Lane, LaneState};
 use super::faults::PeerFault;
-use super::keys::{LaneKey, TransferKey};
+use super::keys::{LaneKey, Subject, TransferKey};
 use super::numbers::Outbox;
 use super::outbound::Outbound;
 use super::requests::{Body, RemoteBody, RemoteOp};
@@ -123,7 +122,7 @@ impl Shard {
         };
         let room = lane.has_room_for_request() && lane.has_room_for_data();
         let payload = eager.then(|| body.memory.span(0, length));
-        let owner = if eager { FrameOwner::Transfer(key).tag() } else { Owner::NONE };
+        let owner = if eager { Subject::Transfer(key).tag() } else { Owner::NONE };
         if !room || lane.sender.push(lane.epoch, frame, payload, owner).is_err() {
             return self.cx.sched.starve(Work::Transfer(key));
         }

@@ -12,7 +12,6 @@ use piped_report::tally::{HeldBy, RetryReason};
 use piped_wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
 
 use super::Shard;
-use super::connections::FrameOwner;
 use super::connections::{Destination, Lane, LaneState, Target};
 use super::fair::Flow;
 use super::faults::PeerFault;
@@ -152,7 +151,7 @@ impl Shard {
         let message = self.request_message(key, body, number, io.now());
         let sizes = self.sink_sizes(key, message).filter(|_| body.pieces.is_none());
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
-        let owner = FrameOwner::Transfer(key);
+        let owner = Subject::Transfer(key);
         let pushed = match sizes.map(|sizes| sizes.encode()) {
             Some((bytes, length)) => {
                 let sizes = &bytes[..length];
@@ -327,7 +326,7 @@ impl Shard {
             let message =
                 Message::WriteData { transfer: key.to_bits(), offset: body.next, backlogged };
             let span = body.memory.span(body.next, bytes as u32);
-            if !lane.push_data(flow, message, Some(span), Some(FrameOwner::Transfer(key))) {
+            if !lane.push_data(flow, message, Some(span), Some(Subject::Transfer(key))) {
                 break;
             }
             if at >= body.fragment_end {
@@ -370,7 +369,7 @@ impl Shard {
     fn take_back_data(&mut self, key: TransferKey, lane_key: LaneKey) {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let mut frames = 0;
-        let taken = lane.take_back(FrameOwner::Transfer(key));
+        let taken = lane.take_back(Subject::Transfer(key));
         let Some(asking) = lane.asking_mut() else { return };
         for bytes in taken {
             asking.window.take_back(bytes.into());

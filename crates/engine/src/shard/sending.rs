@@ -12,7 +12,6 @@ use piped_report::tally::{LaneLoss, SendWay};
 use piped_wire::Message;
 
 use super::Shard;
-use super::connections::FrameOwner;
 use super::connections::Notice;
 use super::connections::Sending;
 use super::connections::Way;
@@ -160,30 +159,30 @@ impl Shard {
     }
 
     /// The kernel has a frame, or never will have it.
-    pub(super) fn handle_frame_taken(&mut self, lane: LaneKey, owner: FrameOwner, now: Nanos) {
+    pub(super) fn handle_frame_taken(&mut self, lane: LaneKey, owner: Subject, now: Nanos) {
         if let Some(lane) = self.lanes.get(lane) {
-            self.cx.watch.leave_stage(owner.into(), lane.stage_out, None, now);
+            self.cx.watch.leave_stage(owner, lane.stage_out, None, now);
         }
         match owner {
-            FrameOwner::Transfer(key) => self.handle_write_frame_taken(key),
-            FrameOwner::Serve(key) => self.handle_read_frame_taken(key),
+            Subject::Transfer(key) => self.handle_write_frame_taken(key),
+            Subject::Serve(key) => self.handle_read_frame_taken(key),
         }
     }
 
     /// Tells the owners of frames whose memory is free.
     pub(super) fn free_frames(&mut self, key: LaneKey) {
         while let Some(owner) = self.lanes.get_mut(key).and_then(|lane| lane.sender.poll_sent()) {
-            if let Some(owner) = FrameOwner::of(owner) {
+            if let Some(owner) = Subject::of(owner) {
                 self.free_frame(owner);
             }
         }
     }
 
     /// A frame's memory is not needed any more (sent, or never to be sent).
-    pub(super) fn free_frame(&mut self, owner: FrameOwner) {
+    pub(super) fn free_frame(&mut self, owner: Subject) {
         match owner {
-            FrameOwner::Transfer(key) => self.handle_write_frame_sent(key),
-            FrameOwner::Serve(key) => self.handle_read_frame_sent(key),
+            Subject::Transfer(key) => self.handle_write_frame_sent(key),
+            Subject::Serve(key) => self.handle_read_frame_sent(key),
         }
     }
 }
@@ -197,8 +196,8 @@ fn note_sealed(lane: &Lane, gathered: usize, cx: &mut Cx) {
         };
         // Short payloads are not timed: a look at the clock costs as much.
         let Some((begun, done)) = sealed.checked else { continue };
-        let Some(owner) = FrameOwner::of(sealed.owner) else { continue };
-        let (subject, piece) = (Subject::from(owner), (offset, sealed.payload));
+        let Some(owner) = Subject::of(sealed.owner) else { continue };
+        let (subject, piece) = (owner, (offset, sealed.payload));
         cx.watch.pass_stage(subject, cx.planner.check_stage(), piece, (Some(begun), done));
         cx.watch.enter_stage(subject, lane.stage_out, piece, done);
     }

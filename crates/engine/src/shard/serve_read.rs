@@ -16,7 +16,6 @@ use piped_wire::{LastPart, Message};
 
 use super::Shard;
 use super::buffers::{Block, Blocks, Run, footprint_of, run_bytes};
-use super::connections::FrameOwner;
 use super::connections::PeerLane;
 use super::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
 use super::keys::{LinkKey, ServeKey, Subject, kind};
@@ -327,7 +326,7 @@ impl Shard {
             last,
         };
         let payload = (span.length > 0).then_some(span);
-        if !lane.push_data(serve.flow, message, payload, Some(FrameOwner::Serve(key))) {
+        if !lane.push_data(serve.flow, message, payload, Some(Subject::Serve(key))) {
             return false;
         }
         if last.is_some() {

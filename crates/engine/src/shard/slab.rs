@@ -171,6 +171,12 @@ impl<K, T> Slab<K, T> {
         })
     }
 
+    /// The key of what has the place now.
+    pub(super) fn in_place(&self, index: u32) -> Option<Key<K>> {
+        let place = self.places.get(index as usize)?;
+        place.value.as_ref().map(|_| Key::new(index, place.generation))
+    }
+
     /// The first occupied place at or after `from` that satisfies `wanted`: lets a caller walk the
     /// slab while it changes it.
     pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&T) -> bool) -> Option<Key<K>> {

@@ -21,7 +21,7 @@ use super::timers::Timers;
 pub(super) use self::credit::Grant;
 pub(super) use self::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
 pub(super) use self::role::{Asking, PeerRequest, Role, Serving};
-pub(super) use self::sending::{FrameOwner, Notice, Sending};
+pub(super) use self::sending::{Notice, Sending};
 pub(super) use self::zero_copy::Way;
 
 /// The connections of a shard.
@@ -117,8 +117,7 @@ impl Lanes {
 
     /// A lane whose time is over.
     pub(super) fn take_due(&mut self, now: Nanos) -> Option<LaneKey> {
-        let slot = self.times.take_due(now)?;
-        self.in_slot(slot)
+        self.times.take_due(now).and_then(|slot| self.all.in_place(slot))
     }
 
     /// Has a lane looked at then, for the rest of a frame.
@@ -134,17 +133,12 @@ impl Lanes {
 
     /// A lane that may still wait for the rest of a frame.
     pub(super) fn take_due_frame(&mut self, now: Nanos) -> Option<LaneKey> {
-        let slot = self.frame_times.take_due(now)?;
-        self.in_slot(slot)
+        self.frame_times.take_due(now).and_then(|slot| self.all.in_place(slot))
     }
 
     /// When the first lane is to be looked at.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         [&self.times, &self.frame_times].into_iter().filter_map(Timers::next).min()
-    }
-
-    fn in_slot(&self, slot: u32) -> Option<LaneKey> {
-        self.all.next_from(slot, |_| true).filter(|key| key.index() == slot)
     }
 
     /// What the payload at hand was meant for, for the handler of its frame.

@@ -11,9 +11,7 @@ use piped_core::units::Nanos;
 use piped_wire::{BATCH_BYTES_MAX, Lent, Message, Owner};
 
 use super::super::fair::Flow;
-use super::super::keys::{LaneKey, NoticeKey, ServeKey, Subject, TransferKey};
-use super::super::sched::Work;
-use super::super::slab::Key;
+use super::super::keys::{LaneKey, NoticeKey, Subject};
 use super::lane::Lane;
 
 /// How a send under way goes.
@@ -42,57 +40,7 @@ pub(in crate::shard) struct Notice {
 pub(in crate::shard) struct Waiting {
     message: Message,
     payload: Option<Span>,
-    pub(in crate::shard) owner: Option<FrameOwner>,
-}
-
-/// The request whose bytes a frame carries. It is told when the kernel has the frame, and when it
-/// is done with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shard) enum FrameOwner {
-    Transfer(TransferKey),
-    Serve(ServeKey),
-}
-
-impl FrameOwner {
-    /// Tells serves from transfers where a sender has but a number: an index is far below it.
-    const SERVE: u64 = 1 << 31;
-
-    /// The owner as a sender knows it.
-    pub(in crate::shard) fn tag(self) -> Owner {
-        match self {
-            Self::Transfer(key) => Owner(key.to_bits()),
-            Self::Serve(key) => Owner(key.to_bits() | Self::SERVE),
-        }
-    }
-
-    /// The owner that a sender names; nothing for a frame that nobody waits for.
-    pub(in crate::shard) fn of(owner: Owner) -> Option<Self> {
-        match owner {
-            Owner::NONE => None,
-            Owner(bits) if bits & Self::SERVE != 0 => {
-                Some(Self::Serve(Key::from_bits(bits & !Self::SERVE)))
-            }
-            Owner(bits) => Some(Self::Transfer(Key::from_bits(bits))),
-        }
-    }
-}
-
-impl From<FrameOwner> for Work {
-    fn from(owner: FrameOwner) -> Self {
-        match owner {
-            FrameOwner::Transfer(key) => Self::Transfer(key),
-            FrameOwner::Serve(key) => Self::Serve(key),
-        }
-    }
-}
-
-impl From<FrameOwner> for Subject {
-    fn from(owner: FrameOwner) -> Self {
-        match owner {
-            FrameOwner::Transfer(key) => Self::Transfer(key),
-            FrameOwner::Serve(key) => Self::Serve(key),
-        }
-    }
+    pub(in crate::shard) owner: Option<Subject>,
 }
 
 impl Lane {
@@ -119,7 +67,7 @@ impl Lane {
         flow: Flow,
         message: Message,
         payload: Option<Span>,
-        owner: Option<FrameOwner>,
+        owner: Option<Subject>,
     ) -> bool {
         // Each owner has few: what is refused here is more than all requests of a lane may have
         // together.
@@ -140,41 +88,23 @@ impl Lane {
             && self.has_room_for_data()
             && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
         {
-            let owner = owner.map_or(Owner::NONE, FrameOwner::tag);
+            let owner = owner.map_or(Owner::NONE, Subject::tag);
             let pushed = self.sender.push(self.epoch, message, payload, owner);
             debug_assert!(pushed.is_ok(), "there was room");
         }
     }
 
     /// The owner of the next frame that the kernel has taken; it may still read it.
-    pub(in crate::shard) fn poll_taken(&mut self) -> Option<FrameOwner> {
-        FrameOwner::of(self.sender.poll_taken()?)
+    pub(in crate::shard) fn poll_taken(&mut self) -> Option<Subject> {
+        Subject::of(self.sender.poll_taken()?)
     }
 
     /// Takes back what an owner has queued and the sender has not got, in bytes of each frame.
     pub(in crate::shard) fn take_back(
         &mut self,
-        owner: FrameOwner,
+        owner: Subject,
     ) -> impl Iterator<Item = u32> + use<> {
         let taken = self.waiting.remove(|waiting| waiting.owner == Some(owner));
         taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_owner_is_named_by_a_number_and_found_again() {
-        for bits in [0, 7, 1 << 32, u64::from(u32::MAX) << 32 | 0x7fff_fffe] {
-            for owner in [
-                FrameOwner::Transfer(Key::from_bits(bits)),
-                FrameOwner::Serve(Key::from_bits(bits)),
-            ] {
-                assert_eq!(FrameOwner::of(owner.tag()), Some(owner));
-            }
-        }
-        assert_eq!(FrameOwner::of(Owner::NONE), None);
     }
 }

@@ -276,8 +276,7 @@ impl Dials {
                 Some(key) => key,
                 None => {
                     let slot = self.due.take_due(now)?;
-                    let key = self.dials.next_from(slot, |_| true);
-                    let Some(key) = key.filter(|key| key.index() == slot) else { continue };
+                    let Some(key) = self.dials.in_place(slot) else { continue };
                     *self.releasing.insert(key)
                 }
             };

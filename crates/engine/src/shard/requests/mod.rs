@@ -148,8 +148,7 @@ impl Transfers {
 
     /// A transfer whose deadline has passed.
     pub(super) fn take_due(&mut self, now: Nanos) -> Option<TransferKey> {
-        let slot = self.deadlines.take_due(now)?;
-        self.all.next_from(slot, |_| true).filter(|key| key.index() == slot)
+        self.deadlines.take_due(now).and_then(|slot| self.all.in_place(slot))
     }
 
     /// The earliest deadline of all transfers; none if no transfer has one.

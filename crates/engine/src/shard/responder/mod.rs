@@ -101,8 +101,7 @@ impl Serves {
 
     /// A serve that is to be looked at.
     pub(super) fn take_due(&mut self, now: Nanos) -> Option<ServeKey> {
-        let slot = self.times.take_due(now)?;
-        self.all.next_from(slot, |_| true).filter(|key| key.index() == slot)
+        self.times.take_due(now).and_then(|slot| self.all.in_place(slot))
     }
 
     /// When the first one is to be looked at.

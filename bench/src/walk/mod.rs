@@ -7,6 +7,7 @@
 //! file after file, with so many returns to files already left.
 
 mod image;
+mod shares;
 mod source;
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,6 +17,7 @@ use piped_core::modes::Profile;
 use serde::Serialize;
 
 use self::image::Image;
+use self::shares::Shares;
 use self::source::{Function, Tree};
 use crate::ab::process::PROCESSES;
 use crate::ab::stepped::Stepped;
@@ -42,14 +44,17 @@ pub(crate) struct Arguments {
     /// Profile of the daemons.
     #[arg(long, default_value_t = Profile::Balanced, value_parser = crate::ab::profile)]
     profile: Profile,
-    /// One JSON document instead of the list.
+    /// How many instructions each function executes, instead of the way.
     #[arg(long)]
+    instructions: bool,
+    /// One JSON document instead of the list.
+    #[arg(long, conflicts_with = "instructions")]
     json: bool,
 }
 
 /// Records the way and prints it.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { build, source, profile, json } = arguments;
+    let Arguments { build, source, profile, instructions, json } = arguments;
     crate::hear_interrupts()?;
     let build = crate::beside_this(build)?;
     let data = tempfile::tempdir()?;
@@ -62,9 +67,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         let mut gets = stepped.gets(place)?;
         let [idle, steps] = gets.swap_remove(gets.len() / 2).into_steps();
         let image = Image::of(stepped.processes()[place])?;
+        if instructions {
+            print!("{}", Shares::of(&steps, &image, &mut tree)?.text(process));
+            continue;
+        }
         let idle = walked(&idle, &image, &mut tree, &mut names)?;
         let way = walked(&steps, &image, &mut tree, &mut names)?;
         ways.push(Way::new(process, steps.len(), way, &idle));
+    }
+    if instructions {
+        return Ok(());
     }
     names.check(&source)?;
     ways.push(Way::together(&ways));

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use piped_report::shard::{Gauge, PartyUse};
 
+use super::rate::Throttle;
 use super::slab::Key;
-use super::throttle::Throttle;
 
 /// How a request stands with the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,9 +9,8 @@
 //! would else keep its session from ever asking for anything.
 
 use piped_core::limits::{CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES};
-use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
-use piped_report::shard::{Gauge, LimitParties, LimitUse, PartyUse};
+use piped_report::shard::{LimitParties, LimitUse};
 use piped_report::tally::{HeldBy, MessageWay};
 
 use super::Shard;
@@ -20,6 +19,8 @@ use super::clients::InUse;
 use super::connections::{Lane, LaneState, PeerLane};
 use super::cx::Cx;
 use super::keys::{LaneKey, LinkKey, ServeKey};
+use super::links::Staged;
+use super::messages::Messages;
 use super::responder::ServeOp;
 use super::sched::Work;
 use crate::command::Limits;
@@ -34,8 +35,8 @@ impl Shard {
             requests_limit: self.cx.limits.requests,
             waiting,
             waited: self.cx.waited_for_limit,
-            early_arrival: self.early.bytes,
-            early_arrival_limit_bytes: self.early_limit(),
+            early_arrival: self.messages.early_used(None),
+            early_arrival_limit_bytes: Messages::early_limit(&self.cx),
             stalled: self.cx.watch.tally.messages[MessageWay::Stalled as usize],
             ..self.cx.buffers.limit_use()
         }
@@ -44,16 +45,9 @@ impl Shard {
     /// Every client and peer, with what each one uses of what is limited.
     #[must_use]
     pub fn limit_parties(&self) -> LimitParties {
-        let peers = self.inbound.iter().map(|(_, link)| {
-            let staging = Gauge {
-                now: link.read_staging.now + link.write_staging.now,
-                // At once or one after the other: no more than that.
-                high: link.read_staging.high + link.write_staging.high,
-            };
-            let handles = link.handles_open();
-            PartyUse { staging, handles, ..link.account.report(link.name.clone()) }
-        });
-        LimitParties { clients: self.clients.parties().collect(), peers: peers.collect() }
+        let peers = self.links.iter().map(|(_, link)| link.report_use());
+        let clients = self.clients.parties(|session| self.messages.early_used(Some(session)));
+        LimitParties { clients: clients.collect(), peers: peers.collect() }
     }
 
     /// New limits; what waits for the old ones may go on.
@@ -64,8 +58,7 @@ impl Shard {
         let Cx { limits, sched, .. } = &mut self.cx;
         self.clients.admit(limits, sched);
         let mut from = 0;
-        while let Some(link) = self.inbound.next_from(from, |_| true) {
-            from = link.index() + 1;
+        while let Some(link) = self.links.next_from(&mut from, |_| true) {
             self.admit_serves(link);
         }
         self.cx.sched.wake_starved();
@@ -81,8 +74,8 @@ impl Shard {
         }
         let bytes = serve.length;
         serve.admission = Admission::Waits(bytes);
-        if let Some(link) = self.inbound.get_mut(link) {
-            link.account.wait(key, bytes);
+        if let Some(account) = self.links.account(link) {
+            account.wait(key, bytes);
         }
         self.admit_serves(link);
         let waits = |serve: &super::Serve| matches!(serve.admission, Admission::Waits(_));
@@ -97,18 +90,18 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let link = serve.link;
         let admission = std::mem::take(&mut serve.admission);
-        if let Some(state) = self.inbound.get_mut(link) {
-            state.account.leave(key, admission);
+        if let Some(account) = self.links.account(link) {
+            account.leave(key, admission);
         }
         self.admit_serves(link);
     }
 
     fn admit_serves(&mut self, link: LinkKey) {
         let peer = self.cx.limits.peer;
-        while let Some(state) = self.inbound.get_mut(link)
-            && let Some((_, bytes)) = state.account.first()
-            && state.account.has_room(bytes, peer.requests, peer.in_flight)
-            && let Some((key, bytes)) = state.account.start_first()
+        while let Some(account) = self.links.account(link)
+            && let Some((_, bytes)) = account.first()
+            && account.has_room(bytes, peer.requests, peer.in_flight)
+            && let Some((key, bytes)) = account.start_first()
         {
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.admission = Admission::Runs(bytes);
@@ -127,8 +120,9 @@ impl Shard {
         }
         let most = self.cx.limits.peer.staging / LINK_SHARES * (LINK_SHARES / 2);
         self.may_stage(link, bytes)
-            && self.inbound.get(link).is_none_or(|state| {
-                state.read_staging.now == 0 || state.read_staging.now + bytes <= most
+            && self.links.get(link).is_none_or(|state| {
+                let staged = state.staged(Staged::Reads);
+                staged == 0 || staged + bytes <= most
             })
     }
 
@@ -145,14 +139,7 @@ impl Shard {
     /// The credit of all lanes follows staging and the limits.
     pub(super) fn move_windows(&mut self) {
         let window = self.credit_window();
-        let lanes: Vec<LaneKey> = self
-            .inbound
-            .iter()
-            .flat_map(|(_, link)| {
-                [LaneClass::Latency, LaneClass::Bulk].map(|c| &link.lanes[c as usize])
-            })
-            .filter_map(|lane| lane.lane)
-            .collect();
+        let lanes: Vec<LaneKey> = self.links.iter().flat_map(|(_, link)| link.lanes()).collect();
         for key in lanes {
             // One that is not up yet is told its first window.
             if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up)

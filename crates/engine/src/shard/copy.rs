@@ -486,8 +486,7 @@ impl Shard {
             matches!(waiter, Waiter::Copy { parent, .. } | Waiter::Vector { parent, .. }
                 if parent == key)
         };
-        while let Some(child) = self.transfers.next_from(from, |t| child(t.waiter)) {
-            from = child.index() + 1;
+        while let Some(child) = self.transfers.next_from(&mut from, |t| child(t.waiter)) {
             self.give_up(child, status, io);
         }
     }

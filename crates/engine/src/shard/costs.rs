@@ -62,7 +62,7 @@ impl Shard {
         (session, handle): (SessionId, HandleId),
         write: bool,
     ) -> Option<PathCost> {
-        let link = self.outbound.get(&peer)?;
+        let link = self.peers.get(peer)?;
         let parts = |lane: LaneKey| -> Vec<Part> {
             if write {
                 let disk = self.disk_there(session, handle, lane);

@@ -20,8 +20,8 @@ use piped_report::tally::LaneLoss;
 
 use super::Shard;
 use super::connections::{Lane, LaneState};
-use super::inbound::Inbound;
 use super::keys::{LaneKey, LinkKey};
+use super::links::Link;
 use crate::command::{Caller, Crowded, Event, Origin, Standing};
 
 /// How many of so many places are kept from plain lanes, because other nodes prove their names.
@@ -45,10 +45,10 @@ enum Party<'a> {
 }
 
 impl Party<'_> {
-    fn of(link: &Inbound) -> Party<'_> {
-        match link.standing {
+    fn of(link: &Link) -> Party<'_> {
+        match link.standing().0 {
             Standing::Plain(origin) => Party::Plain(origin),
-            Standing::Proven => Party::Node(node_of(&link.name)),
+            Standing::Proven => Party::Node(node_of(link.name())),
         }
     }
 }
@@ -106,9 +106,9 @@ impl Shard {
         beside_keys: bool,
         io: &mut I,
     ) -> bool {
-        let is_here = |link: &Inbound| link.lanes.iter().any(|lane| lane.lane.is_some());
-        let plain = |link: &Inbound| link.standing != Standing::Proven && is_here(link);
-        let (all, plain) = self.inbound.iter().fold((0, 0), |(all, plains), (_, link)| {
+        let is_here = |link: &Link| link.lanes().next().is_some();
+        let plain = |link: &Link| link.standing().0 != Standing::Proven && is_here(link);
+        let (all, plain) = self.links.iter().fold((0, 0), |(all, plains), (_, link)| {
             (all + u32::from(is_here(link)), plains + u32::from(plain(link)))
         });
         let most = match caller {
@@ -125,15 +125,16 @@ impl Shard {
 
     /// Whether a peer may hold one more.
     pub(super) fn may_hold(&self, link: LinkKey, what: Holding) -> bool {
-        let Some(state) = self.inbound.get(link) else { return false };
+        let Some(state) = self.links.get(link) else { return false };
         let (all, used) = match what {
-            Holding::Handles => (SERVED_MAX, self.served.len()),
+            Holding::Handles => (SERVED_MAX, self.links.served()),
             Holding::Files => (SERVED_FILES_MAX, self.held(|_| true, what)),
             Holding::Serves => (SERVES_MAX, self.serves.len()),
-            Holding::Mails => (MAIL_MAX as u32, self.announced.len() as u32),
+            Holding::Mails => (MAIL_MAX as u32, self.mails.len() as u32),
         };
-        let most = all - kept_of(all, state.beside_keys);
-        let share = share_of(most, state.beside_keys);
+        let (_, beside_keys) = state.standing();
+        let most = all - kept_of(all, beside_keys);
+        let share = share_of(most, beside_keys);
         // As long as all together have less than the share of one, nobody has to be counted.
         let of_party = || {
             let party = Party::of(state);
@@ -143,18 +144,18 @@ impl Shard {
     }
 
     /// What some links hold.
-    fn held(&self, of: impl Fn(&Inbound) -> bool, what: Holding) -> u32 {
-        let serves = |link: &Inbound| {
-            let lanes = link.lanes.iter().filter_map(|it| self.lanes.get(it.lane?));
+    fn held(&self, of: impl Fn(&Link) -> bool, what: Holding) -> u32 {
+        let serves = |link: &Link| {
+            let lanes = link.lanes().filter_map(|it| self.lanes.get(it));
             lanes.map(|lane| lane.serves().len() as u32).sum()
         };
-        let links = self.inbound.iter().map(|(_, link)| link).filter(|link| of(link));
+        let links = self.links.iter().filter(|(_, link)| of(link));
         links
-            .map(|link| match what {
+            .map(|(key, link)| match what {
                 Holding::Handles => link.handles_open(),
-                Holding::Files => self.files_served(link),
+                Holding::Files => self.links.files_of(link),
                 Holding::Serves => serves(link),
-                Holding::Mails => link.mails,
+                Holding::Mails => self.mails.of_link(key),
             })
             .sum()
     }
@@ -163,14 +164,14 @@ impl Shard {
     /// The longest gone go first: nodes of this party before plain ones of other parties.
     pub(super) fn may_open<I: Io>(&mut self, link: LinkKey, what: Holding, io: &mut I) -> bool {
         while !self.may_hold(link, what) {
-            let Some(party) = self.inbound.get(link).map(Party::of) else { return false };
-            let leaves = |(key, it): (LinkKey, &Inbound)| {
+            let Some(party) = self.links.get(link).map(Party::of) else { return false };
+            let leaves = |(key, it): (LinkKey, &Link)| {
                 let same = Party::of(it) == party;
-                let may = same || it.standing != Standing::Proven;
+                let may = same || it.standing().0 != Standing::Proven;
                 let holds = it.handles_open() > 0;
-                (may && holds && self.has_left(key, it)).then_some((!same, it.left, key))
+                (may && holds && self.has_left(key, it)).then_some((!same, it.left(), key))
             };
-            let victim = self.inbound.iter().filter_map(leaves).min();
+            let victim = self.links.iter().filter_map(leaves).min();
             let Some((_, _, victim)) = victim else { return false };
             self.forget_link(victim, io);
         }
@@ -180,13 +181,13 @@ impl Shard {
     /// Whether a peer may take staging beside what is kept for nodes with keys. Where only lanes
     /// have some, there is enough, so no peer waits for nothing.
     pub(super) fn may_stage(&self, link: LinkKey, bytes: u64) -> bool {
-        if !self.inbound.get(link).is_some_and(|link| link.beside_keys) {
+        if !self.links.get(link).is_some_and(|link| link.standing().1) {
             return true;
         }
-        let kept = self.cx.buffers.staging().kept_bytes() / u64::from(PROVEN_SHARE);
-        let none =
-            self.cx.buffers.staging().used().now <= self.cx.buffers.staging().scratch_bytes();
-        none || self.cx.buffers.staging().free_bytes() >= kept + bytes
+        let staging = self.cx.buffers.staging();
+        let kept = staging.kept_bytes() / u64::from(PROVEN_SHARE);
+        let none = staging.used().now <= staging.scratch_bytes();
+        none || staging.free_bytes() >= kept + bytes
     }
 
     /// A connection gets no place.
@@ -196,7 +197,7 @@ impl Shard {
 
     /// Plain lanes there may be: those that we dial have places, too.
     fn plain_lanes_max(&self, beside_keys: bool) -> u32 {
-        let dialled = 2 * self.outbound.len() as u32;
+        let dialled = 2 * self.peers.iter().count() as u32;
         let left = LANES_MAX - LANES_CLOSING - kept_of(LANES_MAX, beside_keys);
         left.saturating_sub(dialled).max(LANES_MAX / PROVEN_SHARE)
     }
@@ -220,8 +221,8 @@ impl Shard {
     /// Closes a plain lane without work, from there or from anywhere. `false`: there is none.
     pub(super) fn displace<I: Io>(&mut self, from: Option<Origin>, io: &mut I) -> bool {
         let opens = |lane: &Lane| {
-            let link = lane.inbound().and_then(|link| self.inbound.get(link));
-            link.is_some_and(|link| !link.opening.is_empty())
+            let link = lane.inbound().and_then(|link| self.links.get(link));
+            link.is_some_and(|link| link.opens(None))
         };
         let idle = |(_, lane): &(LaneKey, &Lane)| {
             let is_right = lane.origin().is_some_and(|it| from.is_none_or(|from| from == it));

@@ -13,7 +13,8 @@ use super::connections::Role;
 use super::cx::Cx;
 use super::delays::{Effect, Hop};
 use super::keys::{LaneKey, Subject, TransferKey};
-use super::outbound::Outbound;
+use super::links::Link;
+use super::peers::Peer;
 use super::requests::Body;
 use super::sched::Work;
 
@@ -56,8 +57,8 @@ impl Shard {
             DialPlace::Copy | DialPlace::Check => true,
             DialPlace::Disk { device, write } => self.cx.planner.has_disk(*device, *write),
             DialPlace::Send { peer } | DialPlace::Net { peer } | DialPlace::Receive { peer } => {
-                let outbound = self.outbound.values().map(Outbound::name);
-                let inbound = self.inbound.iter().map(|(_, link)| &*link.name);
+                let outbound = self.peers.iter().map(|(_, peer)| peer.name());
+                let inbound = self.links.iter().map(|(_, link)| link.name());
                 outbound.chain(inbound).any(|name| node_of(name) == peer)
             }
         }
@@ -94,8 +95,8 @@ impl Shard {
     /// The name of the node at the other end.
     pub(super) fn peer_of(&self, lane: LaneKey) -> Option<&str> {
         match &self.lanes.get(lane)?.role {
-            Role::Asking(asking) => self.outbound.get(&asking.peer).map(|link| link.name()),
-            Role::Serving(serving) => self.inbound.get(serving.link).map(|link| link.name.as_str()),
+            Role::Asking(asking) => self.peers.get(asking.peer).map(Peer::name),
+            Role::Serving(serving) => self.links.get(serving.link).map(Link::name),
             Role::Stranger(_) => None,
         }
     }

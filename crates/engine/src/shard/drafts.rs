@@ -34,14 +34,14 @@ impl Shard {
     }
 
     fn lane_to(&self, peer: PeerId, class: LaneClass) -> Result<LaneKey, DraftFault> {
-        let link = self.outbound.get(&peer).ok_or(DraftFault::UnknownPeer)?;
+        let link = self.peers.get(peer).ok_or(DraftFault::UnknownPeer)?;
         link.lane(class).ok_or(DraftFault::NoLane)
     }
 
     fn lane_from(&self, peer: &str, class: LaneClass) -> Result<LaneKey, DraftFault> {
-        let mut links = self.inbound.iter().map(|(_, link)| link).filter(|link| link.name == peer);
+        let mut links = self.links.iter().map(|(_, link)| link).filter(|link| link.name() == peer);
         let link = links.next().ok_or(DraftFault::UnknownPeer)?;
-        link.lanes[class as usize].lane.ok_or(DraftFault::NoLane)
+        link.lane(class).ok_or(DraftFault::NoLane)
     }
 
     fn parts_out(&self, device: Option<DeviceId>, lane: LaneKey) -> Vec<Part> {

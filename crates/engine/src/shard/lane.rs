@@ -348,9 +348,7 @@ impl Shard {
     pub(super) fn report_lane(
         &self,
         class: LaneClass,
-        lane: Option<LaneKey>,
-        epoch: u32,
-        last_loss: Option<LaneLoss>,
+        (lane, epoch, last_loss): (Option<LaneKey>, u32, Option<LaneLoss>),
     ) -> LaneReport {
         let lane = lane.and_then(|key| self.lanes.get(key));
         LaneReport {
@@ -423,7 +421,7 @@ impl Shard {
         self.bury_scratch(&lane);
         let lost = LostLane { key, class: lane.class, loss: lane.loss };
         let peer = match lane.role {
-            Role::Asking(asking) => self.outbound_lane_lost(asking.peer, lost, io),
+            Role::Asking(asking) => self.outbound_lane_lost(asking.peer, lost, io.now()),
             Role::Serving(serving) => self.inbound_lane_lost(serving.link, lost, io.now()),
             Role::Stranger(_) => String::from("(unknown)"),
         };

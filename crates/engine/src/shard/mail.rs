@@ -12,7 +12,6 @@ use piped_core::limits::{EAGER_BYTES_MAX, EAGER_BYTES_MIN, EAGER_TIME_MAX, HANDS
 use piped_core::link::LaneClass;
 use piped_core::modes::EagerMode;
 use piped_core::status::Status;
-use piped_core::units::Nanos;
 use piped_report::shard::MessageReport;
 use piped_report::tally::{MessageWay, RetryReason};
 use piped_wire::{Message, Owner};
@@ -21,8 +20,8 @@ use super::Shard;
 use super::connections::{Lane, LaneState};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
-use super::numbers::Outbox;
-use super::outbound::Outbound;
+use super::messages::Outbox;
+use super::peers::Peer;
 use super::requests::{Body, RemoteBody, RemoteOp};
 use super::sched::Work;
 use super::slab::Key;
@@ -30,7 +29,7 @@ use super::slab::Key;
 /// What makes a transfer with a peer a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outgoing {
-    pub(super) tag: u64,
+    tag: u64,
     /// Its number among those of its handle, and the peer's incarnation that was told it first.
     number: Option<(u32, u64)>,
     /// The peer's number of what it is to be written to.
@@ -47,49 +46,12 @@ impl Outgoing {
     }
 }
 
-/// How long a peer takes to answer a message: what it costs to announce one instead of sending it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Handshake {
-    mean: Option<Nanos>,
-}
-
-impl Handshake {
-    fn note(&mut self, time: Nanos) {
-        let old = self.mean.unwrap_or(time).0;
-        // An eighth of the news, and never all of one that was held up somewhere.
-        self.mean = Some(Nanos(old - old / 8 + time.0.min(4 * old) / 8));
-    }
-}
-
 impl Shard {
-    fn outbox(&mut self, key: TransferKey) -> Option<&mut Outbox> {
+    /// The messages of the handle that a message is sent by; nothing for what is no message.
+    pub(super) fn outbox(&mut self, key: TransferKey) -> Option<&mut Outbox> {
         let Body::Remote(body) = self.transfers.get(key)?.body else { return None };
         body.message?;
         Some(&mut self.remote_of(key, body)?.outbox)
-    }
-
-    /// A message's number among those of its handle, once it was asked for.
-    fn message_number(&self, key: TransferKey) -> Option<u32> {
-        match &self.transfers.get(key)?.body {
-            Body::Remote(body) => body.message?.number.map(|(number, _)| number),
-            _ => None,
-        }
-    }
-
-    /// A message is admitted: it is behind those before it.
-    pub(super) fn enter_outbox(&mut self, key: TransferKey) {
-        if let Some(outbox) = self.outbox(key) {
-            outbox.waiting.push_back(key);
-        }
-    }
-
-    /// Whether it is a message's turn to be asked for.
-    pub(super) fn is_next_to_send(&mut self, key: TransferKey) -> bool {
-        let numbered = self.message_number(key).is_some();
-        // Those that have a number already are among those that may be under way.
-        self.outbox(key).is_some_and(|outbox| {
-            outbox.waiting.front() == Some(&key) && (numbered || !outbox.numbers.is_full())
-        })
     }
 
     /// Asks a peer to take a message.
@@ -104,8 +66,7 @@ impl Shard {
         let eager_most = self.eager_most(Some(body.peer));
         let Some(mut message) = body.message else { return };
         let Some(outbox) = self.outbox(key) else { return };
-        let sequence = message.number.map_or(outbox.numbers.next(), |(number, _)| number);
-        let oldest = outbox.numbers.oldest();
+        let (sequence, oldest) = outbox.number();
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let left = transfer.deadline.since(io.now()).0 / 1_000;
@@ -139,16 +100,8 @@ impl Shard {
         transfer.body = Body::Remote(body);
         let way = if eager { MessageWay::Eager } else { MessageWay::Announced };
         self.cx.watch.tally.messages[way as usize] += u64::from(first);
-        if let Some(outbox) = self.outbox(key) {
-            if first {
-                outbox.numbers.begin();
-            }
-            outbox.waiting.pop_front();
-            let next = outbox.waiting.front().copied();
-            if let Some(next) = next {
-                self.cx.sched.make_ready(Work::Transfer(next));
-            }
-        }
+        let next = self.outbox(key).and_then(Outbox::note_asked);
+        self.wake_message(next);
         self.cx.sched.make_ready(Work::Lane(lane_key));
     }
 
@@ -167,18 +120,20 @@ impl Shard {
         let (number, peer) = (message.number, body.peer);
         // Who waits for its bytes waits no longer, whichever lane they took.
         let failed = self.transfers.get(key).is_some_and(|it| it.status != Some(Status::Ok));
-        let lane = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency));
+        let lane = self.peers.lane(peer, LaneClass::Latency);
         if let Some(lane_key) = lane.filter(|_| message.slot.is_some() && failed)
             && self.lanes.get(lane_key).is_some_and(|it| it.state == LaneState::Up)
         {
             self.push_cancel(lane_key, key);
         }
-        let Some(outbox) = self.outbox(key) else { return };
-        outbox.waiting.retain(|&other| other != key);
-        if let Some((number, _)) = number {
-            outbox.numbers.end(number);
-        }
-        if let Some(&next) = outbox.waiting.front() {
+        let number = number.map(|(number, _)| number);
+        let next = self.outbox(key).and_then(|outbox| outbox.leave(key, number));
+        self.wake_message(next);
+    }
+
+    /// A message's turn has come.
+    fn wake_message(&mut self, next: Option<TransferKey>) {
+        if let Some(next) = next {
             self.cx.sched.make_ready(Work::Transfer(next));
         }
     }
@@ -190,20 +145,9 @@ impl Shard {
         };
         let Some(message) = &mut body.message else { return };
         (body.op, body.lane, message.slot, message.queued) = (RemoteOp::Send, None, None, false);
-        let own = self.message_number(key);
-        let Some(outbox) = self.outbox(key) else { return };
-        let (oldest, mut waiting) = (outbox.numbers.oldest(), std::mem::take(&mut outbox.waiting));
-        // Those without a number were never asked for and come after all that were.
-        let rank = |number: Option<u32>| number.map_or(u32::MAX, |it| it.wrapping_sub(oldest));
-        let at = waiting.partition_point(|&other| rank(self.message_number(other)) < rank(own));
-        waiting.insert(at, key);
-        let first = waiting.front().copied();
-        if let Some(outbox) = self.outbox(key) {
-            outbox.waiting = waiting;
-        }
-        if let Some(first) = first {
-            self.cx.sched.make_ready(Work::Transfer(first));
-        }
+        let number = message.number.map(|(number, _)| number);
+        let next = self.outbox(key).and_then(|outbox| outbox.enter_again(key, number));
+        self.wake_message(next);
     }
 
     /// The peer says how it has ended, or that its write has.
@@ -217,8 +161,11 @@ impl Shard {
                 let inserted = self.transfers.land(key, 0, length);
                 debug_assert!(inserted.is_ok(), "a message is taken in once");
                 // A long one's answer waited for its bytes.
-                if !written && length <= u64::from(EAGER_BYTES_MIN) {
-                    self.note_handshake(peer, io.now().since(sent_at));
+                if !written
+                    && length <= u64::from(EAGER_BYTES_MIN)
+                    && let Some(link) = self.peers.get_mut(peer)
+                {
+                    link.note_handshake(io.now().since(sent_at));
                 }
                 self.decide(key, Status::Ok, io);
             }
@@ -265,7 +212,9 @@ impl Shard {
             heard = Some((body.peer, now.since(body.sent_at), message.no_wait));
         }
         if let Some((peer, time, no_wait)) = heard {
-            self.note_handshake(peer, time);
+            if let Some(link) = self.peers.get_mut(peer) {
+                link.note_handshake(time);
+            }
             if no_wait {
                 self.give_up(key, Status::WouldBlock, io);
             }
@@ -335,33 +284,27 @@ impl Shard {
         }
     }
 
-    fn note_handshake(&mut self, peer: PeerId, time: Nanos) {
-        if let Some(link) = self.outbound.get_mut(&peer) {
-            link.handshake.note(time);
-        }
-    }
-
     /// The longest message that is sent without being announced.
     ///
     /// Where its receiver has not asked for it yet, an eager message costs a copy out of
     /// early-arrival memory, and an announced one the hand-shake and the wire, which its bytes pass
     /// only then. And as messages pass the latency lane, none may hold it for long.
     pub(super) fn eager_most(&self, peer: Option<PeerId>) -> u32 {
-        self.eager_most_by(peer.and_then(|peer| self.outbound.get(&peer)))
+        self.eager_most_by(peer.and_then(|peer| self.peers.get(peer)))
     }
 
     /// What is done with messages to a peer, once some were sent.
-    pub(super) fn report_messages(&self, link: &Outbound) -> Option<MessageReport> {
-        let handshake = link.handshake.mean?;
+    pub(super) fn report_messages(&self, link: &Peer) -> Option<MessageReport> {
+        let handshake = link.handshake()?;
         let eager_bytes = self.eager_most_by(Some(link));
         Some(MessageReport { eager_bytes, handshake_seconds: handshake.seconds() })
     }
 
-    fn eager_most_by(&self, link: Option<&Outbound>) -> u32 {
-        if let EagerMode::Fixed(bytes) = self.eager {
+    fn eager_most_by(&self, link: Option<&Peer>) -> u32 {
+        if let EagerMode::Fixed(bytes) = self.cx.config.eager {
             return bytes.min(EAGER_BYTES_MAX);
         }
-        let handshake = link.and_then(|link| link.handshake.mean).unwrap_or(HANDSHAKE_FIRST);
+        let handshake = link.and_then(Peer::handshake).unwrap_or(HANDSHAKE_FIRST);
         let lane = link.and_then(|link| self.lanes.get(link.lane(LaneClass::Latency)?));
         let fits = |bytes: u32| {
             let wire = lane.map_or(0.0, |lane| self.cx.planner.seconds(lane.stage_out, bytes));

@@ -138,9 +138,15 @@ impl Shard {
 
     /// All bytes are copied.
     fn end_memory<I: Io>(&mut self, key: TransferKey, io: &mut I) {
-        let Some(Body::Memory(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
+        let Some(Body::Memory(body)) = self.transfers.get(key).map(|it| it.body) else { return };
         match body.notify {
-            Some(id) => self.raise_in_order(key, (body.region.region, id), io),
+            // All puts before a notification on this node are over first.
+            Some(_) if self.puts_before(key).next().is_some() => self.wait_in_order(key),
+            Some(id) => {
+                let serve = self.transfers.serves_waits(&mut self.cx.sched);
+                let raised = self.notifications.raise(body.region.region, id, serve);
+                self.decide(key, raised.err().unwrap_or(Status::Ok), io);
+            }
             None => self.decide(key, Status::Ok, io),
         }
     }

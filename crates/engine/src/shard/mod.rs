@@ -17,9 +17,7 @@ pub(crate) mod landed;
 mod account;
 mod admission;
 mod arena;
-mod arrivals;
 mod buffers;
-mod channel;
 mod clients;
 mod connections;
 mod copy;
@@ -30,26 +28,30 @@ mod delays;
 mod dial;
 mod drafts;
 mod driver;
-mod early;
 mod ending;
 mod facts;
 mod fair;
 mod faults;
+mod greeting;
 mod inbound;
 mod inbox;
 mod keys;
 mod lane;
+mod links;
 mod local_file;
 mod mail;
 mod memory;
-mod notify;
+mod messages;
+mod notifications;
 mod numbers;
 mod observe;
 mod once;
 mod outbound;
 mod paths;
 mod peering;
+mod peers;
 mod pins;
+mod rate;
 mod receive;
 mod remote;
 mod reports;
@@ -71,17 +73,13 @@ mod transfer;
 mod vector;
 mod watch;
 
-use std::collections::BTreeMap;
-
-use piped_core::ids::{ChannelId, PeerId, RegionId, SegmentId};
+use piped_core::ids::{RegionId, SegmentId};
 use piped_core::io::{Done, Io, Resource};
 use piped_core::limits;
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 
-use self::arrivals::Arrivals;
-use self::channel::Channel;
 use self::clients::Clients;
 use self::clients::Handles;
 use self::connections::Lane;
@@ -89,20 +87,16 @@ use self::connections::Lanes;
 use self::cx::Cx;
 use self::delays::{Effect, Hop};
 use self::driver::{Ended, JobEnd, JobOwner, notice_of};
-use self::early::Early;
-use self::inbound::Inbound;
-use self::inbox::Announced;
-use self::keys::kind;
-use self::notify::Notifications;
-use self::outbound::Outbound;
+use self::links::Links;
+use self::messages::{Mails, Messages};
+use self::notifications::Notifications;
+use self::peers::Peers;
 use self::pins::AnyPin;
 use self::requests::Bodies;
 use self::requests::Transfers;
 use self::responder::Serve;
 use self::responder::Serves;
 use self::sched::Work;
-use self::served::Served;
-use self::slab::Slab;
 use crate::command::{Command, Event, Output};
 
 pub use self::watch::Recording;
@@ -145,24 +139,15 @@ pub struct Shard {
     bodies: Bodies,
     serves: Serves,
     lanes: Lanes,
-    // Ordered maps: what is walked is walked in the same order in every run of a seed.
-    outbound: BTreeMap<PeerId, Outbound>,
-    inbound: Slab<kind::Link, Inbound>,
-    served: Slab<kind::Served, Served>,
+    peers: Peers,
+    links: Links,
     clients: Clients,
     handles: Handles,
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
-    channels: BTreeMap<ChannelId, Channel>,
-    /// Notifications of regions that clients of this shard export.
-    notifications: BTreeMap<RegionId, Notifications>,
-    announced: Announced,
-    early: Early,
-    /// What was seen of messages.
-    arrivals: Arrivals,
-    eager: EagerMode,
-    /// Nodes that asked us so far, counted for each standing.
-    links_made: u64,
+    messages: Messages,
+    mails: Mails,
+    notifications: Notifications,
     noise: Noise,
 }
 
@@ -176,19 +161,14 @@ impl Shard {
             bodies: Bodies::new(transfers),
             serves: Serves::with_capacity(limits::SERVES_MAX),
             lanes: Lanes::new(config.zero_copy),
-            outbound: BTreeMap::new(),
-            inbound: Slab::with_capacity(limits::LINKS_MAX),
-            served: Slab::with_capacity(limits::SERVED_MAX),
+            peers: Peers::default(),
+            links: Links::new(),
             clients: Clients::new(transfers),
             handles: Handles::default(),
             revoked: Vec::new(),
-            channels: BTreeMap::new(),
-            notifications: BTreeMap::new(),
-            announced: Announced::default(),
-            early: Early::default(),
-            arrivals: Arrivals::default(),
-            eager: config.eager,
-            links_made: 0,
+            messages: Messages::default(),
+            mails: Mails::new(),
+            notifications: Notifications::default(),
             noise: Noise(config.seed | 1),
             cx: Cx::new(config),
         }
@@ -223,7 +203,7 @@ impl Shard {
             Command::LaneConnected { peer, class, socket, keys } => {
                 self.lane_connected(peer, class, (socket, keys), io);
             }
-            Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io),
+            Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io.now()),
             Command::LaneAccepted { socket, caller, keys } => {
                 self.lane_accepted((socket, keys), caller, io);
             }
@@ -235,7 +215,7 @@ impl Shard {
             Command::SetCalibration(mode) => self.cx.planner.set_calibration(mode),
             Command::SetZeroCopy(mode) => self.lanes.set_zero_copy(mode),
             Command::Trace { recording, transfers } => self.cx.watch.trace(recording, transfers),
-            Command::SetEager(mode) => self.eager = mode,
+            Command::SetEager(mode) => self.cx.config.eager = mode,
             Command::SetDeadline(deadline) => self.cx.config.deadline_default = deadline,
             Command::SetDial { place, cost } => self.set_dial(place, cost, io),
             Command::ClearDials { place } => {
@@ -375,7 +355,7 @@ impl Shard {
             .into_iter()
             .chain(self.transfers.next_deadline())
             .chain(self.serves.next_due())
-            .chain(self.announced.next_deadline())
+            .chain(self.mails.next_due().map(|(at, _)| at))
             .chain(self.cx.driver.next_look())
             .chain(self.cx.sched.next_due())
             .chain(self.cx.dials.next())

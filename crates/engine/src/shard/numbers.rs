@@ -8,8 +8,6 @@ use std::collections::VecDeque;
 
 use piped_core::limits::NUMBERS_PER_HANDLE;
 
-use super::keys::TransferKey;
-
 /// The numbers of one handle, as the requester keeps them.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
@@ -48,14 +46,6 @@ impl Numbers {
         }
         while self.under_way.pop_front_if(|(_, over)| *over).is_some() {}
     }
-}
-
-/// The messages of a handle.
-#[derive(Debug, Default)]
-pub(super) struct Outbox {
-    /// Messages that wait to be asked for, in their order.
-    pub(super) waiting: VecDeque<TransferKey>,
-    pub(super) numbers: Numbers,
 }
 
 /// Whether a number is one of those that may be under way when `oldest` is.

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use piped_core::limits::STAGES_OBSERVED_MAX;
+use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
 use piped_planner::kept::KnownStage;
 use piped_report::shard::{
-    Counters, Explanation, Observation, SessionUse, ShardReport, StageReport, TransferReport,
-    device_name,
+    ChannelArrivals, Counters, Explanation, LaneReport, Observation, PeerReport, SessionUse,
+    ShardReport, StageReport, TransferReport, device_name,
 };
 use piped_report::trace::TraceState;
 
 use super::Shard;
-use super::outbound::Outbound;
+use super::links::Link;
+use super::peers::Peer;
 use super::requests::Transfer;
 use super::watch::{Recording, Spot};
 
@@ -20,10 +22,25 @@ impl Shard {
     /// The shard at a glance.
     #[must_use]
     pub fn report(&self) -> ShardReport {
-        let there = self.outbound.values().filter(|link| !link.removed);
-        let mut peers: Vec<_> = there.map(|link| self.report_outbound(link)).collect();
+        let report = |name: &str, inbound, lanes: [LaneReport; 2]| PeerReport {
+            name: name.to_owned(),
+            inbound,
+            lanes: lanes.into(),
+        };
+        let classes = [LaneClass::Latency, LaneClass::Bulk];
+        let asked = self.peers.all_there().map(|peer| {
+            let lanes = classes.map(|class| {
+                let messages = self.report_messages(peer).filter(|_| class == LaneClass::Latency);
+                LaneReport { messages, ..self.report_lane(class, peer.lane_state(class)) }
+            });
+            report(peer.name(), false, lanes)
+        });
+        let mut peers: Vec<PeerReport> = asked.collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
-        peers.extend(self.inbound.iter().map(|(_, link)| self.report_inbound(link)));
+        peers.extend(self.links.iter().map(|(_, link)| {
+            let lanes = classes.map(|class| self.report_lane(class, link.lane_state(class)));
+            report(link.name(), true, lanes)
+        }));
         ShardReport {
             planner: self.cx.planner.mode(),
             calibration: self.cx.planner.calibration(),
@@ -38,7 +55,7 @@ impl Shard {
             staging_lanes_bytes: self.cx.buffers.staging().scratch_bytes(),
             limits: self.limit_use(),
             handles: self.handles.len() as u32,
-            served_handles: self.served.len(),
+            served_handles: self.links.served(),
             counters: self.count(),
             reasons: self.cx.watch.reasons(),
             peers,
@@ -94,9 +111,17 @@ impl Shard {
         };
         self.cx.watch.explain(id, &self.cx.planner, |spot| match spot {
             Spot::Device(device) => format!("disk {}", device_name(device)),
-            Spot::Peer(peer) => named(self.outbound.get(&peer).map(Outbound::name)),
-            Spot::Caller(link) => named(self.inbound.get(link).map(|link| link.name.as_str())),
+            Spot::Peer(peer) => named(self.peers.get(peer).map(Peer::name)),
+            Spot::Caller(link) => named(self.links.get(link).map(Link::name)),
         })
+    }
+
+    /// What was seen of messages, for the model of the memory they need; and how many messages of
+    /// other channels there were. Its size has a limit.
+    #[must_use]
+    pub fn arrivals(&self, now: Nanos) -> (Vec<ChannelArrivals>, u64) {
+        let name = |link| self.links.get(link).map(|link| link.name().to_owned());
+        self.messages.report(&self.cx, now, name)
     }
 
     /// What each session has used.

@@ -134,7 +134,7 @@ impl Shard {
             }
             _ => (own, After::Nothing),
         };
-        let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
+        let Some(link) = self.peers.there(body.peer) else {
             return self.decide(key, Status::PeerLost, io);
         };
         let lane = link.lane(class);
@@ -202,8 +202,8 @@ impl Shard {
         let Some(place) = body.once else { return };
         let mut once = self.bodies[place];
         let flow = self.flow_of(Work::Transfer(key));
-        let Some(link) = self.outbound.get(&body.peer) else { return };
-        let incarnation = link.incarnation;
+        let Some(link) = self.peers.get(body.peer) else { return };
+        let incarnation = link.incarnation();
         if once.number.is_some_and(|(_, of)| of != incarnation) {
             return self.decide(key, Status::OutcomeUnknown, io);
         }
@@ -430,14 +430,12 @@ impl Shard {
     fn update_once(&mut self, on: PeerLane, asked: Asked, io: &mut impl Io) -> Result<u64, Status> {
         let PeerLane { lane, link } = on;
         let Asked { handle, change, sequence, behind, .. } = asked;
-        let number = self.inbound.get_mut(link).and_then(|state| state.place(handle)?.number);
-        let key = number.ok_or(Status::BadHandle)?.served;
-        let served = self.served.get_mut(key).ok_or(Status::BadHandle)?;
+        let (_, served) = self.links.named(link, handle).ok_or(Status::BadHandle)?;
         served.updates.forget_before(sequence.wrapping_sub(behind.into()));
         if let Some(value) = served.updates.get(sequence) {
             return Ok(value);
         }
-        let region = match served.target.ok_or(Status::Gone)? {
+        let region = match served.target()? {
             Target::Region(region) if region.region != RegionId::MESSAGE => region,
             _ => return Err(Status::Invalid),
         };
@@ -455,11 +453,12 @@ impl Shard {
                 if held_back {
                     return Err(Status::WouldBlock);
                 }
-                self.raise(region.region, id)?;
+                let serve = self.transfers.serves_waits(&mut self.cx.sched);
+                self.notifications.raise(region.region, id, serve)?;
                 0
             }
         };
-        if let Some(served) = self.served.get_mut(key) {
+        if let Some((_, served)) = self.links.named(link, handle) {
             served.updates.add(sequence, value);
         }
         Ok(value)

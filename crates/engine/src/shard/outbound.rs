@@ -1,207 +1,29 @@
-//! Peers we ask: their two lanes, the handles opened there, and their answers.
+//! What peers answer to what this node asked.
 
-use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
-use piped_core::io::{Io, Resource};
+use piped_core::ids::PeerId;
+use piped_core::io::Io;
 use piped_core::limits;
 use piped_core::limits::FRAGMENT_BYTES_MIN;
-use piped_core::link::LaneClass;
-use piped_core::names::node_of;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_planner::plan::Planner;
 use piped_planner::stage::StageIndex;
-use piped_report::shard::{LaneReport, PeerReport};
-use piped_report::tally::{LaneLoss, RetryReason};
-use piped_wire::frame::SWEEP;
-use piped_wire::{LaneKeys, LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN, Owner};
+use piped_report::tally::RetryReason;
+use piped_wire::{LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN};
 
 use super::Shard;
-use super::clients::HandleKind;
 use super::clients::RemoteHandle;
 use super::connections::Role;
-use super::connections::{Arrived, Lane, LaneState, LostLane, Target};
+use super::connections::{Arrived, Lane, LaneState, Target};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
-use super::mail::Handshake;
-use super::numbers::Numbers;
-use super::numbers::Outbox;
+use super::peers::Peer;
 use super::reports::Reported;
 use super::requests::{Body, RemoteBody, RemoteOp, Transfer};
 use super::sched::Work;
 use super::slab::Key;
 use super::watch::{Spot, Told};
-use crate::command::{Event, OpenRequest};
-
-/// First wait after a lost or refused connection; doubles up to the longest.
-const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
-const BACKOFF_LONGEST: Nanos = Nanos::from_millis(2_000);
-
-/// Least wait before a peer is asked again to open what it had no room for; at most twice as long.
-const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
-
-/// A peer from the configuration.
-#[derive(Debug)]
-pub(super) struct Outbound {
-    name: String,
-    lanes: [OutboundLane; 2],
-    /// The incarnation of the daemon that answers now; handles of an earlier one are opened again.
-    pub(super) incarnation: u64,
-    /// The epoch of the latency lane on which the peer was told that what was not asked for again
-    /// is not needed.
-    swept_epoch: u32,
-    /// Some handle may have to be asked for.
-    unasked: bool,
-    /// The peer is not in the configuration any more.
-    pub(super) removed: bool,
-    /// What syncs take there, once a durable write was planned.
-    sync_stage: StageIndex,
-    /// What announcing a message to it costs.
-    pub(super) handshake: Handshake,
-}
-
-#[derive(Debug, Default)]
-struct OutboundLane {
-    lane: Option<LaneKey>,
-    /// Counts incarnations of the lane; the peer fences everything older.
-    epoch: u32,
-    failures: u32,
-    last_loss: Option<LaneLoss>,
-    /// Incarnations in a row that were closed for what the peer did.
-    faults: u32,
-    /// A connection was asked for and is not answered.
-    dialling: bool,
-}
-
-impl Outbound {
-    pub(super) fn new(name: String) -> Self {
-        let lanes = Default::default();
-        Self {
-            name,
-            lanes,
-            incarnation: 0,
-            swept_epoch: 0,
-            unasked: false,
-            removed: false,
-            sync_stage: StageIndex::NONE,
-            handshake: Handshake::default(),
-        }
-    }
-
-    /// Whether it leads to a node.
-    pub(super) fn is_to(&self, node: &str) -> bool {
-        node_of(&self.name) == node
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The stage of the syncs behind durable writes to the peer.
-    pub(super) fn sync_stage(&mut self, planner: &mut Planner) -> StageIndex {
-        if self.sync_stage == StageIndex::NONE {
-            self.sync_stage = planner.peer_sync_stage(&self.name);
-        }
-        self.sync_stage
-    }
-
-    /// Whether the lane is neither there nor on its way.
-    pub(super) fn is_idle(&self, class: LaneClass) -> bool {
-        let state = &self.lanes[class as usize];
-        state.lane.is_none() && !state.dialling
-    }
-
-    pub(super) fn dialled(&mut self, class: LaneClass) {
-        self.lanes[class as usize].dialling = true;
-    }
-
-    pub(super) fn lane(&self, class: LaneClass) -> Option<LaneKey> {
-        self.lanes[class as usize].lane
-    }
-
-    /// Whether the lane was lost or refused since it was last up.
-    pub(super) fn has_failed(&self, class: LaneClass) -> bool {
-        self.lanes[class as usize].failures > 0
-    }
-}
 
 impl Shard {
-    pub(super) fn lane_connected<I: Io>(
-        &mut self,
-        peer: PeerId,
-        class: LaneClass,
-        (socket, keys): (SocketId, Option<LaneKeys>),
-        io: &mut I,
-    ) {
-        let Some(link) = self.outbound.get_mut(&peer) else { return };
-        let state = &mut link.lanes[class as usize];
-        state.dialling = false;
-        if link.removed {
-            return io.release(Resource::Socket(socket));
-        }
-        state.epoch += 1;
-        let (epoch, name) = (state.epoch, link.name.clone());
-        let made = self.make_lane(Role::asking(peer), class, socket, epoch, keys, io);
-        let Some(key) = made else {
-            return self.connect_failed(peer, class, io);
-        };
-        let stages = self.cx.planner.net_stages(&name, class, true);
-        let incarnation = self.cx.config.incarnation;
-        let hello = Message::Hello { incarnation, lane: class };
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        (lane.stage_in, lane.stage_out) = stages;
-        let node = self.cx.config.node_name.as_bytes();
-        let pushed = lane.sender.push_inline(epoch, hello, node, Owner::NONE);
-        debug_assert!(pushed.is_ok(), "the queue of a new lane is empty");
-        if let Some(link) = self.outbound.get_mut(&peer) {
-            link.lanes[class as usize].lane = Some(key);
-        }
-    }
-
-    pub(super) fn connect_failed<I: Io>(&mut self, peer: PeerId, class: LaneClass, io: &mut I) {
-        let Some(link) = self.outbound.get_mut(&peer) else { return };
-        let state = &mut link.lanes[class as usize];
-        state.dialling = false;
-        if link.removed {
-            return;
-        }
-        // One that says hello and then breaks the rules is no better than one that is not there.
-        let doubled = BACKOFF_FIRST.0 << state.failures.max(state.faults).min(16);
-        state.failures += 1;
-        let wait = doubled.min(BACKOFF_LONGEST.0);
-        // Between half and all of it, so that peers of a node that restarts do not come at once.
-        let jittered = wait / 2 + self.noise.below(wait / 2);
-        let after = io.now() + Nanos(jittered);
-        self.dial(peer, class, after);
-    }
-
-    /// The kernel is done with a lane: those who asked on it ask again, and it is dialled anew.
-    pub(super) fn outbound_lane_lost<I: Io>(
-        &mut self,
-        peer: PeerId,
-        lost: LostLane,
-        io: &mut I,
-    ) -> String {
-        let LostLane { key, class, loss } = lost;
-        let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
-        let mut from = 0;
-        while let Some(transfer) = self.transfers.next_from(from, |t| asked(&t.body)) {
-            from = transfer.index() + 1;
-            self.ask_again(transfer, RetryReason::LaneLost);
-        }
-        let Some(link) = self.outbound.get_mut(&peer) else { return String::new() };
-        let (name, removed) = (link.name.clone(), link.removed);
-        let state = &mut link.lanes[class as usize];
-        state.lane = None;
-        state.last_loss = Some(loss);
-        state.faults = if loss.is_fault() { state.faults + 1 } else { 0 };
-        self.connect_failed(peer, class, io);
-        if removed {
-            // No lane comes up for which they could wait.
-            self.wake_waiting(peer);
-        }
-        name
-    }
-
     /// A frame on a lane we dialled. An error is the peer's fault and closes the lane.
     pub(super) fn handle_answer<I: Io>(
         &mut self,
@@ -286,181 +108,13 @@ impl Shard {
                 Ok(())
             }
             Message::Report { .. } => {
-                let peer = self.outbound.get(&peer).map(Outbound::name);
+                let peer = self.peers.get(peer).map(Peer::name);
                 let of = Reported::of(lane, peer);
                 lane.reports.hear(frame.message, of, &mut self.cx.planner, io.now());
                 Ok(())
             }
             Message::Pong { .. } => Ok(()),
             _ => Err(PeerFault::RequestAmongAnswers),
-        }
-    }
-
-    fn lane_up<I: Io>(&mut self, key: LaneKey, peer: PeerId, incarnation: u64, io: &mut I) {
-        let Some(lane) = self.lanes.get(key) else { return };
-        let (class, epoch) = (lane.class, lane.epoch);
-        let Some(link) = self.outbound.get_mut(&peer) else { return };
-        link.lanes[class as usize].failures = 0;
-        link.incarnation = incarnation;
-        link.unasked = true;
-        let name = link.name.clone();
-        self.cx.event(Event::LaneUp { peer: name, class, epoch });
-        if class == LaneClass::Latency {
-            self.open_waiting(peer, io);
-        }
-        self.wake_waiting(peer);
-    }
-
-    /// Opens something at a peer for a client, now or when its latency lane is up.
-    pub(super) fn open_remote<I: Io>(
-        &mut self,
-        ticket: u64,
-        session: SessionId,
-        handle: HandleId,
-        peer: PeerId,
-        open: OpenRequest,
-        io: &mut I,
-    ) {
-        let is_there = self.outbound.get(&peer).is_some_and(|link| !link.removed);
-        if !is_there || !self.clients.has(session) {
-            let result = Err(Status::NotFound);
-            return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
-        }
-        let ticket = Some(ticket);
-        let wire_ticket = self.cx.next_ticket();
-        let remote = RemoteHandle {
-            peer,
-            open,
-            number: None,
-            length: 0,
-            ticket,
-            wire_ticket,
-            asked_epoch: 0,
-            pending: false,
-            unsynced: None,
-            outbox: Outbox::default(),
-            updates: Numbers::default(),
-        };
-        self.handles.add(session, handle, HandleKind::Remote(Box::new(remote)));
-        if let Some(link) = self.outbound.get_mut(&peer) {
-            link.unasked = true;
-        }
-        self.open_waiting(peer, io);
-    }
-
-    /// Asks for every handle of a peer once on each incarnation of the latency lane, and then has
-    /// the peer forget the rest: closes and answers may have been lost with the lane before.
-    pub(super) fn open_waiting<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        let Some(link) = self.outbound.get(&peer).filter(|link| link.unasked) else { return };
-        let Some(key) = link.lane(LaneClass::Latency) else { return };
-        // The answers are the daemon's own. Without leave now, the next receive comes here again.
-        if !self.may_ask(key, None, io) {
-            return;
-        }
-        let Some(link) = self.outbound.get_mut(&peer) else { return };
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        if lane.state != LaneState::Up {
-            return;
-        }
-        let mut all = true;
-        let epoch = lane.epoch;
-        for (_, remote) in self.handles.at_peer(peer).filter(|(_, it)| it.asked_epoch != epoch) {
-            if lane.asking().is_none_or(|asking| asking.opens >= limits::OPENS_PER_LANE)
-                || !push_open(lane, remote.wire_ticket, &remote.open)
-            {
-                all = false;
-                break;
-            }
-            remote.asked_epoch = lane.epoch;
-            remote.pending = true;
-            if let Some(asking) = lane.asking_mut() {
-                asking.opens += 1;
-            }
-        }
-        link.unasked = !all;
-        if all && link.swept_epoch != lane.epoch && lane.push(Message::Close { handle: SWEEP }) {
-            link.swept_epoch = lane.epoch;
-        }
-        self.cx.sched.make_ready(Work::Lane(key));
-    }
-
-    /// Asks again for what the peer had no room for.
-    pub(super) fn open_refused<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        if let Some(link) = self.outbound.get_mut(&peer) {
-            link.unasked = true;
-        }
-        self.open_waiting(peer, io);
-    }
-
-    fn handle_opened<I: Io>(
-        &mut self,
-        peer: PeerId,
-        ticket: u64,
-        status: Status,
-        number: u32,
-        length: u64,
-        io: &mut I,
-    ) {
-        let Some(incarnation) = self.outbound.get(&peer).map(|link| link.incarnation) else {
-            return;
-        };
-        let is_it = |it: &RemoteHandle| it.wire_ticket == ticket && it.pending;
-        let opened = self.handles.at_peer(peer).find(|(_, it)| is_it(it));
-        let Some(((session, handle), remote)) = opened else {
-            // Closed in the meantime: so is the peer's side.
-            if status == Status::Ok {
-                self.close_at(peer, number);
-            }
-            return;
-        };
-        remote.length = length;
-        remote.pending = false;
-        if status == Status::WouldBlock && remote.number.is_some() {
-            // Too many at once: asked again, but not at once, or both would do nothing else.
-            remote.asked_epoch = 0;
-            let after = OPEN_AGAIN.0 + self.noise.below(OPEN_AGAIN.0);
-            let lane = self.outbound.get(&peer).and_then(|link| link.lane(LaneClass::Latency));
-            if let Some(key) = lane {
-                self.lanes.look_at(key, io.now() + Nanos(after));
-            }
-            // More opens may have waited for room on the lane.
-            return self.open_waiting(peer, io);
-        }
-        let first = remote.ticket.take();
-        if status == Status::Ok {
-            remote.number = Some((number, incarnation));
-        }
-        let result = if status == Status::Ok { Ok(length) } else { Err(status) };
-        if status != Status::Ok {
-            // Gone at the peer: requests that wait for it must not wait until their deadline.
-            self.handles.lose(session, handle);
-        }
-        if let Some(ticket) = first {
-            self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
-        }
-        self.wake_waiting(peer);
-        // More opens may have waited for room on the lane.
-        self.open_waiting(peer, io);
-    }
-
-    pub(super) fn close_remote(&mut self, remote: RemoteHandle) {
-        let incarnation = self.outbound.get(&remote.peer).map(|link| link.incarnation);
-        if let Some((number, of)) = remote.number
-            && incarnation == Some(of)
-        {
-            self.close_at(remote.peer, number);
-        }
-    }
-
-    /// Has a peer forget a handle. Without a lane now, the next one's sweep does it.
-    fn close_at(&mut self, peer: PeerId, handle: u32) {
-        let Some(link) = self.outbound.get(&peer) else { return };
-        let Some(key) = link.lane(LaneClass::Latency) else { return };
-        if let Some(lane) = self.lanes.get_mut(key)
-            && lane.state == LaneState::Up
-        {
-            lane.push(Message::Close { handle });
-            self.cx.sched.make_ready(Work::Lane(key));
         }
     }
 
@@ -652,7 +306,7 @@ impl Shard {
 
     /// A write ended of which something was written and is not on stable storage yet.
     fn note_unsynced(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
-        let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
+        let incarnation = self.peers.get(body.peer).map_or(0, Peer::incarnation);
         let Some(remote) = self.remote_of(key, body) else { return };
         let first = remote.unsynced.map_or(incarnation, |(first, _)| first);
         remote.unsynced = Some((first, now));
@@ -660,7 +314,7 @@ impl Shard {
 
     /// What a sync that ended well says: nothing about writes that an earlier run of the peer took.
     fn vouch(&mut self, key: TransferKey, body: RemoteBody) -> Status {
-        let incarnation = self.outbound.get(&body.peer).map_or(0, |link| link.incarnation);
+        let incarnation = self.peers.get(body.peer).map_or(0, Peer::incarnation);
         let mut oldest = body.unsynced;
         if let Some(remote) = self.remote_of(key, body)
             && let Some((first, last_write)) = remote.unsynced
@@ -773,28 +427,6 @@ impl Shard {
             asking.outcome = Some(Message::Outcome { handle, length, plan, latency_ns, company });
         }
     }
-
-    pub(super) fn report_outbound(&self, link: &Outbound) -> PeerReport {
-        let lanes = [LaneClass::Latency, LaneClass::Bulk].map(|class| {
-            let state = &link.lanes[class as usize];
-            let messages = self.report_messages(link).filter(|_| class == LaneClass::Latency);
-            let lane = self.report_lane(class, state.lane, state.epoch, state.last_loss);
-            LaneReport { messages, ..lane }
-        });
-        PeerReport { name: link.name.clone(), inbound: false, lanes: lanes.into() }
-    }
-}
-
-fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
-    let message = Message::Open {
-        ticket,
-        kind: open.kind,
-        access: open.access,
-        create: open.create,
-        name_length: open.name.len() as u8,
-    };
-    let payload = [open.name.as_bytes(), &open.path].concat();
-    lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_ok()
 }
 
 /// Reads up to this length have no choice of fragments.

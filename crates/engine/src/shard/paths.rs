@@ -79,14 +79,14 @@ impl Shard {
         let length = transfer.map_or(0, |t| t.length);
         let class =
             transfer.map_or(LaneClass::Bulk, |t| super::remote::lane_class(t.class, t.length));
-        let lane = self.outbound.get(&peer).and_then(|link| link.lane(class));
+        let lane = self.peers.lane(peer, class);
         let path = match lane {
             Some(lane) => self.path_written(key, lane),
             None => self.cx.planner.path_out(None, StageIndex::NONE),
         };
         let planned = self.cx.planner.plan(path, length);
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
-        let sync = match (body, self.outbound.get_mut(&peer)) {
+        let sync = match (body, self.peers.get_mut(peer)) {
             (Some(Body::Remote(body)), Some(link))
                 if body.op == RemoteOp::Write { durable: true } =>
             {
@@ -135,14 +135,14 @@ impl Shard {
     ) -> Option<Path> {
         match ends {
             (Place::Local(Target::File(file)), Place::Remote(peer, handle)) => {
-                let lane = self.outbound.get(&peer)?.lane(class)?;
+                let lane = self.peers.lane(peer, class)?;
                 let path = self.path_out(Some(file.device), lane);
                 let disk = self.disk_there(session, handle, lane);
                 Some(path_of(path.into_iter().chain(disk)))
             }
             // How the peer cuts what it sends is its own affair; how it is written here is not.
             (Place::Remote(peer, _), Place::Local(Target::File(file))) => {
-                let lane = self.outbound.get(&peer)?.lane(class)?;
+                let lane = self.peers.lane(peer, class)?;
                 let disk = self.cx.disk_stages(file.device, true);
                 Some(path_of(self.way_in(lane).into_iter().chain(disk)))
             }
@@ -272,7 +272,7 @@ impl Shard {
     pub(super) fn time_durable(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let (Some(planned), length) = (&transfer.plan, transfer.length) else { return };
-        let Some(link) = self.outbound.get_mut(&body.peer) else { return };
+        let Some(link) = self.peers.get_mut(body.peer) else { return };
         if transfer.retries > 0 || !self.cx.watch.is_alone(Subject::Transfer(key)) {
             return;
         }

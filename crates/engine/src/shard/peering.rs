@@ -1,36 +1,44 @@
-//! Which peers there are to ask: those of the configuration, which changes while running.
-//!
-//! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back,
-//! the other side still knows the old ones, and takes only newer ones.
+//! The peers that this node asks, as far as they come and go: their connections, and what is opened
+//! there.
 
-use piped_core::ids::PeerId;
-use piped_core::io::Io;
+use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
+use piped_core::io::{Io, Resource};
+use piped_core::limits;
 use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_report::tally::LaneLoss;
+use piped_report::tally::{LaneLoss, RetryReason};
+use piped_wire::frame::SWEEP;
+use piped_wire::{LaneKeys, Message, Owner};
 
 use super::Shard;
-use super::outbound::Outbound;
-use crate::command::Event;
+use super::clients::{HandleKind, RemoteHandle};
+use super::connections::{Lane, LaneState, LostLane, Role};
+use super::keys::LaneKey;
+use super::messages::Outbox;
+use super::numbers::Numbers;
+use super::peers::Peer;
+use super::requests::Body;
+use super::sched::Work;
+use crate::command::{Event, OpenRequest};
 
 const CLASSES: [LaneClass; 2] = [LaneClass::Latency, LaneClass::Bulk];
 
+/// Least wait before a peer is asked again to open what it had no room for; at most twice as long.
+const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
+
 impl Shard {
     pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
-        let link = self.outbound.entry(peer).or_insert_with(|| Outbound::new(name));
-        link.removed = false;
+        self.peers.add(peer, name);
         for class in CLASSES {
             // A lane that is still closing is dialled again when it is over.
-            if self.outbound.get(&peer).is_some_and(|link| link.is_idle(class)) {
-                self.dial(peer, class, Nanos::ZERO);
-            }
+            self.dial(peer, class, Nanos::ZERO);
         }
     }
 
     pub(super) fn remove_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        let Some(link) = self.outbound.get_mut(&peer) else { return };
-        link.removed = true;
+        let Some(link) = self.peers.get_mut(peer) else { return };
+        link.remove();
         for (ticket, session, handle) in self.handles.lose_peer(peer) {
             let result = Err(Status::PeerLost);
             self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
@@ -50,17 +58,251 @@ impl Shard {
 
     fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {
         for class in CLASSES {
-            if let Some(lane) = self.outbound.get(&peer).and_then(|link| link.lane(class)) {
+            if let Some(lane) = self.peers.lane(peer, class) {
                 self.close_lane(lane, LaneLoss::Reconfigured, reason.to_owned(), io);
             }
         }
     }
 
     /// Asks for a connection; one at a time for each lane.
-    pub(super) fn dial(&mut self, peer: PeerId, class: LaneClass, after: Nanos) {
-        if let Some(link) = self.outbound.get_mut(&peer) {
-            link.dialled(class);
+    fn dial(&mut self, peer: PeerId, class: LaneClass, after: Nanos) {
+        if self.peers.get_mut(peer).is_some_and(|link| link.dial(class)) {
             self.cx.event(Event::Connect { peer, class, after });
         }
     }
+
+    pub(super) fn lane_connected<I: Io>(
+        &mut self,
+        peer: PeerId,
+        class: LaneClass,
+        (socket, keys): (SocketId, Option<LaneKeys>),
+        io: &mut I,
+    ) {
+        let Some(link) = self.peers.get_mut(peer) else { return };
+        let Some(epoch) = link.connected(class) else {
+            return io.release(Resource::Socket(socket));
+        };
+        let name = link.name().to_owned();
+        let Some(key) = self.make_lane(Role::asking(peer), class, socket, epoch, keys, io) else {
+            return self.connect_failed(peer, class, io.now());
+        };
+        let stages = self.cx.planner.net_stages(&name, class, true);
+        let incarnation = self.cx.config.incarnation;
+        let hello = Message::Hello { incarnation, lane: class };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        (lane.stage_in, lane.stage_out) = stages;
+        let node = self.cx.config.node_name.as_bytes();
+        let pushed = lane.sender.push_inline(epoch, hello, node, Owner::NONE);
+        debug_assert!(pushed.is_ok(), "the queue of a new lane is empty");
+        if let Some(link) = self.peers.get_mut(peer) {
+            link.enter(class, key);
+        }
+    }
+
+    pub(super) fn connect_failed(&mut self, peer: PeerId, class: LaneClass, now: Nanos) {
+        let Some(link) = self.peers.get_mut(peer) else { return };
+        if let Some(wait) = link.fail(class, &mut self.noise) {
+            self.dial(peer, class, now + wait);
+        }
+    }
+
+    /// The kernel is done with a lane: those who asked on it ask again, and it is dialled anew.
+    pub(super) fn outbound_lane_lost(
+        &mut self,
+        peer: PeerId,
+        lost: LostLane,
+        now: Nanos,
+    ) -> String {
+        let LostLane { key, class, loss } = lost;
+        let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
+        let mut from = 0;
+        while let Some(transfer) = self.transfers.next_from(&mut from, |t| asked(&t.body)) {
+            self.ask_again(transfer, RetryReason::LaneLost);
+        }
+        let Some(link) = self.peers.get_mut(peer) else { return String::new() };
+        let name = link.name().to_owned();
+        let comes_back = link.lose(class, loss);
+        self.connect_failed(peer, class, now);
+        if !comes_back {
+            // No lane comes up for which they could wait.
+            self.wake_waiting(peer);
+        }
+        name
+    }
+
+    pub(super) fn lane_up<I: Io>(
+        &mut self,
+        key: LaneKey,
+        peer: PeerId,
+        incarnation: u64,
+        io: &mut I,
+    ) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        let (class, epoch) = (lane.class, lane.epoch);
+        let Some(link) = self.peers.get_mut(peer) else { return };
+        link.note_up(class, incarnation);
+        let name = link.name().to_owned();
+        self.cx.event(Event::LaneUp { peer: name, class, epoch });
+        if class == LaneClass::Latency {
+            self.open_waiting(peer, io);
+        }
+        self.wake_waiting(peer);
+    }
+
+    /// Opens something at a peer for a client, now or when its latency lane is up.
+    pub(super) fn open_remote<I: Io>(
+        &mut self,
+        ticket: u64,
+        session: SessionId,
+        handle: HandleId,
+        peer: PeerId,
+        open: OpenRequest,
+        io: &mut I,
+    ) {
+        if self.peers.there(peer).is_none() || !self.clients.has(session) {
+            let result = Err(Status::NotFound);
+            return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        let ticket = Some(ticket);
+        let wire_ticket = self.cx.next_ticket();
+        let remote = RemoteHandle {
+            peer,
+            open,
+            number: None,
+            length: 0,
+            ticket,
+            wire_ticket,
+            asked_epoch: 0,
+            pending: false,
+            unsynced: None,
+            outbox: Outbox::default(),
+            updates: Numbers::default(),
+        };
+        self.handles.add(session, handle, HandleKind::Remote(Box::new(remote)));
+        self.ask_to_open(peer, io);
+    }
+
+    /// Asks for every handle of a peer once on each incarnation of the latency lane, and then has
+    /// the peer forget the rest: closes and answers may have been lost with the lane before.
+    pub(super) fn open_waiting<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        let Some(key) = self.peers.get(peer).and_then(Peer::lane_to_open) else { return };
+        // The answers are the daemon's own. Without leave now, the next receive comes here again.
+        if !self.may_ask(key, None, io) {
+            return;
+        }
+        let Some(link) = self.peers.get_mut(peer) else { return };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.state != LaneState::Up {
+            return;
+        }
+        let mut all = true;
+        let epoch = lane.epoch;
+        for (_, remote) in self.handles.at_peer(peer).filter(|(_, it)| it.asked_epoch != epoch) {
+            if lane.asking().is_none_or(|asking| asking.opens >= limits::OPENS_PER_LANE)
+                || !push_open(lane, remote.wire_ticket, &remote.open)
+            {
+                all = false;
+                break;
+            }
+            remote.asked_epoch = lane.epoch;
+            remote.pending = true;
+            if let Some(asking) = lane.asking_mut() {
+                asking.opens += 1;
+            }
+        }
+        if all && link.note_asked(epoch) && lane.push(Message::Close { handle: SWEEP }) {
+            link.note_swept(epoch);
+        }
+        self.cx.sched.make_ready(Work::Lane(key));
+    }
+
+    /// Asks a peer to open what is new, or what it had no room for.
+    pub(super) fn ask_to_open<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        if let Some(link) = self.peers.get_mut(peer) {
+            link.note_unasked();
+        }
+        self.open_waiting(peer, io);
+    }
+
+    pub(super) fn handle_opened<I: Io>(
+        &mut self,
+        peer: PeerId,
+        ticket: u64,
+        status: Status,
+        number: u32,
+        length: u64,
+        io: &mut I,
+    ) {
+        let Some(incarnation) = self.peers.get(peer).map(Peer::incarnation) else {
+            return;
+        };
+        let is_it = |it: &RemoteHandle| it.wire_ticket == ticket && it.pending;
+        let opened = self.handles.at_peer(peer).find(|(_, it)| is_it(it));
+        let Some(((session, handle), remote)) = opened else {
+            // Closed in the meantime: so is the peer's side.
+            if status == Status::Ok {
+                self.close_at(peer, number);
+            }
+            return;
+        };
+        remote.length = length;
+        remote.pending = false;
+        if status == Status::WouldBlock && remote.number.is_some() {
+            // Too many at once: asked again, but not at once, or both would do nothing else.
+            remote.asked_epoch = 0;
+            let after = OPEN_AGAIN.0 + self.noise.below(OPEN_AGAIN.0);
+            if let Some(key) = self.peers.lane(peer, LaneClass::Latency) {
+                self.lanes.look_at(key, io.now() + Nanos(after));
+            }
+            // More opens may have waited for room on the lane.
+            return self.open_waiting(peer, io);
+        }
+        let first = remote.ticket.take();
+        if status == Status::Ok {
+            remote.number = Some((number, incarnation));
+        }
+        let result = if status == Status::Ok { Ok(length) } else { Err(status) };
+        if status != Status::Ok {
+            // Gone at the peer: requests that wait for it must not wait until their deadline.
+            self.handles.lose(session, handle);
+        }
+        if let Some(ticket) = first {
+            self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        self.wake_waiting(peer);
+        // More opens may have waited for room on the lane.
+        self.open_waiting(peer, io);
+    }
+
+    pub(super) fn close_remote(&mut self, remote: RemoteHandle) {
+        let incarnation = self.peers.get(remote.peer).map(Peer::incarnation);
+        if let Some((number, of)) = remote.number
+            && incarnation == Some(of)
+        {
+            self.close_at(remote.peer, number);
+        }
+    }
+
+    /// Has a peer forget a handle. Without a lane now, the next one's sweep does it.
+    fn close_at(&mut self, peer: PeerId, handle: u32) {
+        if let Some(key) = self.peers.lane(peer, LaneClass::Latency)
+            && let Some(lane) = self.lanes.get_mut(key)
+            && lane.state == LaneState::Up
+        {
+            lane.push(Message::Close { handle });
+            self.cx.sched.make_ready(Work::Lane(key));
+        }
+    }
+}
+
+fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
+    let message = Message::Open {
+        ticket,
+        kind: open.kind,
+        access: open.access,
+        create: open.create,
+        name_length: open.name.len() as u8,
+    };
+    let payload = [open.name.as_bytes(), &open.path].concat();
+    lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_ok()
 }

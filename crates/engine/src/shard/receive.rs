@@ -13,35 +13,35 @@
 //! What there is no early-arrival memory for counts as announced: it stays with its sender and
 //! nothing is lost. A receive that is given up gives its message back.
 
-use piped_core::ids::{ChannelId, SessionId};
+use piped_core::access::Access;
+use piped_core::ids::{ChannelId, RegionId};
 use piped_core::io::{Io, Span};
-use piped_core::limits;
 use piped_core::limits::COPY_PIECE_BYTES;
 use piped_core::status::Status;
 use piped_model::buffer::advise::Way;
-use piped_report::tally::MessageWay;
 
 use super::Shard;
 use super::arena::Memory;
-use super::arrivals::Came;
-use super::channel::{Channel, Data, Envelope, Posted};
+use super::connections::{Destination, Target};
 use super::delays::{Effect, Hop};
-use super::early::Piece;
 use super::keys::{LinkKey, ServedKey, Subject, TransferKey};
 use super::memory::overlap;
+use super::messages::{Came, Data, Envelope, MailKey};
 use super::requests::Body;
 use super::sched::Work;
+use crate::command;
+use crate::command::RegionTarget;
 
 /// A request to receive a message from a channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReceiveBody {
-    pub(super) channel: ChannelId,
+    channel: ChannelId,
     /// The tag it takes; any without.
     tag: Option<u64>,
-    pub(super) memory: Memory,
+    memory: Memory,
     /// Its place among the channel's receives; 0 until it has one.
     order: u64,
-    pub(super) from: From,
+    from: From,
     /// Bytes that were copied.
     next: u32,
     /// The receive ends with `WouldBlock` if no message is there now.
@@ -50,7 +50,7 @@ pub(super) struct ReceiveBody {
 
 /// What a receive gets.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum From {
+enum From {
     Nothing,
     /// A frame is landing in its buffer.
     Frame,
@@ -60,10 +60,9 @@ pub(super) enum From {
 
 /// A receive's buffer as a peer writes to it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) link: LinkKey,
-    pub(super) number: u32,
-    pub(super) served: ServedKey,
+struct Slot {
+    link: LinkKey,
+    served: ServedKey,
 }
 
 impl ReceiveBody {
@@ -75,9 +74,9 @@ impl ReceiveBody {
 /// A send on this shard, until somebody has received it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SendBody {
-    pub(super) channel: ChannelId,
-    pub(super) tag: u64,
-    pub(super) memory: Memory,
+    channel: ChannelId,
+    tag: u64,
+    memory: Memory,
     /// Its place among the channel's messages; 0 until it has one.
     order: u64,
     /// The send ends with `WouldBlock` if no receive takes the message now.
@@ -91,26 +90,27 @@ impl SendBody {
 }
 
 impl Shard {
-    pub(super) fn open_channel(&mut self, id: ChannelId, owner: SessionId) {
-        self.channels.entry(id).or_insert_with(|| Channel::new(owner));
-        self.arrivals.expect_channel();
-    }
-
     /// Nobody receives any more: what waits ends, and whoever sends from now on is told.
     pub(super) fn close_channel<I: Io>(&mut self, id: ChannelId, io: &mut I) {
-        let Some(channel) = self.channels.remove(&id) else { return };
+        let Some(channel) = self.messages.close(id) else { return };
         self.revoke_channel(id);
-        self.arrivals.close(id);
         let (waiting, posted) = channel.into_parts();
         for envelope in waiting {
-            match envelope.data {
-                Data::Here(piece) => self.free_early(piece),
-                Data::Local(sender) => self.decide(sender, Status::Gone, io),
-                Data::Peer(mail) => self.end_mail(id, envelope.order, mail, Status::Gone),
-            }
+            self.refuse_message(envelope.data, io);
         }
-        for posted in posted {
-            self.decide(posted.transfer, Status::Gone, io);
+        for receive in posted {
+            self.decide(receive, Status::Gone, io);
+        }
+    }
+
+    /// Nobody will receive a message: its channel is no more.
+    fn refuse_message<I: Io>(&mut self, data: Data, io: &mut I) {
+        match data {
+            Data::Here(piece) => self.messages.free(piece, &mut self.cx),
+            Data::Local(sender) => self.decide(sender, Status::Gone, io),
+            Data::Peer(mail) => {
+                self.end_mail(mail, Status::Gone);
+            }
         }
     }
 
@@ -120,7 +120,7 @@ impl Shard {
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length as u32;
-        let Some(channel) = self.channels.get_mut(&body.channel) else {
+        let Some(channel) = self.messages.channel(body.channel) else {
             return self.decide(key, Status::Gone, io);
         };
         let order = channel.next_order();
@@ -130,11 +130,13 @@ impl Shard {
         let mut came = None;
         if length <= self.eager_most(None) {
             let now = io.now();
-            came = Some(Came::here(if asked_for { Way::Direct } else { Way::Stalled }, now));
-            if !asked_for && let Some(piece) = self.allocate_early(body.channel, length) {
+            came = Some(Came::new(None, if asked_for { Way::Direct } else { Way::Stalled }, now));
+            if !asked_for
+                && let Some(piece) = self.messages.keep(body.channel, length, &mut self.cx)
+            {
                 io.copy(body.memory.span(0, length), piece.span);
                 data = Data::Here(piece);
-                came = Some(Came::here(Way::Kept, now));
+                came = Some(Came::new(None, Way::Kept, now));
                 self.end_message(key, length, io);
             }
         }
@@ -150,56 +152,60 @@ impl Shard {
             From::Nothing if body.order == 0 => self.post(key, body, io),
             From::Message(envelope, _) => match envelope.data {
                 Data::Here(piece) => self.copy_message(key, body, piece.span, io),
-                Data::Local(sender) => {
-                    let memory = match self.transfers.get(sender).map(|sender| &sender.body) {
-                        Some(Body::Send(body)) => body.memory,
-                        _ => return self.decide(key, Status::Gone, io),
-                    };
-                    self.copy_message(key, body, memory.span(0, envelope.length), io);
-                }
+                Data::Local(sender) => match self.memory_sent(sender, envelope.length) {
+                    Some(span) => self.copy_message(key, body, span, io),
+                    None => self.decide(key, Status::Gone, io),
+                },
                 Data::Peer(_) => {}
             },
             From::Nothing | From::Frame => {}
         }
     }
 
-    /// A receive takes the first message that fits, or waits for one.
+    /// The memory from which a transfer of this shard sends.
+    fn memory_sent(&self, sender: TransferKey, length: u32) -> Option<Span> {
+        match self.transfers.get(sender)?.body {
+            Body::Send(sent) => Some(sent.memory.span(0, length)),
+            _ => None,
+        }
+    }
+
+    /// A receive takes the first message that fits, or waits for one: at its old place, if it has
+    /// had another one.
     fn post<I: Io>(&mut self, key: TransferKey, mut body: ReceiveBody, io: &mut I) {
-        let Some(channel) = self.channels.get_mut(&body.channel) else {
+        let Some(channel) = self.messages.channel(body.channel) else {
             return self.decide(key, Status::Gone, io);
         };
-        body.order = channel.next_order();
-        let envelope = channel.take_message(body.tag);
-        if envelope.is_none() && body.no_wait {
-            return self.decide(key, Status::WouldBlock, io);
+        let first = body.order == 0;
+        if first {
+            body.order = channel.next_order();
         }
+        let envelope = channel.take_message(body.tag);
         if envelope.is_none() {
-            channel.post(Posted { order: body.order, transfer: key, tag: body.tag });
+            if first && body.no_wait {
+                return self.decide(key, Status::WouldBlock, io);
+            }
+            channel.post(key, body.tag, body.order);
         }
         self.store_body(key, Body::Receive(body));
         if let Some(envelope) = envelope
             && !self.pair(key, envelope, io)
         {
-            // It was too long for this one, and for those before it there was none of its tag.
-            if let Some(channel) = self.channels.get_mut(&body.channel) {
-                channel.wait(envelope);
-            }
+            self.offer(body.channel, envelope, io);
         }
     }
 
     /// A message goes to the receive that has waited longest for it, or waits for one. `true`: it
     /// went.
     pub(super) fn offer<I: Io>(&mut self, id: ChannelId, envelope: Envelope, io: &mut I) -> bool {
-        while let Some(channel) = self.channels.get_mut(&id)
-            && let Some(posted) = channel.receive_for(envelope.tag)
-        {
-            channel.unpost(posted.transfer);
-            if self.pair(posted.transfer, envelope, io) {
+        while let Some(channel) = self.messages.channel(id) {
+            let Some(receive) = channel.take_receive(envelope.tag) else {
+                channel.wait(envelope);
+                break;
+            };
+            if self.pair(receive, envelope, io) {
                 return true;
             }
-        }
-        if let Some(channel) = self.channels.get_mut(&id) {
-            channel.wait(envelope);
         }
         false
     }
@@ -210,46 +216,35 @@ impl Shard {
             return false;
         };
         transfer.value = envelope.tag;
-        if u64::from(envelope.length) > transfer.length {
-            self.decide(key, Status::TooLong, io);
-            return false;
-        }
         let Body::Receive(body) = transfer.body else { return false };
-        let mut slot = None;
-        match envelope.data {
-            Data::Here(_) => {}
-            Data::Local(sender) => {
-                let from = self.transfers.get(sender).and_then(|it| match it.body {
-                    Body::Send(sent) => Some(sent.memory.span(0, envelope.length)),
-                    _ => None,
-                });
-                let to = body.memory.span(0, envelope.length);
-                // A client that sends its own buffer to itself has the bytes where it wants them,
-                // or gets what has no defined result.
-                if from.is_none_or(|from| from != to && overlap(from, to)) {
-                    self.decide(key, Status::Invalid, io);
-                    return false;
-                }
+        let to = body.memory.span(0, envelope.length);
+        let (mut slot, mut refused) = (None, None);
+        if u64::from(envelope.length) > transfer.length {
+            refused = Some(Status::TooLong);
+        } else if let Data::Local(sender) = envelope.data {
+            // A client that sends its own buffer to itself has the bytes where it wants them, or
+            // gets what has no defined result.
+            let from = self.memory_sent(sender, envelope.length);
+            if from.is_none_or(|from| from != to && overlap(from, to)) {
+                refused = Some(Status::Invalid);
+            } else {
                 self.transfers.keep_pinned(key, sender);
             }
-            Data::Peer(mail) => {
-                slot = self.open_slot(mail.link, key, envelope.length);
-                if slot.is_none() {
-                    self.decide(key, Status::WouldBlock, io);
-                    return false;
-                }
-                self.book_receive(mail.served, envelope.order, Some(key));
-            }
+        } else if let Data::Peer(mail) = envelope.data {
+            slot = self.open_slot(mail, key, to);
+            refused = slot.is_none().then_some(Status::WouldBlock);
+        }
+        if let Some(status) = refused {
+            self.decide(key, status, io);
+            return false;
         }
         if let Some(came) = &mut envelope.came {
             came.taken = io.now();
         }
-        self.store_body(
-            key,
-            Body::Receive(ReceiveBody { from: From::Message(envelope, slot), ..body }),
-        );
-        if slot.is_some() {
-            self.ask_for(key);
+        let from = From::Message(envelope, slot);
+        self.store_body(key, Body::Receive(ReceiveBody { from, ..body }));
+        if let Data::Peer(mail) = envelope.data {
+            self.ask_for(mail);
         }
         self.cx.sched.make_ready(Work::Transfer(key));
         true
@@ -314,139 +309,159 @@ impl Shard {
         if end < envelope.length.into() {
             return self.tell_progress(key);
         }
-        self.forget_message(key);
-        if let Some(came) = envelope.came {
-            self.note_received(body.channel, envelope.length, came, io.now());
-        }
+        let received = (body.channel, envelope.length);
+        self.messages.note_received(received, envelope.came, io.now());
         match envelope.data {
-            Data::Here(piece) => self.free_early(piece),
+            Data::Here(piece) => self.messages.free(piece, &mut self.cx),
             Data::Local(sender) => {
                 self.transfers.let_go(key, &mut self.cx.sched);
                 self.end_message(sender, envelope.length, io);
             }
             Data::Peer(_) => debug_assert!(false, "a peer's message is not copied"),
         }
-        self.decide(key, Status::Ok, io);
+        self.end_message(key, envelope.length, io);
     }
 
-    /// A message of this shard has been taken in.
-    fn end_message<I: Io>(&mut self, sender: TransferKey, length: u32, io: &mut I) {
-        let _ = self.transfers.land(sender, 0, length.into());
-        self.decide(sender, Status::Ok, io);
+    /// A message is where it was to be: with its receive, or in early-arrival memory. Ends that
+    /// receive, or its sender.
+    pub(super) fn end_message<I: Io>(&mut self, key: TransferKey, length: u32, io: &mut I) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let mut lands = true;
+        if let Body::Receive(body) = &mut transfer.body {
+            body.from = From::Nothing;
+            lands = transfer.status.is_none();
+        }
+        if lands {
+            let landed = transfer.landed.watermark();
+            let inserted = self.transfers.land(key, landed, length.into());
+            debug_assert!(inserted.is_ok(), "a message lands once");
+        }
+        self.decide(key, Status::Ok, io);
     }
 
     /// A receive or a send is given up: it waits no longer, and its message is for others.
     pub(super) fn leave_channel<I: Io>(&mut self, key: TransferKey, io: &mut I) {
-        match self.transfers.get(key).map(|transfer| &transfer.body) {
-            Some(&Body::Send(SendBody { channel, order, .. })) => {
-                let channel = self.channels.get_mut(&channel).filter(|_| order > 0);
-                if let Some(channel) = channel {
-                    channel.remove(order);
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        match &mut transfer.body {
+            Body::Send(body) if body.order > 0 => {
+                if let Some(channel) = self.messages.channel(body.channel) {
+                    channel.remove(body.order);
                 }
             }
-            Some(&Body::Receive(body)) => {
-                if let Some(channel) = self.channels.get_mut(&body.channel) {
+            Body::Receive(body) => {
+                let id = body.channel;
+                if let Some(channel) = self.messages.channel(id) {
                     channel.unpost(key);
                 }
                 let From::Message(envelope, slot) = body.from else { return };
-                self.forget_message(key);
+                body.from = From::Nothing;
                 self.transfers.let_go(key, &mut self.cx.sched);
                 if let Some(slot) = slot {
                     self.close_slot(slot, io);
                 }
-                if let Data::Peer(mail) = envelope.data {
-                    self.book_receive(mail.served, envelope.order, None);
-                }
                 match envelope.data {
                     // It was given up itself, and only waited for this.
                     Data::Local(sender)
-                        if self.transfers.get(sender).is_none_or(|it| it.status.is_some()) => {}
-                    _ if self.channels.contains_key(&body.channel) => {
-                        self.offer(body.channel, envelope, io);
+                        if self.transfers.get(sender).is_none_or(|it| it.status.is_some()) =>
+                    {
+                        return;
                     }
-                    Data::Here(piece) => self.free_early(piece),
-                    Data::Local(sender) => self.decide(sender, Status::Gone, io),
-                    Data::Peer(mail) => {
-                        self.end_mail(body.channel, envelope.order, mail, Status::Gone);
-                    }
+                    Data::Peer(mail) => self.mails.give(mail, None),
+                    _ => {}
+                }
+                if self.messages.channel(id).is_some() {
+                    self.offer(id, envelope, io);
+                } else {
+                    self.refuse_message(envelope.data, io);
                 }
             }
             _ => {}
         }
     }
 
-    /// A receive has nothing to do with its message any more.
-    pub(super) fn forget_message(&mut self, key: TransferKey) {
-        if let Some(Body::Receive(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) {
-            body.from = From::Nothing;
-        }
-    }
-
-    /// Early-arrival memory for a message, charged to who receives on the channel.
-    pub(super) fn allocate_early(&mut self, channel: ChannelId, length: u32) -> Option<Piece> {
-        let owner = self.channels.get(&channel)?.owner;
-        let needed = self.early.needed(owner, length);
-        let most = self.early_limit();
-        let holdings = self.clients.holdings(owner)?;
-        let piece = if holdings.early.now + needed <= self.cx.limits.client.early_arrival {
-            self.early.allocate((owner, length), most, &mut self.cx.buffers)
-        } else {
-            None
-        };
-        if piece.is_some() {
-            holdings.early.add(needed);
-        }
-        let way = if piece.is_some() { MessageWay::Early } else { MessageWay::Stalled };
-        self.cx.watch.tally.messages[way as usize] += 1;
-        self.arrivals.note_early(channel, owner, length, piece.is_some());
-        piece
-    }
-
-    /// The most early-arrival memory. Staging is for those as well who come and go: messages stay
-    /// as long as nobody asks for them.
-    pub(super) fn early_limit(&self) -> u64 {
-        self.cx
-            .limits
-            .early_arrival
-            .min(self.cx.buffers.staging().kept_bytes() / limits::EARLY_STAGING_DIVISOR)
-    }
-
-    pub(super) fn free_early(&mut self, piece: Piece) {
-        let Some(run) = self.early.free(piece) else { return };
-        if let Some(holdings) = self.clients.holdings(piece.owner) {
-            holdings.early.sub(run.footprint());
-        }
-        self.cx.free_staging(run);
-    }
-
-    /// A message is in its receive's buffer.
-    pub(super) fn end_received<I: Io>(&mut self, key: TransferKey, length: u32, io: &mut I) {
-        if self.transfers.get(key).is_some_and(|it| it.status.is_none()) {
-            let inserted = self.transfers.land(key, 0, length.into());
-            debug_assert!(inserted.is_ok(), "a message lands once");
-        }
-        self.forget_message(key);
-        self.decide(key, Status::Ok, io);
-    }
-
     /// A receive whose message will not come after all waits for another, at its old place.
     pub(super) fn post_again<I: Io>(&mut self, key: TransferKey, io: &mut I) {
-        let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
+        let Some(Body::Receive(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
             return;
         };
-        let Body::Receive(body) = &mut transfer.body else { return };
-        body.from = From::Nothing;
+        let from = std::mem::replace(&mut body.from, From::Nothing);
         let body = *body;
-        let Some(channel) = self.channels.get_mut(&body.channel) else {
-            return self.decide(key, Status::Gone, io);
-        };
-        match channel.take_message(body.tag) {
-            Some(envelope) => {
-                if !self.pair(key, envelope, io) {
-                    self.offer(body.channel, envelope, io);
-                }
+        if let From::Message(_, Some(slot)) = from {
+            self.close_slot(slot, io);
+        }
+        if self.transfers.get(key).is_some_and(|it| it.status.is_none()) {
+            self.post(key, body, io);
+        }
+    }
+
+    /// Has the message of a frame land in the buffer of a receive, if it fits there.
+    pub(super) fn take_frame(
+        &mut self,
+        key: TransferKey,
+        (tag, length): (u64, u32),
+    ) -> Option<Destination> {
+        let transfer = self.transfers.get_mut(key).filter(|it| it.length >= length.into())?;
+        let Body::Receive(body) = &mut transfer.body else { return None };
+        body.from = From::Frame;
+        transfer.value = tag;
+        if let Some(channel) = self.messages.channel(body.channel) {
+            channel.unpost(key);
+        }
+        let span = body.memory.span(0, length);
+        Some(Destination::Land(Target::Receive(transfer.pins.take(key)), span))
+    }
+
+    /// A region that a peer can write a message to: the receive's buffer.
+    fn open_slot(&mut self, mail: MailKey, key: TransferKey, to: Span) -> Option<Slot> {
+        let target = command::Target::Region(RegionTarget {
+            region: RegionId::MESSAGE,
+            segment: to.segment,
+            offset: to.offset,
+            length: to.length.into(),
+            access: Access::WRITE,
+        });
+        let link = self.mails.get(mail)?.link;
+        let pin = || self.transfers.pin(key);
+        let (number, served) = self.links.keep_slot(link, target, pin)?;
+        self.mails.give(mail, Some((key, number)));
+        Some(Slot { link, served })
+    }
+
+    /// Nobody writes to a receive's buffer any more, as soon as what does has ended.
+    fn close_slot<I: Io>(&mut self, slot: Slot, io: &mut I) {
+        self.links.forget_number(slot.link, slot.served);
+        let mut from = 0;
+        while let Some(serve) = self.serves.next_from(&mut from, |it| it.served == slot.served) {
+            // Also one that is done and has not said so: the message is for another receive.
+            if let Some(serve) = self.serves.get_mut(serve).filter(|serve| !serve.answered) {
+                serve.status = Some(Status::Cancelled);
             }
-            None => channel.post(Posted { order: body.order, transfer: key, tag: body.tag }),
+            self.cx.sched.make_ready(Work::Serve(serve));
+        }
+        self.close_served(slot.served, io);
+    }
+
+    /// A peer's write to a receive's buffer is over.
+    pub(super) fn handle_message_written<I: Io>(
+        &mut self,
+        key: TransferKey,
+        served: ServedKey,
+        bytes: u64,
+        io: &mut I,
+    ) {
+        let transfer = self.transfers.get(key).filter(|it| it.status.is_none());
+        if let Some(Body::Receive(body)) = transfer.map(|it| it.body)
+            && let From::Message(envelope, Some(slot)) = body.from
+            && let Data::Peer(mail) = envelope.data
+            // If not, it comes again, or its sender gives it up.
+            && slot.served == served
+            && bytes == envelope.length.into()
+        {
+            self.mails.take_in(mail);
+            let received = (body.channel, envelope.length);
+            self.messages.note_received(received, envelope.came, io.now());
+            self.close_slot(slot, io);
+            self.end_message(key, envelope.length, io);
         }
     }
 }

@@ -92,10 +92,10 @@ impl Shard {
         }
         let class = body.lane_class(transfer.class, transfer.length);
         let again = transfer.retries > 0;
-        let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
+        let Some(link) = self.peers.there(body.peer) else {
             return self.decide(key, Status::PeerLost, io);
         };
-        if Self::is_of_old_peer(&body, link.incarnation) {
+        if Self::is_of_old_peer(&body, link.incarnation()) {
             // It may have been taken in by a daemon that is no more.
             return self.decide(key, Status::OutcomeUnknown, io);
         }
@@ -104,10 +104,10 @@ impl Shard {
         if lane.state != LaneState::Up {
             return;
         }
-        let incarnation = link.incarnation;
+        let incarnation = link.incarnation();
         let number = match self.handles.remote(transfer.session, body.handle) {
             Some(remote) => match remote.number {
-                Some((number, incarnation)) if incarnation == link.incarnation => number,
+                Some((number, incarnation)) if incarnation == link.incarnation() => number,
                 // The peer restarted: the handle is being opened again.
                 _ => return,
             },
@@ -121,7 +121,7 @@ impl Shard {
             RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Once => 0,
         };
         let (session, ready) = (transfer.session, transfer.available.min(transfer.length));
-        if body.op == RemoteOp::Send && !self.is_next_to_send(key) {
+        if body.op == RemoteOp::Send && !self.outbox(key).is_some_and(|it| it.is_next(key)) {
             return;
         }
         let number = body.message.and_then(|message| message.slot).unwrap_or(number);
@@ -217,7 +217,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = body.lane_class(transfer.class, transfer.length);
-        let Some(link) = self.outbound.get(&body.peer).filter(|link| !link.removed) else {
+        let Some(link) = self.peers.there(body.peer) else {
             return true;
         };
         match link.lane(class).and_then(|lane| self.lanes.get(lane)).map(|lane| lane.state) {
@@ -232,7 +232,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = body.lane_class(transfer.class, transfer.length);
-        let lane = self.outbound.get(&body.peer).and_then(|link| link.lane(class));
+        let lane = self.peers.lane(body.peer, class);
         let lane = lane.and_then(|lane| self.lanes.get(lane));
         lane.is_none_or(|lane| lane.state != LaneState::Up)
     }
@@ -501,8 +501,7 @@ impl Shard {
             )
         };
         let mut from = 0;
-        while let Some(key) = self.transfers.next_from(from, |t| waits(&t.body)) {
-            from = key.index() + 1;
+        while let Some(key) = self.transfers.next_from(&mut from, |t| waits(&t.body)) {
             self.cx.sched.make_ready(Work::Transfer(key));
         }
     }

@@ -273,9 +273,8 @@ impl Shard {
         let mut from = 0;
         while let Some(key) = self
             .lanes
-            .next_from(from, |lane| lane.asking().is_some() && lane.state == LaneState::Up)
+            .next_from(&mut from, |lane| lane.asking().is_some() && lane.state == LaneState::Up)
         {
-            from = key.index() + 1;
             self.report_stages(key, now);
         }
     }

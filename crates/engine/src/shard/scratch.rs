@@ -87,8 +87,7 @@ impl Shard {
                 && lane.scratch.size() == Size::Working
                 && !lane.gives_back
         };
-        while let Some(key) = self.lanes.next_from(from, has) {
-            from = key.index() + 1;
+        while let Some(key) = self.lanes.next_from(&mut from, has) {
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.gives_back = true;
             }
@@ -174,8 +173,7 @@ impl Shard {
     pub(super) fn move_scratches(&mut self) {
         let mut from = 0;
         let open = |lane: &super::Lane| lane.state != LaneState::Closing;
-        while let Some(key) = self.lanes.next_from(from, open) {
-            from = key.index() + 1;
+        while let Some(key) = self.lanes.next_from(&mut from, open) {
             if self.lanes.get(key).is_some_and(|lane| self.cx.buffers.is_leaving(lane.scratch)) {
                 self.cx.sched.make_ready(Work::Lane(key));
             }

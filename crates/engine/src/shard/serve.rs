@@ -16,7 +16,6 @@ use super::account::Admission;
 use super::connections::Lane;
 use super::facts;
 use super::keys::{LaneKey, ServeKey};
-use super::pins::Pin;
 use super::responder::ServeOp;
 use super::responder::Unread;
 use super::sched::Work;
@@ -180,14 +179,13 @@ impl Shard {
         }
         facts::end_serve(key, &serve, &mut self.cx, io.now());
         let status = serve.status.unwrap_or(Status::Ok);
-        if let Some(receive) =
-            self.served.get(serve.served).and_then(|served| served.receive.as_ref().map(Pin::key))
-        {
+        if let Some(receive) = self.links.receive_of(serve.served) {
             let whole = serve.writes() && serve.offset == 0;
             let bytes = if whole && status == Status::Ok { serve.length } else { 0 };
             self.handle_message_written(receive, serve.served, bytes, io);
         }
-        self.leave_served(serve.served, io);
+        self.links.note_use(serve.served, false);
+        self.release_served(serve.served, io);
         if let Some(region) = serve.region() {
             self.drain_sessions(io);
             self.drain_region(region.region);
@@ -216,8 +214,7 @@ impl Shard {
     /// The lane is gone: nobody waits for its serves; they end when the kernel is done.
     pub(super) fn end_serves_of(&mut self, lane: LaneKey) {
         let mut from = 0;
-        while let Some(key) = self.serves.next_from(from, |serve| serve.lane == lane) {
-            from = key.index() + 1;
+        while let Some(key) = self.serves.next_from(&mut from, |serve| serve.lane == lane) {
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.status.get_or_insert(Status::Closed);
                 serve.answered = true;
@@ -233,9 +230,8 @@ impl Shard {
     ) {
         let mut from = 0;
         while let Some(key) =
-            self.serves.next_from(from, |serve| serve.region().is_some_and(&wanted))
+            self.serves.next_from(&mut from, |serve| serve.region().is_some_and(&wanted))
         {
-            from = key.index() + 1;
             self.end_serve(key, Status::Gone);
             self.cx.sched.make_ready(Work::Serve(key));
             // A region is revoked, and its session closed: its frames have their time only once.

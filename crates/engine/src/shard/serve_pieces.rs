@@ -17,6 +17,7 @@ use super::buffers::{Block, TableOf, TableRun, footprint_of, run_bytes};
 use super::connections::Serving;
 use super::connections::{Destination, LaneState, PeerLane, Target as Landing};
 use super::keys::{LinkKey, ServeKey};
+use super::links::Staged;
 use super::responder::Serve;
 use super::sched::Work;
 use crate::command::{RegionTarget, Target};
@@ -88,17 +89,15 @@ impl Shard {
         bytes: u32,
         of: TableOf,
     ) -> Option<TableRun> {
-        let own = self.inbound.get(link).map_or(0, |link| link.tables[of as usize]);
-        let table = self.cx.buffers.take_table(bytes, of, (own, self.cx.limits.peer.staging))?;
-        if let Some(link) = self.inbound.get_mut(link) {
-            link.tables[of as usize] += table.run.footprint();
-        }
+        let own = self.links.get_mut(link)?.tables(of);
+        let table = self.cx.buffers.take_table(bytes, of, (*own, self.cx.limits.peer.staging))?;
+        *own += table.run.footprint();
         Some(table)
     }
 
     pub(super) fn free_table(&mut self, link: LinkKey, table: TableRun) {
-        if let Some(link) = self.inbound.get_mut(link) {
-            link.tables[table.of as usize] -= table.run.footprint();
+        if let Some(link) = self.links.get_mut(link) {
+            *link.tables(table.of) -= table.run.footprint();
         }
         self.cx.buffers.free_table(table, &mut self.cx.sched);
     }
@@ -172,9 +171,7 @@ impl Shard {
         let Some(run) = staged.then(|| self.cx.buffers.take_run(bytes)).flatten() else {
             return false;
         };
-        if let Some(link) = self.inbound.get_mut(link) {
-            link.read_staging.add(run.footprint());
-        }
+        self.links.stage(link, Staged::Reads, run.footprint());
         let block = Block::new(run, 0, 0, length);
         let mut packed = 0;
         while let Some((offset, bytes)) = table.next(u32::MAX, io) {

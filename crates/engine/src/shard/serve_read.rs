@@ -20,6 +20,7 @@ use super::connections::PeerLane;
 use super::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
 use super::keys::{LinkKey, ServeKey, Subject, kind};
 use super::landed::Extents;
+use super::links::Staged;
 use super::pins::Pin;
 use super::responder::Serve;
 use super::sched::Work;
@@ -186,9 +187,7 @@ impl Shard {
             return Err(Wanted::Anything);
         }
         let run = self.cx.buffers.take_run(bytes).ok_or(Wanted::Anything)?;
-        if let Some(link) = self.inbound.get_mut(link) {
-            link.read_staging.add(run.footprint());
-        }
+        self.links.stage(link, Staged::Reads, run.footprint());
         self.serves.blocks(key).push(Block::new(run, at, next, end));
         Ok(())
     }
@@ -200,9 +199,7 @@ impl Shard {
             && let Some(block) = blocks.pop_last()
         {
             let link = serve.link;
-            if let Some(link) = self.inbound.get_mut(link) {
-                link.read_staging.sub(block.run.footprint());
-            }
+            self.links.unstage(link, Staged::Reads, block.run.footprint());
             self.cx.buffers.give_back(block.run);
         }
     }
@@ -408,9 +405,7 @@ impl Shard {
 
     /// A read needs so much staging no longer.
     pub(super) fn free_read(&mut self, link: LinkKey, run: Run) {
-        if let Some(link) = self.inbound.get_mut(link) {
-            link.read_staging.sub(run.footprint());
-        }
+        self.links.unstage(link, Staged::Reads, run.footprint());
         self.cx.free_staging(run);
     }
 }

@@ -24,6 +24,7 @@ use super::delays::{Effect, Hop};
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, Wanted, status_of};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, ServeKey, Subject, kind};
+use super::links::Staged;
 use super::pins::Pin;
 use super::requests::file_of;
 use super::responder::{Allocation, Serve, ServeOp};
@@ -246,9 +247,7 @@ impl Shard {
         }
         let Some(run) = self.cx.buffers.take_run(bytes) else { return false };
         serving.staged += run.footprint();
-        if let Some(link) = self.inbound.get_mut(link) {
-            link.write_staging.add(run.footprint());
-        }
+        self.links.stage(link, Staged::Writes, run.footprint());
         self.serves.blocks(key).push(Block::new(run, at, start, end));
         true
     }
@@ -267,8 +266,8 @@ impl Shard {
         if let Some((lane, _)) = serve.filter(|_| !block.paid) {
             self.unstage(lane, footprint);
         }
-        if let Some(link) = serve.and_then(|(_, link)| self.inbound.get_mut(link)) {
-            link.write_staging.sub(footprint);
+        if let Some((_, link)) = serve {
+            self.links.unstage(link, Staged::Writes, footprint);
         }
         self.cx.free_staging(block.run);
     }

@@ -26,7 +26,7 @@ use super::facts;
 use super::fair::Party;
 use super::keys::{Subject, TransferKey};
 use super::mail::Outgoing;
-use super::notify::WaitBody;
+use super::notifications::Wait;
 use super::once::{Once, What};
 use super::receive::{ReceiveBody, SendBody};
 use super::requests::{Body, FileBody, MemoryBody, RemoteBody, RemoteOp, Start, Transfer, Waiter};
@@ -42,8 +42,7 @@ impl Shard {
     pub(super) fn close_session<I: Io>(&mut self, session: SessionId, io: &mut I) {
         let Some(segments) = self.clients.close(session) else { return };
         let mut from = 0;
-        while let Some(key) = self.transfers.next_from(from, |t| t.session == session) {
-            from = key.index() + 1;
+        while let Some(key) = self.transfers.next_from(&mut from, |t| t.session == session) {
             if let Some(transfer) = self.transfers.get_mut(key) {
                 if matches!(transfer.waiter, Waiter::Client(_)) {
                     transfer.waiter = Waiter::Nobody;
@@ -66,6 +65,7 @@ impl Shard {
             self.serves.iter().any(|(_, serve)| serve.region_segment() == Some(segment))
         };
         let Some(segments) = self.clients.drain(session, is_served) else { return };
+        self.messages.forget(session);
         for segment in segments {
             io.release(Resource::Segment(segment));
         }
@@ -84,12 +84,12 @@ impl Shard {
             self.cx.driver.open_file(&file);
         }
         if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
-            self.open_channel(channel, session);
+            self.messages.open(channel, session);
         }
         if let Target::Region(region) = target
             && self.clients.owns(session, region.segment)
         {
-            self.open_notifications(region.region);
+            self.notifications.open(region.region);
         }
         self.handles.add(session, id, HandleKind::Local(target));
     }
@@ -127,7 +127,7 @@ impl Shard {
     pub(super) fn revoke_channel(&mut self, id: ChannelId) {
         let is_it = |target: Target| matches!(target, Target::Channel(it) if it.channel == id);
         self.handles.revoke(is_it);
-        self.revoke_served(is_it);
+        self.links.revoke(is_it);
     }
 
     /// A transfer that used the handle is over.
@@ -140,7 +140,9 @@ impl Shard {
     /// Marks every handle of a region, and ends the requests that use it.
     pub(super) fn revoke_region<I: Io>(&mut self, region: RegionId, io: &mut I) {
         self.end_region_users(|r| r.region == region, io);
-        self.close_notifications(region, io);
+        for key in self.notifications.close(region) {
+            self.decide(key, Status::Gone, io);
+        }
         if !self.revoked.contains(&region) {
             self.revoked.push(region);
         }
@@ -154,7 +156,7 @@ impl Shard {
         // Opens that were under way when it was revoked count; they are revoked in their turn.
         let in_use = self.transfers.iter().any(|(_, t)| t.body.regions(&self.bodies).any(is_it))
             || self.serves.iter().any(|(_, serve)| serve.region().is_some_and(is_it))
-            || self.is_served(is_it)
+            || self.links.has_region(is_it)
             || self.handles.any(|target| matches!(target, Target::Region(r) if is_it(r)));
         if !in_use {
             self.revoked.swap_remove(at);
@@ -182,7 +184,9 @@ impl Shard {
                 if let Some(node) = self.ordered(origin.session, request.verb) {
                     self.clients.enter_order(transfer, (origin.queue, node));
                 }
-                self.enter_outbox(transfer);
+                if let Some(outbox) = self.outbox(transfer) {
+                    outbox.enter(transfer);
+                }
                 if let Some(known) = self.transfers.get(transfer) {
                     let spots =
                         facts::spots_of_transfer(&known.body, &self.bodies, &self.cx.driver);
@@ -217,7 +221,7 @@ impl Shard {
                 if o.session == origin.session && o.queue == origin.queue && o.user_data == target)
                 && t.status.is_none()
         };
-        let Some(key) = self.transfers.next_from(0, wanted) else { return Status::NotFound };
+        let Some(key) = self.transfers.next_from(&mut 0, wanted) else { return Status::NotFound };
         self.give_up(key, Status::Cancelled, io);
         Status::Ok
     }
@@ -404,7 +408,7 @@ impl Shard {
                 if !self.clients.owns(session, target.segment) {
                     return Err(Status::Denied);
                 }
-                let body = Body::Wait(WaitBody { region: target.region, id, count, no_wait });
+                let body = Body::Wait(Wait::new(target.region, id, count, no_wait));
                 Ok((Operation::Wait, [Some(handle), None], 0, body))
             }
             Verb::Flush { handle } => {

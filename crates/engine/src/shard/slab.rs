@@ -171,19 +171,23 @@ impl<K, T> Slab<K, T> {
         })
     }
 
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().filter_map(|place| place.value.as_mut())
+    }
+
     /// The key of what has the place now.
     pub(super) fn in_place(&self, index: u32) -> Option<Key<K>> {
         let place = self.places.get(index as usize)?;
         place.value.as_ref().map(|_| Key::new(index, place.generation))
     }
 
-    /// The first occupied place at or after `from` that satisfies `wanted`: lets a caller walk the
-    /// slab while it changes it.
-    pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&T) -> bool) -> Option<Key<K>> {
-        self.places.iter().enumerate().skip(from as usize).find_map(|(index, place)| {
-            let value = place.value.as_ref()?;
-            wanted(value).then_some(Key::new(index as u32, place.generation))
-        })
+    /// The first occupied place at or after `from` that satisfies `wanted`; `from` is behind it
+    /// then. Lets a caller walk the slab while it changes it.
+    pub(super) fn next_from(&self, from: &mut u32, wanted: impl Fn(&T) -> bool) -> Option<Key<K>> {
+        let mut places = self.places.iter().enumerate().skip(*from as usize);
+        let (index, place) = places.find(|(_, place)| place.value.as_ref().is_some_and(&wanted))?;
+        *from = index as u32 + 1;
+        Some(Key::new(index as u32, place.generation))
     }
 }
 
@@ -257,9 +261,8 @@ mod tests {
         }
         let mut seen = Vec::new();
         let mut from = 0;
-        while let Some(key) = slab.next_from(from, |n| n % 2 == 0) {
+        while let Some(key) = slab.next_from(&mut from, |n| n % 2 == 0) {
             seen.push(slab.remove(key).expect("found"));
-            from = key.index() + 1;
         }
         seen.sort_unstable();
         assert_eq!(seen, [0, 2]);

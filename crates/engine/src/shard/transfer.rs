@@ -69,7 +69,12 @@ impl Shard {
         match transfer.body {
             Body::File(body) => self.drive_file(key, body, io),
             Body::Memory(body) => self.drive_memory(key, body, io),
-            Body::Wait(wait) => self.drive_wait(key, wait, io),
+            Body::Wait(wait) => {
+                let serve = self.transfers.serves_waits(&mut self.cx.sched);
+                if let Err(status) = self.notifications.wait(key, wait, serve) {
+                    self.decide(key, status, io);
+                }
+            }
             Body::Update { region, offset, update } => {
                 self.drive_update(key, (region, offset, update), io);
             }
@@ -191,15 +196,27 @@ impl Shard {
 
     /// Ends and forgets a transfer whose end is decided and whose buffer nothing touches.
     pub(super) fn settle<I: Io>(&mut self, key: TransferKey, io: &mut I) {
-        let over = self.transfers.get(key).is_some_and(|t| !t.pins.any() && t.status.is_some());
-        if !over {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        if transfer.pins.any() || transfer.status.is_none() {
             return;
         }
-        self.leave_lane(key, false);
-        self.leave_outbox(key);
-        self.end_number(key);
+        match transfer.body {
+            Body::Remote(body) => {
+                self.leave_lane(key, false);
+                if body.message.is_some() {
+                    self.leave_outbox(key);
+                }
+                if body.once.is_some() {
+                    self.end_number(key);
+                }
+            }
+            Body::Wait(wait) => {
+                let serve = self.transfers.serves_waits(&mut self.cx.sched);
+                self.notifications.leave(key, wait, serve);
+            }
+            _ => {}
+        }
         self.clients.leave_order(key, &mut self.cx.sched);
-        self.leave_notifications(key);
         let Cx { limits, sched, .. } = &mut self.cx;
         self.clients.leave_limits(key, limits, sched);
         let unused = self
@@ -265,21 +282,16 @@ impl Shard {
         io: &mut I,
     ) {
         let mut from = 0;
-        let of_region = |shard: &Self, from| {
-            let bodies = &shard.bodies;
-            shard
-                .transfers
-                .next_from(from, |t| t.status.is_none() && t.body.regions(bodies).any(&wanted))
-        };
-        while let Some(key) = of_region(self, from) {
-            from = key.index() + 1;
+        while let Some(key) = self.transfers.next_from(&mut from, |it| {
+            it.status.is_none() && it.body.regions(&self.bodies).any(&wanted)
+        }) {
             if let Some(transfer) = self.transfers.get_mut(key) {
                 transfer.status = Some(Status::Gone);
                 self.cx.sched.make_ready(Work::Transfer(key));
             }
         }
         self.handles.revoke(|target| matches!(target, Target::Region(region) if wanted(region)));
-        self.revoke_served(|target| matches!(target, Target::Region(region) if wanted(region)));
+        self.links.revoke(|target| matches!(target, Target::Region(region) if wanted(region)));
         self.end_region_serves(&wanted, io);
     }
 }

@@ -7,7 +7,8 @@ use piped_core::ids::{HandleId, PeerId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::super::numbers::{Numbers, Outbox};
+use super::super::messages::Outbox;
+use super::super::numbers::Numbers;
 use crate::command::{ChannelTarget, OpenRequest, Target};
 
 /// Something a client opened.

@@ -22,8 +22,8 @@ use self::order::Order;
 use super::account::{Account, Admission};
 use super::arena::Memory;
 use super::keys::kind;
+use super::rate::Throttle;
 use super::slab::Beside;
-use super::throttle::Throttle;
 
 pub(super) use self::admission::{InUse, weight};
 pub(super) use self::handles::{HandleKind, Handles, Place, RemoteHandle, access_of};
@@ -57,8 +57,6 @@ pub(super) struct Holdings {
     pub(super) copy_bytes: u64,
     /// Staging of its copies, as it is taken.
     pub(super) staging: Gauge,
-    /// Messages for it that it has not asked for, in bytes of early-arrival memory.
-    pub(super) early: Gauge,
 }
 
 /// What a client's requests came to.
@@ -262,11 +260,14 @@ impl Clients {
         self.waits
     }
 
-    /// What each client has of what is limited.
-    pub(super) fn parties(&self) -> impl Iterator<Item = PartyUse> {
-        self.sessions.iter().map(|(id, session)| PartyUse {
+    /// What each client has of what is limited; `early`: of early-arrival memory.
+    pub(super) fn parties(
+        &self,
+        early: impl Fn(SessionId) -> Gauge,
+    ) -> impl Iterator<Item = PartyUse> {
+        self.sessions.iter().map(move |(id, session)| PartyUse {
             staging: session.holdings.staging,
-            early_arrival: session.holdings.early,
+            early_arrival: early(*id),
             ..session.account.report(id.0.to_string())
         })
     }

@@ -15,10 +15,10 @@ use piped_report::tally::LaneLoss;
 use piped_wire::{Frame, Message, Owner, Receiver, Seal, Sender};
 
 use super::super::buffers::{Scratch, Size, TableRun};
-use super::super::early::Piece;
 use super::super::fair::Fair;
 use super::super::faults::PeerFault;
 use super::super::keys::{LaneKey, LinkKey, OpKey, TransferKey, kind};
+use super::super::messages::Piece;
 use super::super::pins::Pin;
 use super::super::reports::Reports;
 use super::pace::Pacer;

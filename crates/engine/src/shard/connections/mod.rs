@@ -76,7 +76,11 @@ impl Lanes {
     }
 
     /// The first one at or after a place that is wanted.
-    pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&Lane) -> bool) -> Option<LaneKey> {
+    pub(super) fn next_from(
+        &self,
+        from: &mut u32,
+        wanted: impl Fn(&Lane) -> bool,
+    ) -> Option<LaneKey> {
         self.all.next_from(from, wanted)
     }
 

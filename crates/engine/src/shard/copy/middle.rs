@@ -100,8 +100,9 @@ impl Shard {
     /// The dial between the halves of copies is gone.
     pub(in crate::shard) fn wake_copies(&mut self) {
         let mut from = 0;
-        while let Some(key) = self.transfers.next_from(from, |t| matches!(t.body, Body::Copy(_))) {
-            from = key.index() + 1;
+        while let Some(key) =
+            self.transfers.next_from(&mut from, |t| matches!(t.body, Body::Copy(_)))
+        {
             self.cx.sched.make_ready(Work::Transfer(key));
         }
     }

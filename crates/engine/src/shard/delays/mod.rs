@@ -314,8 +314,7 @@ impl Dials {
     /// Takes what is held of a request that is over out of its place, which stays taken.
     pub(super) fn take_of(&mut self, work: Work) -> Option<Effect> {
         let mut from = 0;
-        while let Some(key) = self.dials.next_from(from, |_| true) {
-            from = key.index() + 1;
+        while let Some(key) = self.dials.next_from(&mut from, |_| true) {
             let mut queue = self.dials.get_mut(key)?.queue.iter_mut();
             if let Some(held) = queue.find(|held| held.effect.is_of(work)) {
                 return Some(std::mem::replace(&mut held.effect, Effect::Nothing));
@@ -354,7 +353,7 @@ impl Dials {
         planner: &mut Planner,
     ) -> Option<VecDeque<Held>> {
         let wanted = |dial: &Dial| place.is_none_or(|place| dial.place == *place);
-        let key = self.dials.next_from(0, wanted)?;
+        let key = self.dials.next_from(&mut 0, wanted)?;
         self.due.clear(key.index());
         let dial = self.dials.remove(key)?;
         planner.forget_dial(&dial.place);

@@ -7,7 +7,7 @@ use super::super::keys::LaneKey;
 use super::super::keys::OnceKey;
 use super::super::keys::VectorKey;
 use super::super::mail::Outgoing;
-use super::super::notify::WaitBody;
+use super::super::notifications::Wait;
 use super::super::receive::ReceiveBody;
 use super::super::receive::SendBody;
 use super::super::requests::Bodies;
@@ -31,7 +31,7 @@ pub(in crate::shard) enum Body {
     Send(SendBody),
     Receive(ReceiveBody),
     /// A request that waits for notifications.
-    Wait(WaitBody),
+    Wait(Wait),
     /// A change of a word of a region of this node.
     Update {
         region: RegionTarget,

@@ -71,7 +71,7 @@ impl Transfers {
     /// The first one at or after a place that is wanted.
     pub(super) fn next_from(
         &self,
-        from: u32,
+        from: &mut u32,
         wanted: impl Fn(&Transfer) -> bool,
     ) -> Option<TransferKey> {
         self.all.next_from(from, wanted)
@@ -91,6 +91,18 @@ impl Transfers {
     pub(super) fn end_with(&mut self, key: TransferKey, status: Status) {
         if let Some(transfer) = self.all.get_mut(key) {
             transfer.status.get_or_insert(status);
+        }
+    }
+
+    /// Ends waits that have what they wait for, each with what is left of it. They end in their own
+    /// turns: what ends a wait would else come here again, as deep as there are waits.
+    pub(super) fn serves_waits(&mut self, sched: &mut Sched) -> impl FnMut(TransferKey, u64) {
+        |key, value| {
+            if let Some(transfer) = self.all.get_mut(key) {
+                transfer.value = value;
+                transfer.status.get_or_insert(Status::Ok);
+            }
+            sched.make_ready(Work::Transfer(key));
         }
     }
 

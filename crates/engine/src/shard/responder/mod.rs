@@ -13,7 +13,7 @@ use super::sched::{Sched, Work};
 use super::slab::{Beside, Slab};
 use super::timers::Timers;
 
-pub(super) use self::serve::{Allocation, Serve, ServeOp, Unread};
+pub(super) use self::serve::{Allocation, Ask, Serve, ServeOp, Unread};
 
 /// The serves of a shard: requests of all its peers.
 #[derive(Debug)]
@@ -85,7 +85,11 @@ impl Serves {
     }
 
     /// The first one at or after a place that is wanted.
-    pub(super) fn next_from(&self, from: u32, wanted: impl Fn(&Serve) -> bool) -> Option<ServeKey> {
+    pub(super) fn next_from(
+        &self,
+        from: &mut u32,
+        wanted: impl Fn(&Serve) -> bool,
+    ) -> Option<ServeKey> {
         self.all.next_from(from, wanted)
     }
 

@@ -8,10 +8,10 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::planned::Planned;
 use piped_report::tally::Operation;
+use piped_wire::Asker;
 
 use super::super::account::Admission;
 use super::super::fair::{Flow, Party};
-use super::super::inbound::Ask;
 use super::super::keys::{LaneKey, LinkKey, ServedKey};
 use super::super::landed::{Extents, Landed};
 use super::super::pins::Pins;
@@ -34,6 +34,17 @@ pub(in crate::shard) enum ServeOp {
         sink: Sink,
     },
     Sync,
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct Ask {
+    pub(in crate::shard) transfer: u64,
+    pub(in crate::shard) handle: u32,
+    pub(in crate::shard) offset: u64,
+    pub(in crate::shard) length: u64,
+    pub(in crate::shard) asker: Asker,
+    pub(in crate::shard) time_left_us: u32,
 }
 
 /// A peer's request in execution on this shard.

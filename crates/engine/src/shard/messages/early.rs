@@ -5,12 +5,14 @@
 //! goes back with the last of them. What they leave unused meanwhile counts, too: the limits are on
 //! memory.
 
+use std::collections::BTreeMap;
+
 use piped_core::ids::SessionId;
 use piped_core::io::Span;
 use piped_core::limits::GRANULE_BYTES;
 use piped_report::shard::Gauge;
 
-use super::buffers::{Buffers, Run, footprint_of};
+use super::super::buffers::{Buffers, Run, footprint_of};
 
 /// Messages up to this length share granules; a longer one would leave too much of the last.
 const SHARED_BYTES_MAX: u32 = GRANULE_BYTES / 8;
@@ -20,12 +22,12 @@ const STEP_BYTES: u32 = 64;
 
 /// A message's memory. Give it back with [`Early::free`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
-    /// Whom it is charged to.
-    pub(super) owner: SessionId,
+pub(in crate::shard) struct Piece {
+    /// The receiver whom it is charged to.
+    owner: SessionId,
     block: u32,
     /// As long as the message.
-    pub(super) span: Span,
+    pub(in crate::shard) span: Span,
 }
 
 #[derive(Debug)]
@@ -44,16 +46,24 @@ pub(super) struct Early {
     /// Places of blocks; a piece names its place, so a free one is `None`.
     blocks: Vec<Option<Block>>,
     /// Staging that it has, in bytes.
-    pub(super) bytes: Gauge,
+    bytes: Gauge,
+    /// What of it each receiver has.
+    charged: BTreeMap<SessionId, Gauge>,
 }
 
 impl Early {
-    /// What of staging a message would take beside what its receiver has already, in bytes.
-    pub(super) fn needed(&self, owner: SessionId, length: u32) -> u64 {
-        match self.shared(owner, length) {
-            Some(_) => 0,
-            None => footprint_of(block_bytes(length)),
-        }
+    /// A client may receive: what it has is counted from now on.
+    pub(super) fn expect(&mut self, owner: SessionId) {
+        self.charged.entry(owner).or_default();
+    }
+
+    pub(super) fn forget(&mut self, owner: SessionId) {
+        self.charged.remove(&owner);
+    }
+
+    /// What of staging messages have, in bytes: all, or those for one receiver.
+    pub(super) fn used(&self, owner: Option<SessionId>) -> Gauge {
+        owner.map_or(self.bytes, |it| self.charged.get(&it).copied().unwrap_or_default())
     }
 
     /// The receiver's block in which a short message has room.
@@ -67,16 +77,23 @@ impl Early {
         self.blocks.iter().rposition(|block| short && block.as_ref().is_some_and(fits))
     }
 
-    /// Memory for a message; `None` beyond `limit` bytes of staging, or when staging has none.
+    /// Memory for a message; `None` beyond `limits`, which are bytes of staging for all and for
+    /// each receiver, or when staging has none.
     pub(super) fn allocate(
         &mut self,
         (owner, length): (SessionId, u32),
-        limit: u64,
+        limits: (u64, u64),
         buffers: &mut Buffers,
     ) -> Option<Piece> {
-        let place = match self.shared(owner, length) {
+        let place = self.shared(owner, length);
+        let needed = place.map_or(footprint_of(block_bytes(length)), |_| 0);
+        if self.charged.get(&owner)?.now + needed > limits.1 {
+            return None;
+        }
+        let place = match place {
             Some(place) => place,
-            None => self.open(owner, length, limit, buffers)?,
+            None if self.bytes.now + needed > limits.0 => return None,
+            None => self.open(owner, length, buffers)?,
         };
         let block = self.blocks[place].as_mut().expect("found or opened here");
         let span = block.run.span.part(block.used, length);
@@ -85,19 +102,12 @@ impl Early {
         Some(Piece { owner, block: place as u32, span })
     }
 
-    fn open(
-        &mut self,
-        owner: SessionId,
-        length: u32,
-        limit: u64,
-        buffers: &mut Buffers,
-    ) -> Option<usize> {
-        let bytes = block_bytes(length);
-        if self.bytes.now + footprint_of(bytes) > limit {
-            return None;
-        }
-        let run = buffers.take_run(bytes)?;
+    fn open(&mut self, owner: SessionId, length: u32, buffers: &mut Buffers) -> Option<usize> {
+        let run = buffers.take_run(block_bytes(length))?;
         self.bytes.add(run.footprint());
+        if let Some(charged) = self.charged.get_mut(&owner) {
+            charged.add(run.footprint());
+        }
         let shared = is_shared(length);
         let block = Some(Block { owner, run, used: 0, pieces: 0, shared });
         match self.blocks.iter().position(Option::is_none) {
@@ -124,6 +134,9 @@ impl Early {
         let run = block.run;
         *place = None;
         self.bytes.sub(run.footprint());
+        if let Some(charged) = self.charged.get_mut(&piece.owner) {
+            charged.sub(run.footprint());
+        }
         Some(run)
     }
 }
@@ -154,6 +167,14 @@ mod tests {
     use super::*;
 
     const OWNER: SessionId = SessionId(7);
+    const NO_LIMIT: (u64, u64) = (u64::MAX, u64::MAX);
+
+    fn early() -> Early {
+        let mut early = Early::default();
+        early.expect(OWNER);
+        early.expect(SessionId(8));
+        early
+    }
 
     fn buffers(granules: u32) -> Buffers {
         let mut buffers = Buffers::default();
@@ -163,15 +184,15 @@ mod tests {
 
     #[test]
     fn short_messages_share_a_granule_and_it_goes_with_the_last() {
-        let (mut early, mut buffers) = (Early::default(), buffers(4));
+        let (mut early, mut buffers) = (early(), buffers(4));
         let pieces: Vec<Piece> = (0..1024)
-            .map(|_| early.allocate((OWNER, 1), u64::MAX, &mut buffers).expect("room"))
+            .map(|_| early.allocate((OWNER, 1), NO_LIMIT, &mut buffers).expect("room"))
             .collect();
         assert_eq!(early.bytes.now, u64::from(GRANULE_BYTES));
         let mut offsets: Vec<u64> = pieces.iter().map(|piece| piece.span.offset).collect();
         offsets.sort_unstable();
         assert!(offsets.windows(2).all(|pair| pair[0] + u64::from(STEP_BYTES) <= pair[1]));
-        let next = early.allocate((OWNER, 1), u64::MAX, &mut buffers).expect("another granule");
+        let next = early.allocate((OWNER, 1), NO_LIMIT, &mut buffers).expect("another granule");
         assert_eq!(early.bytes.now, 2 * u64::from(GRANULE_BYTES));
         let gone = pieces.into_iter().filter_map(|piece| early.free(piece)).count();
         assert_eq!(gone, 1);
@@ -181,15 +202,22 @@ mod tests {
 
     #[test]
     fn the_limit_is_one_on_memory() {
-        let (mut early, mut buffers) = (Early::default(), buffers(64));
+        let (mut early, mut buffers) = (early(), buffers(64));
         let limit = 3 * u64::from(GRANULE_BYTES);
-        let long =
-            early.allocate((OWNER, GRANULE_BYTES + 1), limit, &mut buffers).expect("two granules");
-        let short = early.allocate((OWNER, 100), limit, &mut buffers).expect("the third");
+        let long = early
+            .allocate((OWNER, GRANULE_BYTES + 1), (limit, u64::MAX), &mut buffers)
+            .expect("two granules");
+        let short =
+            early.allocate((OWNER, 100), (limit, u64::MAX), &mut buffers).expect("the third");
         assert_eq!(early.bytes.now, limit);
-        assert_eq!(early.allocate((OWNER, SHARED_BYTES_MAX + 1), limit, &mut buffers), None);
+        assert_eq!(
+            early.allocate((OWNER, SHARED_BYTES_MAX + 1), (limit, u64::MAX), &mut buffers),
+            None
+        );
         // It shares what is there.
-        let beside = early.allocate((OWNER, 100), limit, &mut buffers).expect("room in the third");
+        let beside = early
+            .allocate((OWNER, 100), (limit, u64::MAX), &mut buffers)
+            .expect("room in the third");
         for piece in [long, short, beside] {
             if let Some(run) = early.free(piece) {
                 buffers.give_back(run);
@@ -200,23 +228,27 @@ mod tests {
 
     #[test]
     fn nobody_shares_a_granule_with_another_receiver() {
-        let (mut early, mut buffers) = (Early::default(), buffers(4));
+        let (mut early, mut buffers) = (early(), buffers(4));
         let other = SessionId(8);
-        let first = early.allocate((OWNER, 1), u64::MAX, &mut buffers).expect("room");
-        assert_eq!(early.needed(OWNER, 100), 0);
-        assert_eq!(early.needed(other, 100), u64::from(GRANULE_BYTES));
-        assert_eq!(early.needed(OWNER, GRANULE_BYTES + 1), u64::from(2 * GRANULE_BYTES));
-        let second = early.allocate((other, 1), u64::MAX, &mut buffers).expect("room");
+        let first = early.allocate((OWNER, 1), NO_LIMIT, &mut buffers).expect("room");
+        let granule = u64::from(GRANULE_BYTES);
+        assert_eq!(early.used(Some(OWNER)).now, granule);
+        // What it shares takes nothing more; what it does not share takes what it is long.
+        let each = (u64::MAX, granule);
+        assert!(early.allocate((OWNER, 100), each, &mut buffers).is_some());
+        assert_eq!(early.allocate((OWNER, GRANULE_BYTES + 1), each, &mut buffers), None);
+        let second = early.allocate((other, 1), NO_LIMIT, &mut buffers).expect("room");
         assert_ne!(first.block, second.block);
+        assert_eq!(early.used(Some(other)).now, granule);
         assert_eq!(early.bytes.now, u64::from(2 * GRANULE_BYTES));
     }
 
     #[test]
     fn without_staging_there_is_none() {
-        let (mut early, mut buffers) = (Early::default(), buffers(1));
+        let (mut early, mut buffers) = (early(), buffers(1));
         let piece =
-            early.allocate((OWNER, GRANULE_BYTES), u64::MAX, &mut buffers).expect("all of it");
-        assert_eq!(early.allocate((OWNER, 1), u64::MAX, &mut buffers), None);
+            early.allocate((OWNER, GRANULE_BYTES), NO_LIMIT, &mut buffers).expect("all of it");
+        assert_eq!(early.allocate((OWNER, 1), NO_LIMIT, &mut buffers), None);
         assert!(early.free(piece).is_some());
     }
 }

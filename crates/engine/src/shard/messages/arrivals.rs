@@ -18,44 +18,28 @@ use piped_core::units::Nanos;
 use piped_model::buffer::advise::{Seen, Way};
 use piped_report::shard::{ArrivalSender, ChannelArrivals, Gauge};
 
-use super::channel::{Channel, Envelope};
-use super::keys::LinkKey;
-use super::{Shard, early};
+use super::super::cx::Cx;
+use super::super::keys::LinkKey;
+use super::early;
 
 /// What is known of a message on its way to its receive, if it is one of those that early-arrival
 /// memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Came {
+pub(in crate::shard) struct Came {
     /// The peer; none: a client of this shard.
     from: Option<LinkKey>,
     way: Way,
     /// When its first byte was here, and its last.
     first: Nanos,
-    landed: Nanos,
+    pub(in crate::shard) landed: Nanos,
     /// When a receive took it.
-    pub(super) taken: Nanos,
+    pub(in crate::shard) taken: Nanos,
 }
 
 impl Came {
-    /// From a client of this shard: all of it at once.
-    pub(super) const fn here(way: Way, now: Nanos) -> Self {
-        Self { from: None, way, first: now, landed: now, taken: now }
-    }
-}
-
-/// A message whose bytes come in from a peer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Arriving {
-    pub(super) sequence: u32,
-    pub(super) way: Way,
-    pub(super) first: Nanos,
-}
-
-impl Arriving {
-    /// Its last byte is here. What waited for it took it with the first.
-    pub(super) const fn landed(self, from: LinkKey, now: Nanos) -> Came {
-        let Self { way, first, .. } = self;
-        Came { from: Some(from), way, first, landed: now, taken: first }
+    /// Its first byte is here, of a client of this shard all of it. What waited for it took it.
+    pub(in crate::shard) const fn new(from: Option<LinkKey>, way: Way, now: Nanos) -> Self {
+        Self { from, way, first: now, landed: now, taken: now }
     }
 }
 
@@ -150,39 +134,56 @@ impl Arrivals {
             book.memory.sub(early::memory_of(length).min(book.memory.now));
         }
     }
-}
 
-impl Shard {
-    /// A message is with its receive.
-    pub(super) fn note_received(&mut self, id: ChannelId, length: u32, came: Came, now: Nanos) {
-        let Some(channel) = self.channels.get(&id) else { return };
-        match self.arrivals.book(id, channel.owner) {
+    /// A message is with its receive, on a channel of that session's.
+    pub(super) fn note_received(
+        &mut self,
+        (id, owner): (ChannelId, SessionId),
+        length: u32,
+        came: Came,
+        now: Nanos,
+    ) {
+        match self.book(id, owner) {
             Some(book) => book.add(Record { came, length, ended: now }),
-            None => self.arrivals.unseen += 1,
+            None => self.unseen += 1,
         }
         if came.way == Way::Kept {
-            self.arrivals.forget_early(id, length);
+            self.forget_early(id, length);
         }
     }
 
     /// What was seen of messages, for the model of the memory they need; and how many messages of
-    /// other channels there were. Its size has a limit.
-    #[must_use]
-    pub fn arrivals(&self, now: Nanos) -> (Vec<ChannelArrivals>, u64) {
-        let report = |(&id, book): (&ChannelId, &Book)| self.report_book(id, book, now);
-        (self.arrivals.books.iter().map(report).collect(), self.arrivals.unseen)
+    /// other channels there were. Its size has a limit. `waiting`: what waits in a channel now.
+    pub(super) fn report<W: Iterator<Item = (Came, u32)>>(
+        &self,
+        waiting: impl Fn(ChannelId) -> W,
+        cx: &Cx,
+        now: Nanos,
+        name: impl Fn(LinkKey) -> Option<String>,
+    ) -> (Vec<ChannelArrivals>, u64) {
+        let report =
+            |(&id, book): (&ChannelId, &Book)| book.report(id, waiting(id), cx, now, &name);
+        (self.books.iter().map(report).collect(), self.unseen)
     }
+}
 
-    fn report_book(&self, id: ChannelId, book: &Book, now: Nanos) -> ChannelArrivals {
-        let waiting = self.channels.get(&id).map(Channel::waiting);
-        let waits = |envelope: &Envelope| {
-            let came = Came { way: Way::Waiting, taken: now, ..envelope.came? };
-            Some(Record { came, length: envelope.length, ended: now })
+impl Book {
+    fn report(
+        &self,
+        id: ChannelId,
+        waiting: impl Iterator<Item = (Came, u32)>,
+        cx: &Cx,
+        now: Nanos,
+        name: impl Fn(LinkKey) -> Option<String>,
+    ) -> ChannelArrivals {
+        let waits = |(came, length)| {
+            let came = Came { way: Way::Waiting, taken: now, ..came };
+            Record { came, length, ended: now }
         };
-        let waiting = waiting.into_iter().flatten().filter_map(waits).take(MESSAGES_SEEN);
+        let waiting = waiting.map(waits).take(MESSAGES_SEEN);
         let mut senders = BTreeMap::<Option<LinkKey>, (u32, u32)>::new();
-        let mut seen = Vec::with_capacity(book.ring.len());
-        let (newer, older) = book.ring.split_at(book.next);
+        let mut seen = Vec::with_capacity(self.ring.len());
+        let (newer, older) = self.ring.split_at(self.next);
         for record in older.iter().chain(newer).copied().chain(waiting) {
             let (messages, longest) = senders.entry(record.came.from).or_default();
             *messages += 1;
@@ -190,22 +191,20 @@ impl Shard {
             seen.push(seen_of(&record));
         }
         let senders = senders.into_iter().map(|(from, (messages, longest))| ArrivalSender {
-            peer: from.map(|link| {
-                self.inbound.get(link).map_or(String::from("(gone)"), |link| link.name.clone())
-            }),
+            peer: from.map(|link| name(link).unwrap_or_else(|| String::from("(gone)"))),
             messages,
             memory_bytes: early::memory_of(longest),
         });
-        let longest = book.ring.iter().map(|record| record.length).max().unwrap_or(1).max(1);
-        let copy_seconds = self.cx.planner.seconds(self.cx.planner.copy_stage(), longest);
+        let longest = self.ring.iter().map(|record| record.length).max().unwrap_or(1).max(1);
+        let copy_seconds = cx.planner.seconds(cx.planner.copy_stage(), longest);
         ChannelArrivals {
             channel: id,
-            session: book.owner,
-            open: book.open,
-            messages: book.messages,
-            is_cut: book.messages > book.ring.len() as u64,
-            stalled: book.stalled,
-            memory: book.memory,
+            session: self.owner,
+            open: self.open,
+            messages: self.messages,
+            is_cut: self.messages > self.ring.len() as u64,
+            stalled: self.stalled,
+            memory: self.memory,
             shares: seen.iter().any(|it| early::is_shared(it.bytes as u32)),
             copy_bytes_per_second: f64::from(longest) / copy_seconds.max(1e-9),
             senders: senders.collect(),

@@ -1,0 +1,225 @@
+//! The peers that this node asks: those of the configuration, which changes while running.
+//!
+//! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back,
+//! the other side still knows the old ones, and takes only newer ones.
+
+use std::collections::BTreeMap;
+
+use piped_core::ids::PeerId;
+use piped_core::link::LaneClass;
+use piped_core::noise::Noise;
+use piped_core::units::Nanos;
+use piped_planner::plan::Planner;
+use piped_planner::stage::StageIndex;
+use piped_report::tally::LaneLoss;
+
+use super::keys::LaneKey;
+
+/// First wait after a lost or refused connection; doubles up to the longest.
+const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
+const BACKOFF_LONGEST: Nanos = Nanos::from_millis(2_000);
+
+/// The peers of a shard. They are walked in the same order in every run of a seed.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    all: BTreeMap<PeerId, Peer>,
+}
+
+/// A peer from the configuration.
+#[derive(Debug)]
+pub(super) struct Peer {
+    name: String,
+    lanes: [PeerLane; 2],
+    /// The incarnation of the daemon that answers now; handles of an earlier one are opened again.
+    incarnation: u64,
+    /// The epoch of the latency lane on which the peer was told that what was not asked for again
+    /// is not needed.
+    swept_epoch: u32,
+    /// Some handle may have to be asked for.
+    unasked: bool,
+    /// The peer is not in the configuration any more.
+    removed: bool,
+    /// What syncs take there, once a durable write was planned.
+    sync_stage: StageIndex,
+    /// How long the peer takes to answer a message: what it costs to announce one instead of
+    /// sending it.
+    handshake: Option<Nanos>,
+}
+
+#[derive(Debug, Default)]
+struct PeerLane {
+    lane: Option<LaneKey>,
+    /// Counts incarnations of the lane; the peer fences everything older.
+    epoch: u32,
+    failures: u32,
+    last_loss: Option<LaneLoss>,
+    /// Incarnations in a row that were closed for what the peer did.
+    faults: u32,
+    /// A connection was asked for and is not answered.
+    dialling: bool,
+}
+
+impl Peers {
+    /// A peer is in the configuration, new or again.
+    pub(super) fn add(&mut self, peer: PeerId, name: String) -> &mut Peer {
+        let peer = self.all.entry(peer).or_insert_with(|| Peer::new(name));
+        peer.removed = false;
+        peer
+    }
+
+    pub(super) fn get(&self, peer: PeerId) -> Option<&Peer> {
+        self.all.get(&peer)
+    }
+
+    pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.all.get_mut(&peer)
+    }
+
+    /// A peer that is in the configuration.
+    pub(super) fn there(&self, peer: PeerId) -> Option<&Peer> {
+        self.get(peer).filter(|peer| !peer.removed)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
+        self.all.iter().map(|(&id, peer)| (id, peer))
+    }
+
+    /// The peers that are in the configuration.
+    pub(super) fn all_there(&self) -> impl Iterator<Item = &Peer> {
+        self.all.values().filter(|peer| !peer.removed)
+    }
+
+    pub(super) fn lane(&self, peer: PeerId, class: LaneClass) -> Option<LaneKey> {
+        self.get(peer)?.lane(class)
+    }
+}
+
+impl Peer {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            lanes: Default::default(),
+            incarnation: 0,
+            swept_epoch: 0,
+            unasked: false,
+            removed: false,
+            sync_stage: StageIndex::NONE,
+            handshake: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The daemon that answers now; another one has nothing of ours open.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    pub(super) fn remove(&mut self) {
+        self.removed = true;
+    }
+
+    /// The stage of the syncs behind durable writes to the peer.
+    pub(super) fn sync_stage(&mut self, planner: &mut Planner) -> StageIndex {
+        if self.sync_stage == StageIndex::NONE {
+            self.sync_stage = planner.peer_sync_stage(&self.name);
+        }
+        self.sync_stage
+    }
+
+    pub(super) fn lane(&self, class: LaneClass) -> Option<LaneKey> {
+        self.lanes[class as usize].lane
+    }
+
+    /// A lane, its epoch, and why the last one was lost.
+    pub(super) fn lane_state(&self, class: LaneClass) -> (Option<LaneKey>, u32, Option<LaneLoss>) {
+        let PeerLane { lane, epoch, last_loss, .. } = self.lanes[class as usize];
+        (lane, epoch, last_loss)
+    }
+
+    /// Whether a lane was lost or refused since it was last up.
+    pub(super) fn has_failed(&self, class: LaneClass) -> bool {
+        self.lanes[class as usize].failures > 0
+    }
+
+    /// Asks for a lane that is neither there nor on its way. Whether it was.
+    pub(super) fn dial(&mut self, class: LaneClass) -> bool {
+        let place = &mut self.lanes[class as usize];
+        place.lane.is_none() && !std::mem::replace(&mut place.dialling, true)
+    }
+
+    /// A connection is there: the epoch of its lane. `None`: the peer was removed meanwhile.
+    pub(super) fn connected(&mut self, class: LaneClass) -> Option<u32> {
+        let place = &mut self.lanes[class as usize];
+        place.dialling = false;
+        if self.removed {
+            return None;
+        }
+        place.epoch += 1;
+        Some(place.epoch)
+    }
+
+    pub(super) fn enter(&mut self, class: LaneClass, lane: LaneKey) {
+        self.lanes[class as usize].lane = Some(lane);
+    }
+
+    /// A daemon answers on a lane. It may have nothing of ours open.
+    pub(super) fn note_up(&mut self, class: LaneClass, incarnation: u64) {
+        self.lanes[class as usize].failures = 0;
+        (self.incarnation, self.unasked) = (incarnation, true);
+    }
+
+    /// The kernel is done with a lane. Whether another one may come up.
+    pub(super) fn lose(&mut self, class: LaneClass, loss: LaneLoss) -> bool {
+        let place = &mut self.lanes[class as usize];
+        (place.lane, place.last_loss) = (None, Some(loss));
+        place.faults = if loss.is_fault() { place.faults + 1 } else { 0 };
+        !self.removed
+    }
+
+    /// There is no connection. When to dial anew, if that is to be: one that says hello and then
+    /// breaks the rules is no better than one that is not there.
+    pub(super) fn fail(&mut self, class: LaneClass, noise: &mut Noise) -> Option<Nanos> {
+        let place = &mut self.lanes[class as usize];
+        place.dialling = false;
+        if self.removed {
+            return None;
+        }
+        let doubled = BACKOFF_FIRST.0 << place.failures.max(place.faults).min(16);
+        place.failures += 1;
+        let wait = doubled.min(BACKOFF_LONGEST.0);
+        // Between half and all of it, so that peers of a node that restarts do not come at once.
+        Some(Nanos(wait / 2 + noise.below(wait / 2)))
+    }
+
+    pub(super) fn note_unasked(&mut self) {
+        self.unasked = true;
+    }
+
+    /// The lane on which handles are to be asked for, if some are.
+    pub(super) fn lane_to_open(&self) -> Option<LaneKey> {
+        self.lane(LaneClass::Latency).filter(|_| self.unasked)
+    }
+
+    /// All handles were asked for. Whether the peer is to be told so, on this epoch of the lane.
+    pub(super) fn note_asked(&mut self, epoch: u32) -> bool {
+        self.unasked = false;
+        self.swept_epoch != epoch
+    }
+
+    pub(super) fn note_swept(&mut self, epoch: u32) {
+        self.swept_epoch = epoch;
+    }
+
+    pub(super) fn note_handshake(&mut self, time: Nanos) {
+        let old = self.handshake.unwrap_or(time).0;
+        // An eighth of the news, and never all of one that was held up somewhere.
+        self.handshake = Some(Nanos(old - old / 8 + time.0.min(4 * old) / 8));
+    }
+
+    pub(super) fn handshake(&self) -> Option<Nanos> {
+        self.handshake
+    }
+}

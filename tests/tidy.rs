@@ -42,8 +42,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "piped-planner",
             "piped-report",
             "piped-ring",
+            "piped-sim",
             "piped-text",
             "piped-wire",
+            "piped-world",
         ],
     ),
     (
@@ -106,6 +108,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "piped-core",
             "piped-engine",
             "piped-planner",
+            "piped-ring",
             "piped-sim",
             "piped-wire",
         ],

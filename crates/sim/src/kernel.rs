@@ -59,6 +59,7 @@ pub(super) struct Node {
     pub(super) tokens: BTreeMap<Token, OpKey>,
     pub(super) dones: VecDeque<Done>,
     pub(super) ops_max: usize,
+    holds: bool,
     files_made: u32,
     sockets_made: u32,
 }
@@ -184,6 +185,7 @@ impl SimKernel {
             tokens: BTreeMap::new(),
             dones: VecDeque::new(),
             ops_max,
+            holds: false,
             files_made: 0,
             sockets_made: 0,
         });
@@ -385,6 +387,11 @@ impl SimKernel {
         self.node_mut(node).alive = true;
     }
 
+    /// Whether operations of a node wait for a [`Hand`](super::hand::Hand).
+    pub(super) fn holds(&mut self, node: NodeId) -> &mut bool {
+        &mut self.node_mut(node).holds
+    }
+
     pub(super) fn node_mut(&mut self, node: NodeId) -> &mut Node {
         &mut self.nodes[node.0 as usize]
     }
@@ -395,9 +402,7 @@ impl SimKernel {
             KernelEvent::Finish { op } => self.finish(op),
             KernelEvent::LetGo { op } => self.let_go(op),
             KernelEvent::CancelStream { op } => self.cancel_stream(op),
-            KernelEvent::Deliver { connection, to, bytes } => {
-                self.deliver(connection, to, &bytes);
-            }
+            KernelEvent::Deliver { connection, to, bytes } => self.deliver(connection, to, &bytes),
             KernelEvent::Ended { connection, at_side } => self.end_stream(connection, at_side),
             KernelEvent::Broken { connection, at_side } => self.break_end(connection, at_side),
         }

@@ -25,7 +25,9 @@
 mod clock;
 mod disk;
 mod events;
+mod far;
 mod faults;
+mod hand;
 mod kernel;
 mod lent;
 mod memory;
@@ -40,7 +42,9 @@ mod tests;
 
 pub use disk::{DeviceCosts, InodeId};
 pub use events::EventQueue;
+pub use far::{FarEnds, LineId};
 pub use faults::Faults;
+pub use hand::{Hand, Way};
 pub use kernel::{SimIo, SimKernel};
 pub use lent::ZeroCopy;
 pub use memory::WindowId;

@@ -34,8 +34,19 @@ struct Segment {
     bytes: Vec<u8>,
     pins: Vec<Pin>,
     guarded: bool,
-    shared: bool,
+    sharing: Sharing,
     windows: Vec<Window>,
+}
+
+/// Which operations at a time may touch the same bytes of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// Any number that read.
+    Readers,
+    /// Any number that read, beside one that writes.
+    OneWriter,
+    /// Any number of both.
+    All,
 }
 
 #[derive(Debug)]
@@ -64,7 +75,7 @@ impl Memory {
             bytes: vec![0; length as usize],
             pins: Vec::new(),
             guarded: false,
-            shared: false,
+            sharing: Sharing::Readers,
             windows: Vec::new(),
         };
         self.segments.insert(id, segment);
@@ -105,7 +116,11 @@ impl Memory {
         for pin in &segment.pins {
             let both_write = touch == Touch::Writes && pin.touch == Touch::Writes;
             let both_read = touch == Touch::Reads && pin.touch == Touch::Reads;
-            let peaceful = if segment.shared { !both_write } else { both_read };
+            let peaceful = match segment.sharing {
+                Sharing::Readers => both_read,
+                Sharing::OneWriter => !both_write,
+                Sharing::All => true,
+            };
             assert!(
                 peaceful || pin.end <= start || end <= pin.start,
                 "sim: {who:?} {touch:?} {span:?} while operation #{} {:?} bytes {}..{} of it",
@@ -147,11 +162,19 @@ impl Memory {
     }
 
     pub(super) fn share(&mut self, id: SegmentId) {
-        self.segments.get_mut(&id).expect("segments that exist are shared").shared = true;
+        self.set_sharing(id, Sharing::OneWriter);
+    }
+
+    pub(super) fn expose(&mut self, id: SegmentId) {
+        self.set_sharing(id, Sharing::All);
+    }
+
+    fn set_sharing(&mut self, id: SegmentId, sharing: Sharing) {
+        self.segments.get_mut(&id).expect("segments that exist are shared").sharing = sharing;
     }
 
     pub(super) fn is_shared(&self, id: SegmentId) -> bool {
-        self.segments.get(&id).is_some_and(|segment| segment.shared)
+        self.segments.get(&id).is_some_and(|segment| segment.sharing != Sharing::Readers)
     }
 
     pub(super) fn open_window(&mut self, span: Span, writable: bool) -> WindowId {

@@ -30,17 +30,19 @@ impl SimKernel {
         self.lend(node, key, &op);
         self.spend_on_send(node, &op);
         self.nodes[node.0 as usize].tokens.insert(token, key);
+        let waits = *self.holds(node);
         let in_flight = InFlight {
             node,
             token,
             op,
-            start: self.now.max(self.busy_until(node)),
+            start: if waits { Nanos::MAX } else { self.now.max(self.busy_until(node)) },
             result: None,
             done_bytes: 0,
             carry: Carry::Nothing,
         };
         self.ops.insert(key, in_flight);
         match self.busy_until(node) {
+            _ if waits => {}
             at if at > self.now => self.events.push(at, KernelEvent::Begin { op: key }),
             _ => self.begin(node, key, op),
         }

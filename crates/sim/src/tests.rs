@@ -586,3 +586,43 @@ fn misuse_panics_and_names_the_operation() {
         assert!(message.contains(wanted), "wanted {wanted:?}, got {message:?}");
     }
 }
+
+#[test]
+fn a_held_operation_goes_as_it_is_told() {
+    let mut pair = pair(11, Faults::none());
+    let [near, far] = pair.nodes;
+    let mut ends = FarEnds::new(far);
+    let line = ends.take_up(pair.sockets[1], &mut pair.kernel);
+    let hand = Hand::new(near, &mut pair.kernel);
+    let tokens = [0, 64].map(|offset| pair.receive(0, offset, 64, false));
+    ends.send(line, &[7; 100]);
+    settle(&mut ends, &mut pair.kernel);
+    assert_eq!((hand.count(&pair.kernel), pair.kernel.poll_done(near)), (2, None), "all wait");
+    hand.begin(1, Way::Failed(-5), &mut pair.kernel);
+    assert_eq!(pair.wait(0), Done { token: tokens[1], result: -5 });
+    hand.begin(0, Way::Part, &mut pair.kernel);
+    let Done { token, result } = pair.wait(0);
+    assert!(token == tokens[0] && (1..=64).contains(&result), "{result}");
+    let send = pair.send(0, 0, 32);
+    pair.kernel.io(near).cancel(send);
+    assert_eq!(pair.wait(0), Done { token: send, result: -125 });
+    assert_eq!(hand.count(&pair.kernel), 0, "what was cancelled waits no more");
+    let answer = pair.send(0, 0, 32);
+    hand.begin(0, Way::Whole, &mut pair.kernel);
+    assert_eq!(pair.wait(0), Done { token: answer, result: 32 });
+    settle(&mut ends, &mut pair.kernel);
+    let sent = pair.kernel.bytes(near, span(pair.memory[0], 0, 32)).to_vec();
+    assert_eq!(ends.take(line, 32), sent);
+}
+
+/// Until nothing is under way but what waits for somebody.
+fn settle(ends: &mut FarEnds, kernel: &mut SimKernel) {
+    loop {
+        let worked = ends.turn(kernel);
+        match kernel.next_event() {
+            Some(at) => kernel.advance(at),
+            None if worked => {}
+            None => return,
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Some nodes in one kernel: their control threads, their shards, and the turns of all.
 
+use std::collections::VecDeque;
+
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Output};
 use piped_engine::shard::Shard;
@@ -21,8 +23,10 @@ pub struct Nodes {
     pub kernel: SimKernel,
     /// The control threads of all nodes.
     pub controls: Controls,
-    /// The shards of each node; none while its daemon is down.
+    /// The shards of each node; none while its daemon is down, or where somebody plays them.
     shards: Vec<Vec<Shard>>,
+    /// Commands for shards that somebody plays.
+    elsewhere: VecDeque<(usize, usize, Command)>,
     turns_at_once: u32,
 }
 
@@ -30,10 +34,11 @@ impl Nodes {
     /// A world without nodes yet.
     #[must_use]
     pub const fn new(kernel: SimKernel, controls: Controls) -> Self {
-        Self { kernel, controls, shards: Vec::new(), turns_at_once: 0 }
+        Self { kernel, controls, shards: Vec::new(), elsewhere: VecDeque::new(), turns_at_once: 0 }
     }
 
-    /// A node whose daemon runs from now on, with these shards.
+    /// A node whose daemon runs from now on, with these shards. Without any, the caller plays them:
+    /// see [`Self::poll_elsewhere`].
     ///
     /// # Errors
     /// A daemon would not start with that configuration.
@@ -75,10 +80,19 @@ impl Nodes {
         Some(call(shard, &mut self.kernel.io(id)))
     }
 
+    /// What a shard is told that somebody plays: of which node, which of its shards, and what. Its
+    /// answers go to [`Controls::handle_event`].
+    pub fn poll_elsewhere(&mut self) -> Option<(usize, usize, Command)> {
+        self.elsewhere.pop_front()
+    }
+
     /// Tells a shard something at once.
     pub fn command(&mut self, node: usize, shard: usize, command: Command) {
         let now = self.kernel.now();
         self.kernel.note(|| format!("{now}: {node}.{shard} <- {command:?}"));
+        if self.shards[node].is_empty() && self.controls.runs(node) {
+            return self.elsewhere.push_back((node, shard, command));
+        }
         self.with(node, shard, |shard, io| shard.handle_command(command, io));
     }
 

@@ -16,8 +16,9 @@ use piped_ring::{
 };
 
 use crate::Seed;
+use crate::client::{FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY};
 use crate::input::Input;
-use crate::world::{FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, World};
+use crate::world::World;
 
 const ACTIONS_MAX: usize = 96;
 
@@ -48,7 +49,7 @@ fn ask(input: &[u8]) -> World {
                 }
             }
             4 => world.end(input.byte(), input.byte()),
-            5 => world.kernel.wait(Nanos(1 << (input.byte() % 42))),
+            5 => world.wait(Nanos(1 << (input.byte() % 42))),
             6 => {
                 world.end_all();
             }
@@ -278,7 +279,7 @@ mod tests {
         for (name, bytes) in seeds() {
             let mut world = ask(&bytes);
             world.settle();
-            let counters = world.shard.report().counters;
+            let counters = world.shard().report().counters;
             let (completed, failed, held) = match name.as_str() {
                 // Nobody sends.
                 "cancel" | "failed" | "receive" => (0, 1, 0),

@@ -10,13 +10,13 @@ use std::sync::LazyLock;
 use piped_core::ids::SegmentId;
 use piped_core::io::{Io, Span};
 use piped_core::limits::PAYLOAD_BYTES_MAX;
+use piped_sim::{Faults, NodeId, SimKernel};
 use piped_wire::{
     Frame, HEADER_BYTES, INLINE_LANDING_BYTES, Message, PeerFault, Receiver, SPILL_BYTES, Step,
 };
 
 use crate::Seed;
 use crate::input::{Input, pattern};
-use crate::kernel::Kernel;
 use crate::samples::messages;
 use crate::signed::{self, Header};
 
@@ -151,7 +151,8 @@ impl Expected {
 
 /// The stream, cut in one way.
 struct Run {
-    kernel: Kernel,
+    kernel: SimKernel,
+    node: NodeId,
     receiver: Receiver,
     arena: SegmentId,
     scratch: SegmentId,
@@ -165,15 +166,21 @@ struct Run {
 
 impl Run {
     fn new(salt: u8, places: u8) -> Self {
-        let mut kernel = Kernel::new(0);
-        let arena = kernel.add_segment(UNTOUCHED[..ARENA_BYTES as usize].to_vec(), true);
+        let mut kernel = SimKernel::new(1, Faults::none());
+        let node = kernel.add_node(0);
+        let mut add = |length: u32| {
+            let segment = kernel.add_segment(node, length.into());
+            let whole = Span { segment, offset: 0, length };
+            kernel.bytes_mut(node, whole).copy_from_slice(&UNTOUCHED[..length as usize]);
+            segment
+        };
+        let arena = add(ARENA_BYTES);
         let scratch_bytes = <Receiver>::SCRATCH_BYTES;
-        let length = scratch_bytes as usize + 2 * GUARD as usize;
-        let scratch = kernel.add_segment(UNTOUCHED[..length].to_vec(), true);
+        let scratch = add(scratch_bytes + 2 * GUARD as u32);
         let own = Span { segment: scratch, offset: GUARD, length: scratch_bytes };
         let offered = Vec::new();
         let receiver = Receiver::new(own);
-        Self { kernel, receiver, arena, scratch, offered, salt, places, frames: 0, cuts: 0 }
+        Self { kernel, node, receiver, arena, scratch, offered, salt, places, frames: 0, cuts: 0 }
     }
 
     fn run(&mut self, stream: &[u8], expected: &Expected) {
@@ -190,7 +197,7 @@ impl Run {
             let most = self.chop().min(left.len());
             for span in spans.as_slice() {
                 let piece = span.part(0, (most - taken).min(span.length as usize) as u32);
-                self.kernel.store(&left[taken..taken + piece.length as usize], piece);
+                self.kernel.io(self.node).store(&left[taken..taken + piece.length as usize], piece);
                 taken += piece.length as usize;
             }
             left = &left[taken..];
@@ -200,7 +207,11 @@ impl Run {
         assert_eq!(fault, expected.fault, "frame {}", self.frames);
         assert_eq!(self.frames, expected.frames.len(), "all frames that are whole, and no other");
         if let Some(fault) = fault {
-            assert_eq!(self.receiver.poll_step(&mut self.kernel), Err(fault), "faults are final");
+            assert_eq!(
+                self.receiver.poll_step(&mut self.kernel.io(self.node)),
+                Err(fault),
+                "faults are final"
+            );
             assert_eq!(self.receiver.poll_receive(None).0.bytes(), 0);
         }
         self.check_memory();
@@ -208,7 +219,7 @@ impl Run {
 
     fn steps(&mut self, stream: &[u8], expected: &Expected) -> Result<(), PeerFault> {
         loop {
-            match self.receiver.poll_step(&mut self.kernel)? {
+            match self.receiver.poll_step(&mut self.kernel.io(self.node))? {
                 Step::NeedMore => return Ok(()),
                 Step::Destination(frame) => match self.place(self.frames, frame.payload) {
                     Place::Arena(to) => {
@@ -229,7 +240,10 @@ impl Run {
                     };
                     assert_eq!(landed.is_some(), lands && frame.payload > 0);
                     if let Some(landed) = landed {
-                        assert!(self.kernel.bytes(landed) == payload, "the payload differs");
+                        assert!(
+                            self.kernel.bytes(self.node, landed) == payload,
+                            "the payload differs"
+                        );
                         assert_eq!(intact, signed::crc32c(payload) == frame.payload_crc);
                     } else {
                         assert!(intact, "what is not there is not damaged");
@@ -293,7 +307,7 @@ impl Run {
 
     fn check_memory(&mut self) {
         let arena = Span { segment: self.arena, offset: 0, length: ARENA_BYTES };
-        let memory = self.kernel.bytes(arena);
+        let memory = self.kernel.bytes(self.node, arena);
         self.offered.sort_unstable();
         self.offered.push((memory.len(), memory.len()));
         let mut kept_from = 0;
@@ -305,7 +319,8 @@ impl Run {
         }
         for offset in [0, GUARD + u64::from(<Receiver>::SCRATCH_BYTES)] {
             let guard = Span { segment: self.scratch, offset, length: GUARD as u32 };
-            let whole = self.kernel.bytes(guard) == &UNTOUCHED[offset as usize..][..GUARD as usize];
+            let whole = self.kernel.bytes(self.node, guard)
+                == &UNTOUCHED[offset as usize..][..GUARD as usize];
             assert!(whole, "scratch memory was overrun");
         }
     }

@@ -8,7 +8,7 @@ use piped_config::Client;
 use piped_control::parties::{Asker, Credentials};
 use piped_control::regions::{RegionSource, Regions};
 use piped_core::access::Access;
-use piped_core::ids::{RegionId, SessionId};
+use piped_core::ids::SessionId;
 use piped_core::status::Status;
 use piped_ring::handshake::{
     AUDIENCE_MAX, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
@@ -17,6 +17,7 @@ use piped_ring::handshake::{
 };
 use piped_ring::{CLASS_BULK, QueueLayout};
 use piped_text::is_name;
+use piped_world::controls::region;
 
 use crate::Seed;
 use crate::input::Input;
@@ -170,17 +171,7 @@ fn check_growth(bytes: u64) {
 
 /// An offered region lies inside its segment, and others get the access it is offered for.
 fn check_region(name: &str, offset: u64, length: u64, access: Access) {
-    let source = RegionSource {
-        region: RegionId(0),
-        owner: SessionId(1),
-        home: 0,
-        segment: 0,
-        memory: (),
-        offset,
-        length,
-        access,
-        audience: Audience::default(),
-    };
+    let source = RegionSource { offset, length, ..region(SessionId(1), 0..0, access) };
     let mut regions = Regions::default();
     let Ok(offered) = regions.offer(name, source.clone(), SEGMENT_BYTES) else { return };
     assert!(length > 0 && offset.checked_add(length).is_some_and(|end| end <= SEGMENT_BYTES));

@@ -22,13 +22,13 @@ pub fn check(input: &[u8]) {
     assert_eq!(names(&again), names(&entries));
     let mut world = World::new(PlannerMode::Auto, CalibrationMode::Live);
     let known = entries.into_iter().map(|entry| (StageResource::Check, entry.cost)).collect();
-    world.shard.handle_command(Command::TakeKept(known), &mut world.kernel);
-    for stage in world.shard.stages() {
+    world.command(Command::TakeKept(known));
+    for stage in world.shard().stages() {
         let costs = [stage.latency_seconds, stage.overhead_seconds, stage.per_byte_seconds];
         assert!(costs.iter().all(|cost| cost.is_finite() && *cost >= 0.0), "{stage:?}");
         assert!((0.0..=1.0).contains(&stage.confidence), "{stage:?}");
     }
-    for known in world.shard.kept() {
+    for known in world.shard().kept() {
         assert!(known.cost.check().is_ok(), "{known:?}");
     }
 }

@@ -9,26 +9,22 @@ mod seeds;
 use std::sync::LazyLock;
 
 use piped_core::access::{Access, OpenKind};
-use piped_core::ids::{HandleId, PeerId, SocketId};
+use piped_core::ids::HandleId;
 use piped_core::modes::{CalibrationMode, PlannerMode};
 use piped_core::request::{ArenaBuffer, Class, Request, Update, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{Caller, Command, Event, OpenRequest};
-use piped_text::is_name;
+use piped_engine::command::{Command, OpenRequest};
 use piped_wire::{Frame, HEADER_BYTES, Message};
 
+use crate::client::{FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, REMOTE};
 use crate::input::{Input, pattern};
 use crate::signed;
-use crate::world::{
-    FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, REGION, REMOTE, SESSION, World, channel,
-};
+use crate::world::{OFFERED, World};
 
 pub use seeds::seeds;
 
 const ACTIONS_MAX: usize = 200;
-const LANES_MAX: usize = 24;
-const PEER: PeerId = PeerId(0);
 
 /// Payloads made up for a frame are at most so long.
 const PAYLOAD_MAX: u32 = 96 * 1024;
@@ -55,9 +51,8 @@ fn talk(input: &[u8]) -> Peers {
         1 => CalibrationMode::Frozen,
         _ => CalibrationMode::Off,
     };
-    let mut world = World::new(planner, calibration);
-    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
-    let mut peers = Peers { world, lanes: Vec::new(), tickets: 0, heard: Vec::new() };
+    let world = World::new(planner, calibration);
+    let mut peers = Peers { world, lanes: Vec::new(), opened: 0, heard: Vec::new() };
     for _ in 0..ACTIONS_MAX {
         if input.is_empty() {
             break;
@@ -74,7 +69,7 @@ mod action {
     pub(super) const FRAME: u8 = 0;
     pub(super) const RAW: u8 = 5;
     pub(super) const ACCEPT: u8 = 6;
-    pub(super) const ANSWER_CONNECT: u8 = 7;
+    pub(super) const PEER: u8 = 7;
     pub(super) const END: u8 = 8;
     pub(super) const END_ALL: u8 = 9;
     pub(super) const WAIT: u8 = 10;
@@ -101,16 +96,15 @@ mod flag {
 struct Peers {
     world: World,
     lanes: Vec<Lane>,
-    tickets: u64,
+    /// What the client has opened at the peer.
+    opened: u32,
     /// Messages from the shard.
     heard: Vec<Message>,
 }
 
+#[derive(Clone)]
 struct Lane {
-    socket: SocketId,
     epoch: u32,
-    /// Bytes from the shard that are no whole frame yet.
-    sent: Vec<u8>,
     transfer: u64,
     handle: u32,
 }
@@ -126,22 +120,17 @@ impl Peers {
                 let bytes = input.bytes(count.into());
                 self.send(lane, bytes);
             }
-            action::ACCEPT => {
-                if let Some(socket) = self.connect() {
-                    self.world.command(Command::LaneAccepted {
-                        socket,
-                        caller: Caller::anybody(),
-                        keys: None,
-                    });
-                }
+            action::ACCEPT => self.world.call_in(),
+            action::PEER => {
+                let choice = input.byte() % 8;
+                self.world.set_peer(choice != 7, choice != 6);
             }
-            action::ANSWER_CONNECT => self.answer_connect(input.byte()),
             action::END => self.world.end(input.byte(), input.byte()),
             action::END_ALL => {
                 self.world.end_all();
             }
-            action::WAIT => self.world.kernel.wait(Nanos(1 << (input.byte() % 40))),
-            action::ANSWER_OPEN => self.answer_open(input.byte()),
+            action::WAIT => self.world.wait(Nanos(1 << (input.byte() % 40))),
+            action::ANSWER_OPEN => self.world.answer_open(input.byte() % 8 == 3),
             action::SUBMIT => self.submit(input),
             action::OPEN_REMOTE => self.open_remote(input.byte()),
             action::CLOSE => self.close(input.byte()),
@@ -149,24 +138,14 @@ impl Peers {
         }
     }
 
-    fn connect(&mut self) -> Option<SocketId> {
-        if self.lanes.len() == LANES_MAX {
-            return None;
-        }
-        let socket = self.world.kernel.connect();
-        self.lanes.push(Lane { socket, epoch: 1, sent: Vec::new(), transfer: 0, handle: 0 });
-        Some(socket)
-    }
-
-    fn lane(&mut self, number: u8) -> Option<&mut Lane> {
-        let count = self.lanes.len();
-        (count > 0).then(|| &mut self.lanes[usize::from(number) % count])
+    /// The lane that a byte of the input means, if there is any.
+    fn place(&self, number: u8) -> Option<usize> {
+        usize::from(number).checked_rem(self.lanes.len())
     }
 
     fn send(&mut self, lane: u8, bytes: &[u8]) {
-        if let Some(lane) = self.lane(lane) {
-            let socket = lane.socket;
-            self.world.kernel.arrive(socket, bytes);
+        if let Some(line) = self.place(lane) {
+            self.world.far().send(line, bytes);
         }
     }
 
@@ -179,7 +158,8 @@ impl Peers {
         } else {
             None
         };
-        let Some(lane) = self.lane(number) else { return };
+        let Some(place) = self.place(number) else { return };
+        let lane = &mut self.lanes[place];
         if flags & flag::EPOCH == 0 {
             signed::set_epoch(&mut header, lane.epoch);
         } else {
@@ -202,33 +182,6 @@ impl Peers {
         let kept = if flags & flag::CUT != 0 { payload.len() / 2 } else { payload.len() };
         self.send(number, &header);
         self.send(number, &payload[..kept]);
-    }
-
-    fn answer_connect(&mut self, choice: u8) {
-        let asked = self.world.events.iter().position(|it| matches!(it, Event::Connect { .. }));
-        let Some(asked) = asked else { return };
-        let Event::Connect { peer, class, .. } = self.world.events.remove(asked) else { return };
-        let socket = if choice % 8 == 7 { None } else { self.connect() };
-        self.world.command(match socket {
-            Some(socket) => Command::LaneConnected { peer, class, socket, keys: None },
-            None => Command::ConnectFailed { peer, class },
-        });
-    }
-
-    fn answer_open(&mut self, choice: u8) {
-        let asked = self.world.events.iter().position(|it| matches!(it, Event::ServeOpen { .. }));
-        let Some(asked) = asked else { return };
-        let Event::ServeOpen { ticket, open, .. } = self.world.events.remove(asked) else { return };
-        assert!(!open.name.is_empty() && open.name.len() + open.path.len() <= 1152);
-        assert!(is_name(open.name.as_bytes()) && is_name(&open.path), "{open:?}");
-        let result = match choice % 8 {
-            4 => Ok(channel(false)),
-            0 => Ok(self.world.file(true)),
-            1 => Ok(self.world.file(false)),
-            2 if self.world.offers_region() => Ok(self.world.region()),
-            _ => Err(Status::NotFound),
-        };
-        self.world.command(Command::ServeOpened { ticket, result });
     }
 
     fn submit(&mut self, input: &mut Input<'_>) {
@@ -276,45 +229,31 @@ impl Peers {
     }
 
     fn open_remote(&mut self, choice: u8) {
-        self.tickets += 1;
         let open = OpenRequest {
             kind: match choice & 5 {
                 0 | 4 => OpenKind::File,
                 1 => OpenKind::Region,
                 _ => OpenKind::Channel,
             },
-            name: "data".to_owned(),
+            name: OFFERED.to_owned(),
             path: if choice & 1 == 0 { b"file".to_vec() } else { Vec::new() },
             access: Access { write: choice & 2 == 0, ..Access::ALL },
             create: false,
         };
         // A handle that has its number already is not asked for again by the control thread.
-        let handle = HandleId(REMOTE.0 + self.tickets as u32 - 1);
-        self.world.command(Command::OpenRemote {
-            ticket: self.tickets,
-            session: SESSION,
-            handle,
-            peer: PEER,
-            open,
-        });
+        let handle = HandleId(REMOTE.0 + self.opened);
+        self.opened += 1;
+        self.world.open_remote(handle, open);
     }
 
     fn close(&mut self, choice: u8) {
         match choice % 8 {
-            0 if self.world.session_open => {
-                self.world.command(Command::CloseSession { session: SESSION });
-            }
-            1 if self.world.offers_region() => {
-                self.world.command(Command::RevokeRegion { region: REGION });
-            }
-            2 => {
-                let handle = HandleId(1 + u32::from(choice >> 3) % 5);
-                self.world.command(Command::CloseHandle { session: SESSION, handle });
-            }
+            0 => self.world.close_session(),
+            1 => self.world.withdraw(),
+            2 => self.world.close_handle(HandleId(1 + u32::from(choice >> 3) % 5)),
             _ => {
-                if let Some(lane) = self.lane(choice >> 2) {
-                    let socket = lane.socket;
-                    self.world.kernel.hang_up(socket);
+                if let Some(line) = self.place(choice >> 2) {
+                    self.world.hang_up(line);
                 }
             }
         }
@@ -333,15 +272,15 @@ impl Peers {
 
     /// The shard sends sound frames, whatever it was sent.
     fn read_all(&mut self) {
-        for lane in &mut self.lanes {
-            lane.sent.extend(self.world.kernel.take_sent(lane.socket));
-            while let Some(header) = lane.sent.first_chunk::<HEADER_BYTES>() {
+        self.lanes.resize(self.world.lines(), Lane { epoch: 1, transfer: 0, handle: 0 });
+        for (line, lane) in self.lanes.iter_mut().enumerate() {
+            while let Some(header) = self.world.far().received(line).first_chunk::<HEADER_BYTES>() {
                 let frame = Frame::parse(header).expect("the shard sends sound frames");
                 let length = HEADER_BYTES + frame.payload as usize;
-                if lane.sent.len() < length {
+                if self.world.far().received(line).len() < length {
                     break;
                 }
-                lane.sent.drain(..length);
+                self.world.far().take(line, length);
                 lane.note(frame);
                 self.heard.push(frame.message);
             }
@@ -350,21 +289,17 @@ impl Peers {
 
     /// Everybody goes: first the peers, then the client.
     fn leave(mut self) {
-        for lane in &self.lanes {
-            self.world.kernel.hang_up(lane.socket);
-        }
+        self.world.part();
         self.world.finish_all();
-        let (_, sockets) = self.world.kernel.open_count();
-        assert_eq!(sockets, 0, "every socket is closed");
-        let report = self.world.shard.report();
+        let report = self.world.shard().report();
         assert!(report.peers.iter().flat_map(|peer| &peer.lanes).all(|lane| !lane.up));
         // What they reported can be shown.
-        for stage in self.world.shard.stages() {
+        for stage in self.world.shard().stages() {
             let times = [stage.latency_seconds, stage.overhead_seconds, stage.per_byte_seconds];
             assert!(times.iter().all(|time| time.is_finite() && *time >= 0.0), "{stage:?}");
             assert!((0.0..=1.0).contains(&stage.confidence), "{stage:?}");
         }
-        if let Some(explanation) = self.world.shard.explain(None) {
+        if let Some(explanation) = self.world.shard().explain(None) {
             assert!(!explanation.operation.is_empty());
         }
     }
@@ -397,7 +332,7 @@ mod tests {
     fn heard(name: &str) -> (Vec<Message>, u64) {
         let seed = seeds().into_iter().find(|(other, _)| other == name).expect("a seed");
         let peers = talk(&seed.1);
-        let completed = peers.world.shard.report().counters.completed;
+        let completed = peers.world.shard().report().counters.completed;
         (peers.heard, completed)
     }
 

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod client;
 pub mod configuration;
 pub mod descriptor;
 pub mod estimate;
@@ -20,7 +21,6 @@ pub mod greeting;
 pub mod handshake;
 pub mod input;
 pub mod kept;
-pub mod kernel;
 pub mod lane;
 pub mod ring;
 pub mod samples;

@@ -1,45 +1,51 @@
-//! A shard over a [`Kernel`], a client that asks it, and the books of what must come out.
+//! A node with a client that asks it, and peers whose every byte an input writes; and the books of
+//! what must come out.
+//!
+//! ```text
+//!   input ─► peer: far ends ─┐                     ┌─► client: books
+//!     └────► hand ─► SimKernel ─► Shard of the node ┘ ▲
+//!                        └── Controls: opens, dials, the door, reloads
+//! ```
+//!
+//! The control threads are those that ship, of the node and of its peer. The shard of the peer is
+//! the input.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::collections::VecDeque;
 
+use piped_control::control::Effect;
+use piped_control::holdings::Place;
+use piped_control::opens::Found;
+use piped_control::parties::Credentials;
 use piped_core::access::{Access, Alignment};
-use piped_core::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
-use piped_core::io::Span;
+use piped_core::ids::{DeviceId, HandleId, PeerId, RegionId, SegmentId};
+use piped_core::io::{Io as _, Span};
+use piped_core::link::LaneClass;
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
-use piped_core::request::{BufferState, Completion, Origin, Request, Update, Verb};
+use piped_core::request::Request;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{
-    ChannelTarget, Command, Event, FileTarget, Output, RegionTarget, Target,
+    ChannelTarget, Command, Event, FileTarget, OpenRequest, Output, RegionTarget, Target,
 };
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_planner::solve::solve;
+use piped_sim::{
+    Cost, DeviceCosts, FarEnds, Faults, Hand, InodeId, LineId, NodeId, SimKernel, Way, ZeroCopy,
+};
+use piped_text::is_name;
+use piped_world::controls::{
+    Asked, Controls, OWN_USER, Setup, Surroundings, address, peer_at, region,
+};
+use piped_world::nodes::Nodes;
 
-use crate::input::pattern;
-use crate::kernel::{End, Kernel};
+use crate::client::{
+    Books, CONTENTS, FILE, INBOX, OUTBOX, OWN_REGION, READ_ONLY, REGION_RANGE, SEGMENT_BYTES,
+    SESSION,
+};
 
-/// The session of the client.
-pub const SESSION: SessionId = SessionId(1);
-/// The client's region: [`REGION_RANGE`] of its segment.
-pub const REGION: RegionId = RegionId(1);
-/// A file it may read and write, with O_DIRECT where that is aligned.
-pub const FILE: HandleId = HandleId(1);
-/// A file that it may only read.
-pub const READ_ONLY: HandleId = HandleId(2);
-/// Handle of the client's own region.
-pub const OWN_REGION: HandleId = HandleId(3);
-/// Something at a peer, once it is opened there.
-pub const REMOTE: HandleId = HandleId(4);
-/// The client's own channel: the end that receives.
-pub const INBOX: HandleId = HandleId(1000);
-/// Handle of the channel's end that sends.
-pub const OUTBOX: HandleId = HandleId(1001);
-
-/// Bytes of the client's memory.
-pub const SEGMENT_BYTES: u64 = 128 * 1024;
-/// The offered part of it.
-pub const REGION_RANGE: core::ops::Range<u64> = 64 * 1024 + 8..96 * 1024 + 8;
+/// The name of all that is offered: the export, the region and the channel.
+pub const OFFERED: &str = "data";
+/// Connections of the peer that are kept.
+pub const LINES_MAX: usize = 24;
 
 const STAGING_BYTES: u64 = 4 << 20;
 const OPS_MAX: u32 = 64;
@@ -49,52 +55,77 @@ const TRANSFERS_MAX: u32 = 16;
 /// input can make takes a few thousand.
 const TURNS_MAX: usize = 200_000;
 
-const ALL: Access = Access::ALL;
+/// How long a turn takes.
+const TURN: Nanos = Nanos::from_micros(1);
 
-/// A shard with a client and two files, on a kernel of ours.
+const ALL: Access = Access::ALL;
+/// The node under test, and its peer.
+const NAMES: [&str; 2] = ["alpha", "beta"];
+const ALPHA: usize = 0;
+const BETA: usize = 1;
+const FREE: Cost = Cost { latency: Nanos::ZERO, overhead: Nanos::ZERO, nanos_per_byte: 0.0 };
+
+/// Bytes of a socket's buffer, each direction.
+const SOCKET_BUFFER: usize = 1 << 20;
+
+/// Memory is lent for a while, and some of it is copied all the same.
+const LENDING: ZeroCopy = ZeroCopy {
+    copied: 0.2,
+    held_max: Nanos::from_millis(1),
+    refused: 0.1,
+    costs: Some([FREE, FREE]),
+};
+
+/// A node with a client, two files and a peer, over a kernel whose operations the input ends.
 #[derive(Debug)]
 pub struct World {
-    /// The kernel under the shard.
-    pub kernel: Kernel,
-    /// The shard under test.
-    pub shard: Shard,
-    /// Events for the control thread that nobody has looked at.
-    pub events: Vec<Event>,
-    /// The segment of the client.
-    pub segment: SegmentId,
-    /// Whether the client is there.
-    pub session_open: bool,
-    asked: BTreeMap<u32, Asked>,
-    /// Where in the segment requests or peers may have written: from, to, and which request.
-    touched: Vec<(u64, u64, u32)>,
+    nodes: Nodes,
+    /// The kernel's name of the node.
+    id: NodeId,
+    hand: Hand,
+    far: FarEnds,
+    /// How many connections the peer has had.
+    lines: usize,
+    /// What the peer has asked for that was not answered yet.
+    opens: VecDeque<Asked>,
+    segment: SegmentId,
+    region: RegionId,
+    channel: ChannelTarget,
+    device: DeviceId,
+    inodes: [InodeId; 2],
+    session_open: bool,
+    books: Books,
     drained: usize,
-    revoked: usize,
-    regions_drained: usize,
-    inodes: [usize; 2],
-}
-
-/// A request as its client remembers it.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    request: Request,
-    state: State,
-    progress: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Running,
-    Held,
-    Over,
+    withdrawn: usize,
+    unused: usize,
 }
 
 impl World {
-    /// A client with memory, files and a region.
+    /// A client with memory, files, a region and a channel.
     #[must_use]
     pub fn new(planner: PlannerMode, calibration: CalibrationMode) -> Self {
-        let mut kernel = Kernel::new(OPS_MAX as usize / 2);
-        let mut shard = Shard::new(ShardConfig {
-            node_name: "alpha".to_owned(),
+        let mut kernel = SimKernel::new(1, Faults::none());
+        kernel.set_zero_copy(Some(LENDING));
+        let id = kernel.add_node(OPS_MAX as usize / 2);
+        let far = FarEnds::new(kernel.add_node(4 * LINES_MAX));
+        let device = kernel.add_device(DeviceCosts {
+            read: FREE,
+            write: FREE,
+            sync: FREE,
+            window: None,
+            capacity: 512 * 1024,
+            alignment: ALIGNMENT,
+            tells_at_the_end: false,
+        });
+        let [memory, writable, read_only] = &*CONTENTS;
+        let segment = kernel.add_segment(id, SEGMENT_BYTES);
+        kernel.bytes_mut(id, whole(segment)).copy_from_slice(memory);
+        let hand = Hand::new(id, &mut kernel);
+        hand.expose(segment, &mut kernel);
+        let staging = kernel.add_segment(id, STAGING_BYTES);
+        let inodes = [writable, read_only].map(|it| kernel.create_file(id, device, it.clone()));
+        let shard = Shard::new(ShardConfig {
+            node_name: NAMES[ALPHA].to_owned(),
             incarnation: 77,
             seed: 1,
             transfers_max: TRANSFERS_MAX,
@@ -106,315 +137,339 @@ impl World {
             eager: EagerMode::Auto,
             serial_first: false,
         });
-        let [memory, writable, read_only] = &*CONTENTS;
-        let segment = kernel.add_segment(memory.clone(), false);
-        let staging = kernel.add_segment(vec![0; STAGING_BYTES as usize], true);
-        let inodes = [writable, read_only].map(|content| kernel.add_inode(content.clone()));
-        let mut command = |command| shard.handle_command(command, &mut kernel);
-        command(Command::AddStaging { segment: staging, length: STAGING_BYTES });
-        command(Command::OpenSession { session: SESSION, weight: 1 });
-        command(Command::AddSegment { session: SESSION, segment, length: SEGMENT_BYTES });
+        let mut nodes =
+            Nodes::new(kernel, Controls::new(1, Surroundings::prompt(FREE, SOCKET_BUFFER)));
+        // The peer knows the node; an input adds the peer there.
+        let known = [(ALPHA, NAMES[ALPHA])];
+        let beta = Setup::plain((BETA, NAMES[BETA]), known, OFFERED, vec![far.node()]);
+        for (setup, shards) in [
+            (Setup::plain((ALPHA, NAMES[ALPHA]), [], OFFERED, vec![id]), vec![shard]),
+            (beta, Vec::new()),
+        ] {
+            nodes.add(setup, shards).expect("a sound configuration");
+        }
+        let control = nodes.controls.control_mut(ALPHA).expect("it runs");
+        let (session, _) = control.enter_session(Credentials::of(OWN_USER, OWN_USER));
+        assert_eq!(session, SESSION);
+        let offered = region(session, REGION_RANGE, ALL);
+        let region = control.offer_region(OFFERED, offered, SEGMENT_BYTES).expect("free").region;
+        let channel = control.offer_channel(OFFERED, session, 0).expect("free").channel;
         let mut world = Self {
-            kernel,
-            shard,
-            events: Vec::new(),
+            nodes,
+            id,
+            hand,
+            far,
+            lines: 0,
+            opens: VecDeque::new(),
             segment,
-            session_open: true,
-            asked: BTreeMap::new(),
-            touched: vec![(REGION_RANGE.start, REGION_RANGE.end, u32::MAX)],
-            drained: 0,
-            revoked: 0,
-            regions_drained: 0,
+            region,
+            channel: ChannelTarget { channel, receives: true },
+            device,
             inodes,
+            session_open: true,
+            books: Books::new(),
+            drained: 0,
+            withdrawn: 0,
+            unused: 0,
         };
+        world.command(Command::AddStaging { segment: staging, length: STAGING_BYTES });
+        world.command(Command::OpenSession { session, weight: 1 });
+        world.command(Command::AddSegment { session, segment, length: SEGMENT_BYTES });
+        let channel = world.channel;
         for (handle, target) in [
             (FILE, world.file(true)),
             (READ_ONLY, world.file(false)),
-            (OWN_REGION, world.region()),
-            (INBOX, channel(true)),
-            (OUTBOX, channel(false)),
+            (OWN_REGION, world.region(ALL)),
+            (INBOX, Target::Channel(channel)),
+            (OUTBOX, Target::Channel(ChannelTarget { receives: false, ..channel })),
         ] {
-            world.command(Command::InstallHandle { session: SESSION, handle, target });
+            world.command(Command::InstallHandle { session, handle, target });
         }
         world
     }
 
+    /// The shard under test.
+    #[must_use]
+    pub fn shard(&self) -> &Shard {
+        &self.nodes.shards(ALPHA)[0]
+    }
+
+    /// How many connections the peer has had.
+    #[must_use]
+    pub const fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// The far ends of the connections of the peer.
+    pub const fn far(&mut self) -> &mut FarEnds {
+        &mut self.far
+    }
+
     /// One of the two files, opened anew.
-    pub fn file(&mut self, writable: bool) -> Target {
+    fn file(&mut self, writable: bool) -> Target {
+        let kernel = &mut self.nodes.kernel;
         let inode = self.inodes[usize::from(!writable)];
-        let alignment = Alignment { offset: 512, memory: 4 };
-        let direct = writable.then(|| (self.kernel.open(inode, Some(alignment)), alignment));
         Target::File(FileTarget {
-            direct,
-            buffered: self.kernel.open(inode, None),
-            device: DeviceId(1),
-            length: CONTENTS[if writable { 1 } else { 2 }].len() as u64,
+            direct: writable.then(|| (kernel.open_file(self.id, inode, true), ALIGNMENT)),
+            buffered: kernel.open_file(self.id, inode, false),
+            device: self.device,
+            length: kernel.file_content(inode).len() as u64,
             access: Access { read: true, write: writable, atomic: writable },
             foreign: false,
         })
     }
 
     /// The region that the client offers.
-    #[must_use]
-    pub fn region(&self) -> Target {
+    const fn region(&self, access: Access) -> Target {
         Target::Region(RegionTarget {
-            region: REGION,
+            region: self.region,
             segment: self.segment,
             offset: REGION_RANGE.start,
             length: REGION_RANGE.end - REGION_RANGE.start,
-            access: ALL,
+            access,
         })
     }
 
-    /// Whether the region can still be opened.
-    #[must_use]
-    pub fn offers_region(&self) -> bool {
-        self.session_open && self.revoked == 0
+    /// Tells the shard something at once.
+    pub fn command(&mut self, command: Command) {
+        self.nodes.command(ALPHA, 0, command);
     }
 
-    /// From the control thread.
-    pub fn command(&mut self, command: Command) {
-        match command {
-            Command::CloseSession { .. } => self.session_open = false,
-            Command::RevokeRegion { .. } => self.revoked += 1,
-            _ => {}
+    /// Lets time pass, in which nobody has a turn.
+    pub fn wait(&mut self, time: Nanos) {
+        let until = self.nodes.kernel.now() + time;
+        self.nodes.kernel.advance(until);
+    }
+
+    /// The peer connects, unless it has done so too often.
+    pub fn call_in(&mut self) {
+        if self.lines < LINES_MAX {
+            let Nodes { controls, kernel, .. } = &mut self.nodes;
+            controls.surroundings.connect_fails = 0.0;
+            let (class, after) = (LaneClass::Latency, Nanos::ZERO);
+            let event = Event::Connect { peer: PeerId(0), class, after };
+            controls.handle_event(BETA, 0, event, kernel);
         }
-        self.shard.handle_command(command, &mut self.kernel);
+    }
+
+    /// The peer hangs up.
+    pub fn hang_up(&mut self, line: LineId) {
+        self.far.hang_up(line, &mut self.nodes.kernel);
+    }
+
+    /// An operator of the node adds or removes the peer, which answers when it is dialled, or not.
+    pub fn set_peer(&mut self, is_there: bool, answers: bool) {
+        let Nodes { controls, kernel, .. } = &mut self.nodes;
+        controls.surroundings.connect_fails = if answers { 0.0 } else { 1.0 };
+        let mut config = controls.nodes[ALPHA].setup.config.clone();
+        if is_there {
+            config.peers.insert(NAMES[BETA].to_owned(), peer_at(address(BETA)));
+        } else {
+            config.peers.clear();
+        }
+        controls.reload(ALPHA, &config, None, kernel).expect("a sound configuration");
+    }
+
+    /// The client opens something at the peer, which is one of the configuration from now on.
+    pub fn open_remote(&mut self, handle: HandleId, open: OpenRequest) {
+        if self.nodes.controls.control(ALPHA).peers().by_name(NAMES[BETA]).is_none() {
+            self.set_peer(true, true);
+            self.turn();
+        }
+        let control = self.nodes.controls.control_mut(ALPHA).expect("it runs");
+        let peer = control.peers().by_name(NAMES[BETA]).expect("it was added");
+        let ticket = control.expect_open();
+        self.command(Command::OpenRemote { ticket, session: SESSION, handle, peer, open });
+    }
+
+    /// The driver has looked up what the peer asked for first. `fails`: there is no such file.
+    pub fn answer_open(&mut self, fails: bool) {
+        let Some(asked) = self.opens.pop_front() else { return };
+        let OpenRequest { name, path, access, .. } = &asked.open;
+        assert!(!name.is_empty() && name.len() + path.len() <= 1152);
+        assert!(is_name(name.as_bytes()) && is_name(path), "{:?}", asked.open);
+        let found = self.nodes.controls.look_up(&asked).expect("the node lives");
+        let opened = found.map_err(|fault| fault.for_peer()).and_then(|(found, right)| {
+            let target = match found {
+                Found::File { .. } if fails => return Err(Status::NotFound),
+                Found::File { .. } => self.file(access.write),
+                Found::Region(found) => self.region(found.access),
+                Found::Channel(_) => {
+                    Target::Channel(ChannelTarget { receives: false, ..self.channel })
+                }
+                Found::Echo => return Err(Status::NotFound),
+            };
+            Ok((target, right))
+        });
+        let Nodes { controls, kernel, .. } = &mut self.nodes;
+        controls.answer(&asked, opened, kernel);
+    }
+
+    /// The client takes its region back, if it offers it.
+    pub fn withdraw(&mut self) {
+        let Nodes { controls, kernel, .. } = &mut self.nodes;
+        let control = controls.control_mut(ALPHA).expect("it runs");
+        if control.regions().has(self.region) {
+            control.withdraw_region(self.region);
+            controls.drain(ALPHA, kernel);
+            self.withdrawn += 1;
+        }
+    }
+
+    /// The client closes a handle.
+    pub fn close_handle(&mut self, handle: HandleId) {
+        let control = self.nodes.controls.control_mut(ALPHA).expect("it runs");
+        control.leave(Place::Session(SESSION, handle));
+        self.command(Command::CloseHandle { session: SESSION, handle });
+    }
+
+    /// The client leaves, if it is still there.
+    pub fn close_session(&mut self) {
+        if std::mem::take(&mut self.session_open) {
+            let Nodes { controls, kernel, .. } = &mut self.nodes;
+            controls.control_mut(ALPHA).expect("it runs").close_session(SESSION);
+            controls.drain(ALPHA, kernel);
+            // After what it offered was revoked.
+            controls.tell(ALPHA, 0, Command::CloseSession { session: SESSION }, kernel);
+        }
     }
 
     /// Submits a request of the client.
     pub fn submit(&mut self, request: Request, user_data: u64) {
-        let slot = self.asked.len() as u32;
-        let origin = Origin { session: SESSION, queue: QueueId(0), slot, user_data };
-        self.asked.insert(slot, Asked { request, state: State::Running, progress: 0 });
-        if let Verb::Read { buffer, .. } | Verb::Receive { buffer, .. } = request.verb
-            && buffer.segment == 0
-            && let Some(end) = buffer.offset.checked_add(buffer.length)
-            && end <= SEGMENT_BYTES
-        {
-            self.touched.push((buffer.offset, end, slot));
-        }
-        let now = piped_core::io::Io::now(&mut self.kernel);
-        self.shard.submit(origin, request, now, &mut self.kernel);
+        let origin = self.books.ask(request, user_data);
+        self.nodes.with(ALPHA, 0, |shard, io| {
+            let now = io.now();
+            shard.submit(origin, request, now, io);
+        });
     }
 
-    /// Everybody has a turn. Whether there is more to do at once.
-    pub fn turn(&mut self) -> bool {
-        while let Some(done) = self.kernel.poll_done() {
-            self.shard.handle_done(done, &mut self.kernel);
-        }
-        self.shard.drive(&mut self.kernel);
-        while let Some(output) = self.shard.poll_output() {
-            self.handle_output(output);
-        }
-        self.shard.poll_timeout() == Some(Nanos::ZERO)
-    }
-
-    fn handle_output(&mut self, output: Output) {
-        match output {
-            Output::Completion(Completion::Finished { origin, status, bytes, buffer, .. }) => {
-                self.finish(origin, status, bytes, buffer);
+    /// Everybody does what can be done at once.
+    pub fn turn(&mut self) {
+        let until = self.nodes.kernel.now() + TURN;
+        let mut told = Vec::new();
+        loop {
+            let goes_on = self.nodes.step(until, &mut told);
+            self.hear();
+            for (_, _, output) in told.drain(..) {
+                match output {
+                    Output::Completion(completion) => {
+                        let Nodes { kernel, .. } = &self.nodes;
+                        let is_there = self.session_open;
+                        let memory = is_there.then(|| kernel.bytes(self.id, whole(self.segment)));
+                        self.books.end(completion, memory);
+                    }
+                    Output::Progress(progress) => self.books.go_on(&progress),
+                    Output::Event(_) | Output::Plan(_) => unreachable!("the nodes take these"),
+                }
             }
-            Output::Completion(Completion::Released { origin }) => {
-                let asked = self.asked.get_mut(&origin.slot).expect("was asked");
-                assert_eq!(asked.state, State::Held, "{asked:?} is released");
-                asked.state = State::Over;
-            }
-            Output::Progress(progress) => {
-                let asked = self.asked.get_mut(&progress.origin.slot).expect("was asked");
-                assert_eq!(asked.state, State::Running, "progress of {asked:?}");
-                assert!(progress.bytes >= asked.progress, "{asked:?} falls back");
-                assert!(progress.bytes <= length(&asked.request.verb), "{asked:?}");
-                let (from, to) = progress.landed;
-                let inside = from >= progress.bytes && to <= length(&asked.request.verb);
-                assert!(inside && from <= to, "{asked:?}: {progress:?}");
-                asked.progress = progress.bytes;
-            }
-            Output::Event(Event::SessionDrained { session }) => {
-                assert_eq!(session, SESSION);
-                self.drained += 1;
-            }
-            Output::Event(Event::RegionDrained { .. }) => self.regions_drained += 1,
-            Output::Event(event) => self.events.push(event),
-            Output::Plan(question) => {
-                let answer = Command::Planned(Box::new(solve(&question)));
-                self.shard.handle_command(answer, &mut self.kernel);
+            if !self.far.turn(&mut self.nodes.kernel) && !goes_on {
+                break;
             }
         }
     }
 
-    fn finish(&mut self, origin: Origin, status: Status, bytes: u64, buffer: BufferState) {
-        let asked = *self.asked.get(&origin.slot).expect("was asked");
-        assert_eq!(asked.state, State::Running, "{asked:?} ends twice");
-        assert!(bytes >= asked.progress && bytes <= length(&asked.request.verb), "{asked:?}");
-        if status == Status::Ok && matches!(asked.request.verb, Verb::Write { .. }) {
-            assert_eq!(bytes, length(&asked.request.verb), "a write is done, but not all of it");
-        }
-        let kept = buffer == BufferState::Held;
-        check_once(asked.request.verb, status, kept);
-        let state = if kept { State::Held } else { State::Over };
-        self.asked.insert(origin.slot, Asked { state, ..asked });
-        self.check_content(origin.slot, asked.request.verb, bytes);
-    }
-
-    /// Bytes that are reported read of the file that nobody writes are there, unless another
-    /// request had the same buffer.
-    fn check_content(&self, slot: u32, verb: Verb, bytes: u64) {
-        let Verb::Read { handle: READ_ONLY, offset, buffer, .. } = verb else { return };
-        let overlaps = |(start, end, other): &(u64, u64, u32)| {
-            *other != slot && *start < buffer.offset + buffer.length && buffer.offset < *end
-        };
-        if bytes == 0 || !self.session_open || self.touched.iter().any(overlaps) {
-            return;
-        }
-        let span = Span { segment: self.segment, offset: buffer.offset, length: bytes as u32 };
-        let right = self.kernel.bytes(span).iter().enumerate();
-        let wrong = right.into_iter().find(|(at, byte)| **byte != pattern(offset as usize + at, 3));
-        assert!(wrong.is_none(), "{verb:?} has {wrong:?} of {bytes}");
-    }
-
-    /// Operation `which` ends, as a byte of the input says.
-    pub fn end(&mut self, which: u8, how: u8) {
-        let count = self.kernel.ops();
-        if count > 0 {
-            let end = match how {
-                0..=99 => End::Whole,
-                100..=199 => End::Short([1, 7, 63, 64, 65, 500, 512, 4096][usize::from(how % 8)]),
-                200..=219 => End::Failed(-5),
-                220..=229 => End::Failed(-28),
-                230..=239 => End::Failed(-125),
-                _ => End::Failed(-104),
+    /// Takes what the control threads say.
+    fn hear(&mut self) {
+        while let Some((_, _, command)) = self.nodes.poll_elsewhere() {
+            let (Command::LaneAccepted { socket, .. } | Command::LaneConnected { socket, .. }) =
+                command
+            else {
+                continue;
             };
-            self.kernel.end(usize::from(which) % count, end);
+            let line = self.far.take_up(socket, &mut self.nodes.kernel);
+            if line < LINES_MAX {
+                self.lines = line + 1;
+            } else {
+                self.hang_up(line);
+            }
+        }
+        let controls = &mut self.nodes.controls;
+        self.opens.extend(std::iter::from_fn(|| controls.poll_asked()));
+        while let Some((node, effect)) = controls.poll_effect() {
+            match effect {
+                Effect::SessionDrained { session } => {
+                    assert_eq!(session, SESSION);
+                    controls.control_mut(node).expect("it runs").leave_session(session);
+                    self.drained += 1;
+                }
+                Effect::RegionUnused { region } => {
+                    assert_eq!(region, self.region);
+                    self.unused += 1;
+                }
+                _ => {}
+            }
         }
     }
 
-    /// Everything that can ends, the oldest first.
-    pub fn end_all(&mut self) -> bool {
-        let mut some = false;
-        let mut which = 0;
-        while which < self.kernel.ops() {
-            if self.kernel.end(which, End::Whole) {
-                some = true;
-            } else {
-                which += 1;
-            }
+    /// An operation that waits begins, and goes as a byte of the input says.
+    pub fn end(&mut self, which: u8, how: u8) {
+        let way = match how {
+            0..=99 => Way::Whole,
+            100..=199 => Way::Part,
+            200..=219 => Way::Failed(-5),
+            220..=229 => Way::Failed(-28),
+            230..=239 => Way::Failed(-125),
+            _ => Way::Failed(-104),
+        };
+        let count = self.hand.count(&self.nodes.kernel);
+        if count > 0 {
+            self.hand.begin(usize::from(which) % count, way, &mut self.nodes.kernel);
         }
-        some
+    }
+
+    /// All operations that wait begin, the oldest first. Whether there were any.
+    pub fn end_all(&mut self) -> bool {
+        let count = self.hand.count(&self.nodes.kernel);
+        (0..count).for_each(|_| self.hand.begin(0, Way::Whole, &mut self.nodes.kernel));
+        count > 0
     }
 
     /// Time for all there is to do, and time itself.
     pub fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
-            let more = self.turn();
-            // What the turn cancelled has ended, too.
-            let moved = self.end_all() || self.kernel.has_dones();
-            if more || moved {
+            self.turn();
+            if self.end_all() {
                 continue;
             }
-            match self.shard.poll_timeout() {
-                Some(at) => {
-                    let now = piped_core::io::Io::now(&mut self.kernel);
-                    self.kernel.wait(Nanos(at.0.saturating_sub(now.0)));
-                }
-                None => return,
-            }
+            let Nodes { kernel, controls, .. } = &self.nodes;
+            let timeout = self.shard().poll_timeout().map(|at| kernel.world_time(self.id, at));
+            let next = [timeout, controls.next_at(), kernel.next_event()];
+            let Some(at) = next.into_iter().flatten().min() else { return };
+            self.nodes.kernel.advance(at);
         }
-        panic!("it never ends: {:#?}", self.shard.report());
+        panic!("it never ends: {:#?}", self.shard().report());
     }
 
     /// Everything ends, the client leaves, and nothing is left.
     pub fn finish_all(&mut self) {
         self.settle();
         // A client that has left is told nothing.
-        for (slot, asked) in self.asked.iter().filter(|_| self.session_open) {
-            assert_eq!(asked.state, State::Over, "request {slot} never ends: {asked:?}");
-        }
-        self.check_memory();
         if self.session_open {
-            self.command(Command::CloseSession { session: SESSION });
+            self.books.check(self.nodes.kernel.bytes(self.id, whole(self.segment)));
         }
+        self.close_session();
         self.settle();
-        let report = self.shard.report();
+        let report = self.shard().report();
         assert_eq!((report.transfers, report.serves, report.ops), (0, 0, 0), "{report:#?}");
         assert_eq!(report.staging_used_bytes, 0, "{report:#?}");
         assert_eq!(self.drained, 1, "the session's memory is given back once");
-        assert_eq!(self.regions_drained, self.revoked, "and each revoked region is");
-        assert_eq!(report.counters.requests, self.asked.len() as u64);
+        assert_eq!(self.unused, self.withdrawn, "and each region that was withdrawn");
+        assert_eq!(report.counters.requests, self.books.count());
+        let open = self.nodes.kernel.open_sockets(self.id);
+        assert!(open.is_empty(), "every socket is closed, but {open:?}");
     }
 
-    /// Nothing but destinations of reads and the region was written.
-    fn check_memory(&self) {
-        if !self.session_open {
-            return;
-        }
-        let all = Span { segment: self.segment, offset: 0, length: SEGMENT_BYTES as u32 };
-        let memory = self.kernel.bytes(all);
-        let mut touched: Vec<_> = self.touched.iter().map(|(from, to, _)| (*from, *to)).collect();
-        touched.sort_unstable();
-        touched.push((SEGMENT_BYTES, SEGMENT_BYTES));
-        let mut kept_from = 0;
-        for (from, to) in touched {
-            let kept = kept_from..from.max(kept_from as u64) as usize;
-            let whole = memory[kept.clone()] == CONTENTS[0][kept.clone()];
-            assert!(whole, "memory was written that nobody offered, somewhere in {kept:?}");
-            kept_from = kept_from.max(to as usize);
-        }
+    /// The peer hangs up for good, and an operator of the node removes it.
+    pub fn part(&mut self) {
+        self.set_peer(false, false);
+        (0..self.lines).for_each(|line| self.hang_up(line));
     }
 }
 
-/// A request that moves no bytes keeps no memory, and is done to regions only; the client waits on
-/// its own.
-fn check_once(verb: Verb, status: Status, kept: bool) {
-    let handle = match verb {
-        Verb::Update { handle, offset, .. } => {
-            let aligned = offset.is_multiple_of(Update::BYTES);
-            assert!(status != Status::Ok || aligned, "{verb:?} of no word");
-            handle
-        }
-        Verb::Notify { handle, .. } => handle,
-        Verb::Wait { handle, count, .. } => {
-            let own = handle == OWN_REGION && count > 0;
-            assert!(status != Status::Ok || own, "{verb:?} ends well");
-            handle
-        }
-        Verb::Flush { .. } | Verb::Nop | Verb::Cancel { .. } => {
-            return assert!(!kept, "{verb:?} keeps memory");
-        }
-        _ => return,
-    };
-    assert!(!kept, "{verb:?} keeps memory");
-    let is_region = ![FILE, READ_ONLY, INBOX, OUTBOX].contains(&handle);
-    assert!(status != Status::Ok || is_region, "{verb:?} ends well");
-}
+/// What files with O_DIRECT want.
+const ALIGNMENT: Alignment = Alignment { offset: 512, memory: 4 };
 
-/// Contents of the client's memory, of the file it may write and of the one it may not.
-static CONTENTS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
-    [(SEGMENT_BYTES as usize, 1), (70_001, 2), (100_000, 3)]
-        .map(|(length, salt)| (0..length).map(|at| pattern(at, salt)).collect())
-});
-
-/// An end of the client's channel.
-#[must_use]
-pub fn channel(receives: bool) -> Target {
-    Target::Channel(ChannelTarget { channel: ChannelId(1), receives })
-}
-
-fn length(verb: &Verb) -> u64 {
-    match verb {
-        Verb::Read { buffer, .. }
-        | Verb::Write { buffer, .. }
-        | Verb::Send { buffer, .. }
-        | Verb::Receive { buffer, .. } => buffer.length,
-        Verb::Copy { length, .. } => *length,
-        Verb::Vector { bytes, .. } => *bytes,
-        Verb::Nop
-        | Verb::Update { .. }
-        | Verb::Notify { .. }
-        | Verb::Wait { .. }
-        | Verb::Flush { .. }
-        | Verb::Sync { .. }
-        | Verb::Cancel { .. }
-        | Verb::Unsupported => 0,
-    }
+/// The memory of the client.
+const fn whole(segment: SegmentId) -> Span {
+    Span { segment, offset: 0, length: SEGMENT_BYTES as u32 }
 }

@@ -10,13 +10,12 @@ use std::collections::BTreeMap;
 use piped_control::control::Effect;
 use piped_control::offers::Kind;
 use piped_control::parties::Credentials;
-use piped_control::regions::RegionSource;
 use piped_core::ids::{RegionId, SessionId};
 use piped_core::request::{Class, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_ring::handshake::Audience;
 use piped_sim::Faults;
+use piped_world::controls::region;
 
 use super::opens::{OPEN_GRACE, uses};
 use super::setup::{ALL, NODES};
@@ -181,17 +180,7 @@ impl World {
             return self.tally("no room for one more offer", 1);
         }
         let name = format!("extra-{client}-{}", self.kernel.now());
-        let source = RegionSource {
-            region: RegionId(0),
-            owner: session,
-            home: 0,
-            segment: 0,
-            memory: (),
-            offset: 0,
-            length: OFFER_BYTES,
-            access: ALL,
-            audience: Audience::default(),
-        };
+        let source = region(session, 0..OFFER_BYTES, ALL);
         let offered = control.offer_region(&name, source, OFFER_BYTES);
         if let Ok(source) = offered {
             self.clients[client].offers.insert(source.region);

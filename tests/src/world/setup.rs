@@ -1,20 +1,17 @@
 //! Making a world: nodes, files, clients with arenas and regions, handles.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
 
-use piped_config::{Config, Export, NodeKey, Peer};
+use piped_config::NodeKey;
 use piped_control::parties::Credentials;
-use piped_control::regions::RegionSource;
 use piped_core::access::Access;
 use piped_core::ids::{RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::units::Nanos;
 use piped_engine::command::{ChannelTarget, Command, FileTarget, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_ring::handshake::Audience;
 use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
-use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings};
+use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings, region};
 use zeroize::Zeroizing;
 
 use super::expect::Expected;
@@ -23,7 +20,7 @@ use super::{
     Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World,
     node_name,
 };
-use crate::operators::{CLIENT, EXPORT, FOLDER, Operators};
+use crate::operators::{CLIENT, EXPORT, NAMES, Operators};
 
 pub(super) const NODES: usize = 2;
 pub(super) const ALL: Access = Access::ALL;
@@ -108,25 +105,20 @@ impl World {
         if let Some(operators) = &self.operators {
             return operators.setup(node, vec![self.nodes[node].id], &self.controls);
         }
-        let mut config = Config::default();
-        let key = |node: usize| NodeKey::of_private(Zeroizing::new([node as u8 + 1; 32]));
-        config.listen.address = Some(address(node));
-        let own = self.options.sealed.map(|protection| {
-            config.security.mode = protection;
-            key(node)
-        });
-        if own.is_none() {
-            config.listen.allow_plain = vec!["10.0.0.0/8".parse().expect("a network")];
+        let peers = (0..NODES).filter(|&other| other != node).map(|other| (other, NAMES[other]));
+        let shards = vec![self.nodes[node].id];
+        let mut setup = Setup::plain((node, NAMES[node]), peers, EXPORT, shards);
+        if let Some(protection) = self.options.sealed {
+            let key = |node: usize| NodeKey::of_private(Zeroizing::new([node as u8 + 1; 32]));
+            setup.config.security.mode = protection;
+            setup.config.listen.allow_plain.clear();
+            for (name, peer) in &mut setup.config.peers {
+                let other = NAMES.iter().position(|it| it == name).expect("a node");
+                peer.key = Some(key(other).public());
+            }
+            setup.own = Some(key(node));
         }
-        for other in (0..NODES).filter(|&other| other != node) {
-            let address = address(other).to_string().parse().expect("an address");
-            let key = own.as_ref().map(|_| key(other).public());
-            config.peers.insert(node_name(other), Peer { address, key, next_key: None });
-        }
-        let data = Export { path: FOLDER.into(), write: true, ..Export::default() };
-        config.exports.insert(EXPORT.to_owned(), data);
-        let (name, shards) = (node_name(node), vec![self.nodes[node].id]);
-        Setup { name, config, own, shards, address: address(node), user: OWN_USER }
+        setup
     }
 
     /// Offers memory of a client under a name.
@@ -137,17 +129,7 @@ impl World {
         name: &str,
         length: u64,
     ) -> RegionId {
-        let source = RegionSource {
-            region: RegionId(0),
-            owner,
-            home: 0,
-            segment: 0,
-            memory: (),
-            offset: 0,
-            length,
-            access: ALL,
-            audience: Audience::default(),
-        };
+        let source = region(owner, 0..length, ALL);
         let control = self.controls.control_mut(node).expect("the node runs");
         let region = control.offer_region(name, source, length).expect("a new name").region;
         let owner = self.clients.iter_mut().rfind(|it| (it.node, it.session) == (node, owner));
@@ -389,14 +371,7 @@ fn surroundings(options: &Options, link: Cost) -> Surroundings {
     Surroundings {
         step_max: Nanos::from_millis(1),
         mailbox_max: Nanos::from_micros(100),
-        resolve_fails: 0.0,
         connect_fails: options.connect_fails,
-        handshake_hangs: 0.0,
-        socket_buffer: options.socket_buffer,
-        link,
+        ..Surroundings::prompt(link, options.socket_buffer)
     }
-}
-
-fn address(node: usize) -> SocketAddr {
-    (Ipv4Addr::new(10, 0, node as u8, 1), 7000).into()
 }

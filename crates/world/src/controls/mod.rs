@@ -2,6 +2,7 @@
 
 mod dialling;
 mod files;
+mod setup;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -21,49 +22,11 @@ use piped_core::names::shard_name;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest, Target};
-use piped_sim::{ConnectionId, Cost, EventQueue, LinkId, NodeId, Random, SimKernel};
+use piped_sim::{ConnectionId, EventQueue, LinkId, NodeId, Random, SimKernel};
 use piped_wire::LaneKeys;
 
 pub use self::files::{live, reload};
-
-/// The user that daemons run as.
-pub const OWN_USER: u32 = 990;
-
-/// How the world between the nodes is.
-#[derive(Debug, Clone, Copy)]
-pub struct Surroundings {
-    /// The longest that looking a host up, connecting, and each message of a handshake take.
-    pub step_max: Nanos,
-    /// The longest that a command waits for its shard.
-    pub mailbox_max: Nanos,
-    /// Per look-up: the host is not found.
-    pub resolve_fails: f64,
-    /// Per connection: there is none.
-    pub connect_fails: f64,
-    /// Per handshake: the other side says nothing any more.
-    pub handshake_hangs: f64,
-    /// Bytes of a socket's buffer, each direction.
-    pub socket_buffer: usize,
-    /// What a link costs that is made when two shards first meet.
-    pub link: Cost,
-}
-
-/// A node that starts.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// The name that it gives itself.
-    pub name: String,
-    /// What its files say.
-    pub config: Config,
-    /// The key that it has.
-    pub own: Option<NodeKey>,
-    /// Its shards, as the kernel knows them.
-    pub shards: Vec<NodeId>,
-    /// Where it listens, and has its address.
-    pub address: SocketAddr,
-    /// The user of that machine, for nodes of the same machine.
-    pub user: u32,
-}
+pub use self::setup::{OWN_USER, Setup, Surroundings, address, peer_at, region};
 
 /// One end of a connection that was handed to a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]

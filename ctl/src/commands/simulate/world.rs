@@ -2,13 +2,10 @@
 //! simulated kernel. What a driver does beside (connecting, opening files) takes no time.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 
-use piped_config::{Config, Export, Peer};
 use piped_control::control::Effect;
 use piped_control::opens::Found;
 use piped_control::parties::Credentials;
-use piped_control::regions::RegionSource;
 use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::Io as _;
@@ -22,9 +19,8 @@ use piped_engine::shard::{Shard, ShardConfig};
 use piped_model::stage::Stage;
 use piped_report::dial::DialPlace;
 use piped_report::trace::TransferTrace;
-use piped_ring::handshake::Audience;
 use piped_sim::{Cost, DeviceCosts, Faults, InodeId, NodeId, SimKernel};
-use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings};
+use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings, region};
 use piped_world::nodes::Nodes;
 
 use super::scenario::{self, Dial, Scenario};
@@ -49,21 +45,6 @@ const PIECE_BYTES: usize = 8192;
 const EXPORT: &str = "disk";
 /// The name under which the memory of a node's client is offered.
 const MEMORY: &str = "memory";
-
-/// The network of the nodes, and the address of the first.
-const NETWORK: &str = "10.0.0.0/8";
-const FIRST_ADDRESS: u32 = 0x0a00_0001;
-
-/// Connecting and opening take no time, and never fail.
-const SURROUNDINGS: Surroundings = Surroundings {
-    step_max: Nanos::ZERO,
-    mailbox_max: Nanos::ZERO,
-    resolve_fails: 0.0,
-    connect_fails: 0.0,
-    handshake_hangs: 0.0,
-    socket_buffer: SOCKET_BUFFER,
-    link: FREE,
-};
 
 pub(in crate::commands) struct World {
     machines: Nodes,
@@ -97,8 +78,9 @@ impl World {
             bytes = transfer.bytes()?.max(bytes);
         }
         let kernel = SimKernel::new(scenario.seed, Faults::none());
+        let surroundings = Surroundings::prompt(FREE, SOCKET_BUFFER);
         let mut world = Self {
-            machines: Nodes::new(kernel, Controls::new(scenario.seed, SURROUNDINGS)),
+            machines: Nodes::new(kernel, Controls::new(scenario.seed, surroundings)),
             nodes: Vec::new(),
             slowest: 0.0,
             bytes,
@@ -182,18 +164,8 @@ impl World {
         self.command(node, Command::AddStaging { segment: staging, length: STAGING });
         let control = self.machines.controls.control_mut(node).ok_or("the node runs")?;
         control.enter_session(Credentials::of(OWN_USER, OWN_USER));
-        let region = RegionSource {
-            region: RegionId(0),
-            owner: SESSION,
-            home: 0,
-            segment: 0,
-            memory: (),
-            offset: 0,
-            length,
-            access: ALL,
-            audience: Audience::default(),
-        };
-        control.offer_region(MEMORY, region, length).map_err(|fault| fault.text)?;
+        let offered = region(SESSION, 0..length, ALL);
+        control.offer_region(MEMORY, offered, length).map_err(|fault| fault.text)?;
         self.command(node, Command::OpenSession { session: SESSION, weight: 1 });
         self.command(node, Command::AddSegment { session: SESSION, segment: arena, length });
         Ok(())
@@ -428,19 +400,7 @@ impl World {
 
 /// What the files of a node would say: the other nodes, and its disks for all of them.
 fn setup(scenario: &Scenario, name: &str, id: NodeId) -> Setup {
-    let mut config = Config::default();
-    for (place, other) in (0..).zip(scenario.nodes.keys()) {
-        let address = SocketAddr::from((Ipv4Addr::from_bits(FIRST_ADDRESS + place), 7440));
-        if other == name {
-            config.listen.address = Some(address);
-        } else {
-            let address = address.to_string().parse().expect("an address");
-            config.peers.insert(other.clone(), Peer { address, ..Peer::default() });
-        }
-    }
-    let address = config.listen.address.expect("the node is one of them");
-    config.listen.allow_plain = vec![NETWORK.parse().expect("a network")];
-    let disks = Export { path: "/disk".into(), write: true, ..Export::default() };
-    config.exports.insert(EXPORT.to_owned(), disks);
-    Setup { name: name.to_owned(), config, own: None, shards: vec![id], address, user: OWN_USER }
+    let numbered = scenario.nodes.keys().map(String::as_str).enumerate();
+    let (own, peers): (Vec<_>, Vec<_>) = numbered.partition(|(_, other)| *other == name);
+    Setup::plain(own[0], peers, EXPORT, vec![id])
 }

@@ -20,7 +20,7 @@ pub fn seeds() -> Vec<Seed> {
         let found = messages().into_iter().find(|(other, _)| *other == name);
         found.expect("there is one").1.message
     };
-    let served = || Talk::new(2).accept().hello(0, LaneClass::Latency).open(0, 0);
+    let served = || Talk::new(2).accept().hello(0, LaneClass::Latency).open_file(0, true);
     add("read", served().frame(0, flag::HANDLE, sample("read"), 0).go().go());
     add(
         "write",
@@ -31,9 +31,9 @@ pub fn seeds() -> Vec<Seed> {
             .go()
             .go(),
     );
-    let region = Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 2);
+    let region = Talk::new(0).accept().hello(0, LaneClass::Latency).open_region(0);
     add("region-read", region.frame(0, flag::HANDLE, sample("read"), 0).go().go());
-    let region = Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 2);
+    let region = Talk::new(0).accept().hello(0, LaneClass::Latency).open_region(0);
     add(
         "region-write",
         region
@@ -55,7 +55,7 @@ pub fn seeds() -> Vec<Seed> {
         wrong = wrong.accept().hello(1, LaneClass::Latency).frame(1, 0, sample(name), 0).go();
     }
     add("answers-nobody-asked-for", wrong);
-    let two = Talk::new(2).accept().hello(0, LaneClass::Latency).open(0, 1);
+    let two = Talk::new(2).accept().hello(0, LaneClass::Latency).open_file(0, false);
     add(
         "newer-epoch",
         two.frame(0, flag::HANDLE, sample("read"), 0)
@@ -65,7 +65,14 @@ pub fn seeds() -> Vec<Seed> {
             .act(&[action::RAW, 1, 3, 1, 2, 3])
             .go(),
     );
-    let channel = || Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 4);
+    let channel = || {
+        Talk::new(0).accept().hello(0, LaneClass::Latency).open(
+            0,
+            OpenKind::Channel,
+            Access::ALL,
+            b"data",
+        )
+    };
     let mut eager = sample("send");
     if let Message::Send { length, .. } = &mut eager {
         *length = 100;
@@ -136,7 +143,7 @@ pub fn seeds() -> Vec<Seed> {
         "ask-write-and-half-is-done",
         asking().act(&write).go().go().frame(0, flag::TRANSFER, end, 0).go(),
     );
-    let region = || Talk::new(0).accept().hello(0, LaneClass::Latency).open(0, 2);
+    let region = || Talk::new(0).accept().hello(0, LaneClass::Latency).open_region(0);
     let swap = Update::CompareSwap { expected: 0, new: 9 };
     let early = After::Writes { client: 0, failed: 0 };
     add(
@@ -256,13 +263,21 @@ impl Talk {
         self.given(lane, flag::EPOCH, frame, b"beta").go()
     }
 
-    /// A peer opens the thing of that number.
-    fn open(self, lane: u8, which: u8) -> Self {
-        let access = Access { write: which != 1, ..Access::READ };
-        let kind = OpenKind::File;
+    /// A peer opens a file, to write it or not.
+    fn open_file(self, lane: u8, write: bool) -> Self {
+        self.open(lane, OpenKind::File, Access { write, ..Access::READ }, b"datafile")
+    }
+
+    /// A peer opens the region.
+    fn open_region(self, lane: u8) -> Self {
+        self.open(lane, OpenKind::Region, Access::ALL, b"data")
+    }
+
+    /// A peer opens something of which the name has four bytes.
+    fn open(self, lane: u8, kind: OpenKind, access: Access, names: &[u8]) -> Self {
         let message = Message::Open { ticket: 3, kind, access, create: false, name_length: 4 };
-        let frame = Frame { epoch: 1, message, payload: 8, payload_crc: 0 };
-        self.given(lane, 0, frame, b"datafile").go().act(&[action::ANSWER_OPEN, which]).go()
+        let frame = Frame { epoch: 1, message, payload: names.len() as u32, payload_crc: 0 };
+        self.given(lane, 0, frame, names).go().act(&[action::ANSWER_OPEN, 0]).go()
     }
 
     /// Both our lanes are up, and something is open at the peer.
@@ -274,8 +289,6 @@ impl Talk {
     fn asking_for(self, kind: u8) -> Self {
         let opened = Message::Opened { ticket: 0, status: Status::Ok, handle: 2, length: 1 << 16 };
         self.act(&[action::OPEN_REMOTE, kind])
-            .act(&[action::ANSWER_CONNECT, 0])
-            .act(&[action::ANSWER_CONNECT, 0])
             .go()
             .frame(0, 0, ack(), 0)
             .frame(1, 0, ack(), 0)

@@ -1,7 +1,7 @@
 //! What we ask of a peer, for clients that rewrite the memory they receive into.
 
 use piped_core::access::OpenKind;
-use piped_core::ids::{HandleId, PeerId, SegmentId, SessionId};
+use piped_core::ids::{HandleId, SegmentId, SessionId};
 use piped_core::io::{Io, Span};
 use piped_core::limits;
 use piped_core::link::LaneClass;
@@ -11,9 +11,8 @@ use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest};
 use piped_wire::{LastPart, Message};
 
-use crate::world::{ALL, LineId, SESSION, World};
+use crate::world::{ALL, LineId, PEER, SESSION, World};
 
-pub(crate) const PEER: PeerId = PeerId(3);
 pub(crate) const HANDLE: HandleId = HandleId(1);
 pub(crate) const ARENA: u64 = 1 << 20;
 pub(crate) const CREDIT: u64 = 8 << 20;
@@ -28,7 +27,7 @@ pub(crate) fn connected_with(
     sessions: &[SessionId],
     credit: u64,
 ) -> (LineId, Vec<SegmentId>) {
-    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    world.add_peer();
     let line = world.answer_connect(LaneClass::Latency, credit);
     let arena = |(number, &session): (usize, &SessionId)| {
         let segment = world.session(session, ARENA);

@@ -15,8 +15,8 @@ use piped_report::dial::{DialCost, DialPlace};
 use piped_report::tally::MessageWay;
 use piped_wire::Message;
 
-use crate::asking::{ARENA, CREDIT, PEER};
-use crate::world::{LineId, SESSION, World, end};
+use crate::asking::{ARENA, CREDIT};
+use crate::world::{LineId, PEER, SESSION, World, end};
 
 pub(crate) const SENDER: SessionId = SessionId(2);
 pub(crate) const CHANNEL: ChannelId = ChannelId(1);
@@ -777,7 +777,7 @@ fn a_channel_that_goes_is_told_to_peers_that_wait() {
 
 /// The lanes to a peer whose channel clients have open, and their memory.
 fn asking(world: &mut World) -> ([LineId; 2], SegmentId) {
-    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    world.add_peer();
     let latency = world.answer_connect(LaneClass::Latency, CREDIT);
     let bulk = world.answer_connect(LaneClass::Bulk, CREDIT);
     let segment = world.session(SENDER, ARENA);

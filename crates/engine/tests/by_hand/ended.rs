@@ -188,7 +188,7 @@ fn what_a_peer_has_open_ends_and_what_another_has_does_not() {
     world.settle_turn();
     // The tickets are ours: the opens came in this order.
     let tickets = tickets(&world);
-    world.command(Command::EndServed { ticket: tickets[0] });
+    world.export_to("gamma");
     world.command(Command::EndServed { ticket: tickets[0] });
     world.command(Command::EndServed { ticket: 999_999 });
     world.send(beta, read(3, ours, 4096), &[]);
@@ -257,14 +257,13 @@ fn what_ends_as_its_lane_is_lost_is_let_go_once() {
         world.send(line, write(2, handle, 64 << 10), &[]);
         world.send(line, write_data(2, 0), &[9; 64 << 10]);
         world.settle_turn();
-        let end = Command::EndServed { ticket: tickets(&world)[0] };
         if handle_first {
-            world.command(end.clone());
+            world.export_to("gamma");
         }
         world.hang_up(line);
         if !handle_first {
             world.settle_turn();
-            world.command(end);
+            world.export_to("gamma");
         }
         for _ in 0..4 {
             world.settle();
@@ -307,7 +306,7 @@ fn what_has_ended_goes_when_its_peer_asks_for_it_on_another_connection() {
     let line = world.lane("beta", LaneClass::Latency, 1);
     world.open(line, 7, file);
     let ticket = world.tickets[0];
-    world.command(Command::EndServed { ticket });
+    world.export_to("gamma");
     let line = world.lane("beta", LaneClass::Latency, 2);
     let (kind, access) = (OpenKind::File, ALL);
     let open = Message::Open { ticket: 7, kind, access, create: false, name_length: 4 };

@@ -1,7 +1,7 @@
 //! Who goes first, who gets how much, and how much at most: at devices, on lanes, and by rates.
 
 use piped_core::access::{Access, OpenKind};
-use piped_core::ids::{HandleId, PeerId, SegmentId, SessionId};
+use piped_core::ids::{HandleId, SegmentId, SessionId};
 use piped_core::link::LaneClass;
 use piped_core::request::{ArenaBuffer, BufferState, Class, Completion, Verb};
 use piped_core::status::Status;
@@ -9,7 +9,7 @@ use piped_core::units::Nanos;
 use piped_engine::command::{ClientLimits, Command, Limits, OpenRequest, PeerLimits};
 use piped_wire::{Asker, Message};
 
-use crate::world::{SESSION, World, read, region, write_data, write_in};
+use crate::world::{PEER, SESSION, World, read, region, write_data, write_in};
 
 const OTHER: SessionId = SessionId(2);
 const HANDLE: HandleId = HandleId(1);
@@ -255,8 +255,7 @@ fn the_credit_of_a_write_comes_before_its_end_also_when_its_rate_puts_it_off() {
 fn what_was_not_got_is_paid_back() {
     let mut world = World::new();
     client(&mut world, SESSION, 1);
-    let peer = PeerId(1);
-    world.command(Command::AddPeer { peer, name: "beta".to_owned() });
+    world.add_peer();
     let line = world.answer_connect(LaneClass::Bulk, 1 << 20);
     let latency = world.answer_connect(LaneClass::Latency, 1 << 20);
     let open = OpenRequest {
@@ -267,7 +266,7 @@ fn what_was_not_got_is_paid_back() {
         create: false,
     };
     let handle = HandleId(2);
-    world.command(Command::OpenRemote { ticket: 1, session: SESSION, handle, peer, open });
+    world.command(Command::OpenRemote { ticket: 1, session: SESSION, handle, peer: PEER, open });
     let ticket = loop {
         if let Message::Open { ticket, .. } = world.next(latency) {
             break ticket;

@@ -2,7 +2,6 @@
 //! nothing of it lands anywhere, and what was asked is asked again.
 
 use piped_core::access::{Access, OpenKind};
-use piped_core::ids::PeerId;
 use piped_core::io::Span;
 use piped_core::limits;
 use piped_core::link::{LaneClass, ReportedStage};
@@ -430,8 +429,7 @@ fn stages_that_come_and_go_without_end_cost_little() {
 #[test]
 fn a_peer_that_greets_and_then_breaks_the_rules_is_dialled_ever_more_slowly() {
     let mut world = World::new();
-    let peer = PeerId(1);
-    world.command(Command::AddPeer { peer, name: "beta".to_owned() });
+    world.add_peer();
     let mut waits = Vec::new();
     for _ in 0..12 {
         let wait = world.next_dial(LaneClass::Latency);

@@ -6,16 +6,12 @@ use piped_core::status::Status;
 use piped_engine::command::{Command, Event, OpenRequest};
 use piped_wire::Message;
 
-use crate::asking::{CREDIT, HANDLE, PEER, answer, connected, read};
-use crate::world::{ALL, SESSION, World};
+use crate::asking::{CREDIT, HANDLE, answer, connected, read};
+use crate::world::{ALL, PEER, SESSION, World};
 
 fn dials(world: &World, wanted: LaneClass) -> usize {
     let dial = |event: &&Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
     world.events.iter().filter(dial).count()
-}
-
-fn remove(world: &mut World) {
-    world.command(Command::RemovePeer { peer: PEER });
 }
 
 #[test]
@@ -24,15 +20,15 @@ fn what_was_asked_of_a_removed_peer_ends_at_once_and_it_is_dialled_no_more() {
     let (line, _) = connected(&mut world, &[SESSION]);
     world.submit(SESSION, 1, read(0, 4096));
     assert!(matches!(world.next(line), Message::Read { .. }));
-    remove(&mut world);
+    world.remove_peer();
     world.settle();
     assert_eq!(world.end_of(1), Some((Status::PeerLost, 0)));
     assert!(!world.is_up(line), "{:?}", world.reasons());
     // The other lane's dial was under way; its failure is the last that is heard of it.
     assert_eq!(dials(&world, LaneClass::Bulk), 1);
-    world.command(Command::ConnectFailed { peer: PEER, class: LaneClass::Bulk });
+    world.take_up_dial(LaneClass::Bulk);
     world.settle();
-    assert_eq!((dials(&world, LaneClass::Latency), dials(&world, LaneClass::Bulk)), (0, 1));
+    assert_eq!((dials(&world, LaneClass::Latency), dials(&world, LaneClass::Bulk)), (0, 0));
     // What was open there is gone, and nothing more is opened.
     world.submit(SESSION, 2, read(0, 4096));
     world.settle();
@@ -53,8 +49,8 @@ fn what_was_asked_of_a_removed_peer_ends_at_once_and_it_is_dialled_no_more() {
 #[test]
 fn a_connection_that_comes_too_late_is_closed() {
     let mut world = World::new();
-    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
-    remove(&mut world);
+    world.add_peer();
+    world.remove_peer();
     let line = world.connect_late(PEER, LaneClass::Latency);
     world.settle();
     assert!(!world.is_up(line));
@@ -63,14 +59,14 @@ fn a_connection_that_comes_too_late_is_closed() {
 #[test]
 fn an_open_that_waits_for_a_removed_peer_is_answered() {
     let mut world = World::new();
-    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    world.add_peer();
     world.session(SESSION, 1 << 20);
     let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
     let open = OpenRequest { kind, name, path, access: ALL, create: false };
     let (ticket, session, handle, peer) = (5, SESSION, HANDLE, PEER);
     world.command(Command::OpenRemote { ticket, session, handle, peer, open });
     world.settle();
-    remove(&mut world);
+    world.remove_peer();
     world.settle();
     let lost = |event: &Event| {
         matches!(event, Event::RemoteOpened { ticket: 5, result: Err(Status::PeerLost), .. })
@@ -82,9 +78,9 @@ fn an_open_that_waits_for_a_removed_peer_is_answered() {
 fn a_peer_that_comes_back_is_asked_on_lanes_of_newer_epochs() {
     let mut world = World::new();
     connected(&mut world, &[SESSION]);
-    remove(&mut world);
+    world.remove_peer();
     // Also while its lanes are still closing.
-    world.command(Command::AddPeer { peer: PEER, name: "beta".to_owned() });
+    world.add_peer();
     world.wait_until("it is dialled", |world| dials(world, LaneClass::Latency) > 0);
     world.settle();
     assert_eq!(dials(&world, LaneClass::Latency), 1, "once");
@@ -102,7 +98,7 @@ fn what_was_asked_of_a_peer_that_moved_is_asked_again_at_its_new_place() {
     let (line, _) = connected(&mut world, &[SESSION]);
     world.submit(SESSION, 1, read(0, 4096));
     assert!(matches!(world.next(line), Message::Read { .. }));
-    world.command(Command::RedialPeer { peer: PEER });
+    world.move_peer();
     let line = world.answer_connect(LaneClass::Latency, CREDIT);
     let asked = loop {
         match world.next(line) {

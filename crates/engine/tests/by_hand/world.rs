@@ -1,10 +1,23 @@
 //! The shard, its clients, and the far ends of its lanes.
+//!
+//! Beside the shard runs the control thread that ships (`piped-world`), which dials, meets callers,
+//! looks up files that peers open, and takes back what a reload forbids. When it takes up a dial or
+//! an open is for the test to say: [`World::answer_connect`] and [`World::open`] hand it the shard's
+//! question.
+//!
+//! Tests speak [`Command`]s themselves where the control thread would not say that, or not then:
+//!
+//! - a caller of whom anything is known ([`World::dial_as`]): hundreds of nodes with keys, or users;
+//! - a connection that comes too late, an open that is answered late or for a caller made by hand;
+//! - regions and channels under numbers of the test's own, withdrawn twice or in the middle of a
+//!   frame; commands that are said twice, or of things that are not there;
+//! - what clients do (sessions, handles, opens at peers), and limits, modes and plans: the driver
+//!   passes these on as they are.
 
-use std::collections::VecDeque;
-
+use piped_config::Config;
 use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
-use piped_core::io::{Done, Io, Op, Resource, Span, Spans, Token};
+use piped_core::io::{Io, Op, Resource, Span, Token};
 use piped_core::link::{LaneClass, ReportedStage};
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::request::{Class, Completion, Origin, Progress, Request, Update, Verb};
@@ -13,10 +26,12 @@ use piped_core::units::Nanos;
 use piped_engine::command::{Caller, Command, Event, FileTarget, Output, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_planner::solve::solve;
+pub(crate) use piped_sim::LineId;
 use piped_sim::{
-    ConnectionId, Cost, DeviceCosts, Faults, InodeId, LinkId, NodeId, Notice, SimIo, SimKernel,
+    ConnectionId, Cost, DeviceCosts, FarEnds, Faults, InodeId, LinkId, NodeId, SimIo, SimKernel,
 };
 use piped_wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message};
+use piped_world::controls::{Controls, Setup, Surroundings, address, peer_at};
 
 pub(crate) const ALL: Access = Access::ALL;
 pub(crate) const SESSION: SessionId = SessionId(1);
@@ -26,11 +41,15 @@ pub(crate) const STAGING: u64 = 64 << 20;
 /// Longer than anything takes that must happen.
 const PATIENCE: Nanos = Nanos::from_millis(120_000);
 
-/// Bytes a far end sends at once, and receives at once.
-const PIECE: u32 = 64 * 1024;
-
 /// Bytes of a socket's buffer, each direction.
 const SOCKET_BUFFER: usize = 256 * 1024;
+
+/// The node of the shard, and that of the far ends.
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+/// The peer that [`World::add_peer`] adds.
+pub(crate) const PEER: PeerId = PeerId(0);
 
 /// Of links, and of disks that need no other.
 pub(crate) const COST: Cost =
@@ -66,27 +85,19 @@ pub(crate) struct World {
     pub(crate) steps: Vec<Step>,
     /// The driver takes nothing.
     pub(crate) driver_is_full: bool,
-    far: NodeId,
+    controls: Controls,
+    far: FarEnds,
     device: DeviceId,
     links: [LinkId; 2],
     lines: Vec<Line>,
 }
 
-/// A connection, named by the order in which it was made.
-pub(crate) type LineId = usize;
-
-/// The far end of one.
+/// A connection as its far end knows it.
 struct Line {
     connection: ConnectionId,
-    socket: SocketId,
-    memory: SegmentId,
     epoch: u32,
-    to_send: VecDeque<u8>,
-    received: Vec<u8>,
-    sending: bool,
-    receiving: bool,
-    reads: bool,
-    over: bool,
+    /// The control thread knows what it has open.
+    is_known: bool,
 }
 
 impl World {
@@ -136,6 +147,17 @@ impl World {
         let mut kernel = SimKernel::new(1, Faults::none());
         let [node, far] = [(); 2].map(|()| kernel.add_node(4096));
         let links = [(); 2].map(|()| kernel.add_link(link, None));
+        let mut controls = Controls::new(1, Surroundings::prompt(link, SOCKET_BUFFER));
+        // The far node knows ours, which offers its files to all.
+        let (ours, theirs) = ((NEAR, "alpha"), (FAR, "beta"));
+        for setup in [
+            Setup::plain(ours, [], "name", vec![node]),
+            Setup::plain(theirs, [ours], "name", vec![far]),
+        ] {
+            controls.add(setup, &kernel).expect("a sound configuration");
+        }
+        controls.lay([far, node], links[0]);
+        controls.lay([node, far], links[1]);
         let device = kernel.add_device(DeviceCosts {
             read: disk,
             write: disk,
@@ -171,7 +193,8 @@ impl World {
             asked_at_once: None,
             steps: Vec::new(),
             driver_is_full: false,
-            far,
+            controls,
+            far: FarEnds::new(far),
             device,
             links,
             lines: Vec::new(),
@@ -283,14 +306,69 @@ impl World {
 
     /// A peer connects.
     pub(crate) fn dial(&mut self) -> LineId {
-        self.dial_as(Caller::anybody(), None)
+        let (peer, class, after) = (PeerId(0), LaneClass::Latency, Nanos::ZERO);
+        let event = Event::Connect { peer, class, after };
+        self.controls.handle_event(FAR, 0, event, &self.kernel);
+        self.decide();
+        self.lines.len() - 1
     }
 
-    /// The same, and so much is known of it.
+    /// A peer connects of which so much is known.
     pub(crate) fn dial_as(&mut self, caller: Caller, keys: Option<LaneKeys>) -> LineId {
-        let (line, socket) = self.connect([self.far, self.node]);
+        let (line, socket) = self.connect();
         self.command(Command::LaneAccepted { socket, caller, keys });
         line
+    }
+
+    /// The control threads do what is to be done now.
+    fn decide(&mut self) {
+        self.controls.advance(&mut self.kernel);
+        while let Some((node, _, command)) = self.controls.poll_command() {
+            match command {
+                command if node == NEAR => self.command(command),
+                Command::LaneAccepted { socket, .. } | Command::LaneConnected { socket, .. } => {
+                    let mut ends = self.controls.ends(&self.kernel).iter();
+                    let end = ends.find(|end| (end.node, end.socket) == (FAR, socket));
+                    let connection = end.expect("the far end is open").connection;
+                    self.take_up(connection, socket, true);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// An operator changes the configuration of our node.
+    fn reload(&mut self, change: impl FnOnce(&mut Config)) {
+        let mut config = self.controls.nodes[NEAR].setup.config.clone();
+        change(&mut config);
+        let loaded = self.controls.reload(NEAR, &config, None, &self.kernel);
+        loaded.expect("a sound configuration");
+        self.decide();
+    }
+
+    /// An operator adds the far node to our peers, at the address where it is.
+    pub(crate) fn add_peer(&mut self) {
+        let peer = peer_at(self.controls.nodes[FAR].setup.address);
+        self.reload(|config| drop(config.peers.insert("beta".to_owned(), peer)));
+    }
+
+    /// An operator removes it.
+    pub(crate) fn remove_peer(&mut self) {
+        self.reload(|config| config.peers.clear());
+    }
+
+    /// It moves to another address, and an operator says so to us.
+    pub(crate) fn move_peer(&mut self) {
+        self.controls.nodes[FAR].setup.address = address(FAR + 1);
+        self.add_peer();
+    }
+
+    /// An operator leaves the files to this peer alone.
+    pub(crate) fn export_to(&mut self, peer: &str) {
+        self.reload(|config| {
+            let export = config.exports.get_mut("name").expect("the setup has it");
+            export.peers = vec![peer.to_owned()];
+        });
     }
 
     /// A peer connects, says who it is, and is welcome.
@@ -320,9 +398,19 @@ impl World {
         let asked = self.wait("the open", |world| {
             world.events.iter().position(|event| matches!(event, Event::ServeOpen { .. }))
         });
-        let Event::ServeOpen { ticket, .. } = self.events.remove(asked) else { unreachable!() };
+        let event = self.events.remove(asked);
+        let Event::ServeOpen { ticket, .. } = event else { unreachable!() };
         self.tickets.push(ticket);
-        self.command(Command::ServeOpened { ticket, result: Ok(target) });
+        if kind == OpenKind::File && self.lines[line].is_known {
+            self.controls.handle_event(NEAR, 0, event, &self.kernel);
+            let asked = self.controls.poll_asked().expect("it is passed on");
+            let found = self.controls.look_up(&asked).expect("the node runs");
+            let (_, right) = found.expect("the peer may have it");
+            self.controls.answer(&asked, Ok((target, right)), &self.kernel);
+            self.decide();
+        } else {
+            self.command(Command::ServeOpened { ticket, result: Ok(target) });
+        }
         match self.next(line) {
             Message::Opened { status: Status::Ok, handle, .. } => handle,
             other => panic!("not opened: {other:?}"),
@@ -351,20 +439,27 @@ impl World {
         credit_bytes: u64,
         incarnation: u64,
     ) -> LineId {
-        let asked = self.wait("a dial", |world| {
-            let dials =
-                |event: &Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
-            world.events.iter().position(dials)
-        });
-        let Event::Connect { peer, class, .. } = self.events.remove(asked) else { unreachable!() };
-        let (line, socket) = self.connect([self.far, self.node]);
-        self.command(Command::LaneConnected { peer, class, socket, keys: None });
+        let line = self.lines.len();
+        self.take_up_dial(wanted);
+        self.wait_until("a connection", |world| world.lines.len() > line);
         let (frame, _) = self.next_frame(line);
         assert!(matches!(frame.message, Message::Hello { .. }), "{frame:?}");
         self.lines[line].epoch = frame.epoch;
         let ack = Message::HelloAck { incarnation, credit_bytes, requests_max: 64 };
         self.send(line, ack, &[]);
         line
+    }
+
+    /// The control thread takes up a dial of ours.
+    pub(crate) fn take_up_dial(&mut self, wanted: LaneClass) {
+        let asked = self.wait("a dial", |world| {
+            let dials =
+                |event: &Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
+            world.events.iter().position(dials)
+        });
+        let event = self.events.remove(asked);
+        self.controls.handle_event(NEAR, 0, event, &self.kernel);
+        self.decide();
     }
 
     /// How long until we want to dial again.
@@ -380,27 +475,21 @@ impl World {
 
     /// A dial of ours succeeds that nobody waits for any more.
     pub(crate) fn connect_late(&mut self, peer: PeerId, class: LaneClass) -> LineId {
-        let (line, socket) = self.connect([self.far, self.node]);
+        let (line, socket) = self.connect();
         self.command(Command::LaneConnected { peer, class, socket, keys: None });
         line
     }
 
-    fn connect(&mut self, nodes: [NodeId; 2]) -> (LineId, SocketId) {
+    /// A connection that no control thread knows.
+    fn connect(&mut self) -> (LineId, SocketId) {
+        let nodes = [self.far.node(), self.node];
         let (connection, [socket, ours]) = self.kernel.connect(nodes, self.links, SOCKET_BUFFER);
-        let memory = self.kernel.add_segment(self.far, u64::from(2 * PIECE));
-        self.lines.push(Line {
-            connection,
-            socket,
-            memory,
-            epoch: 1,
-            to_send: VecDeque::new(),
-            received: Vec::new(),
-            sending: false,
-            receiving: false,
-            reads: true,
-            over: false,
-        });
-        (self.lines.len() - 1, ours)
+        (self.take_up(connection, socket, false), ours)
+    }
+
+    fn take_up(&mut self, connection: ConnectionId, socket: SocketId, is_known: bool) -> LineId {
+        self.lines.push(Line { connection, epoch: 1, is_known });
+        self.far.take_up(socket, &mut self.kernel)
     }
 
     /// The connection that was made first.
@@ -424,30 +513,27 @@ impl World {
 
     /// Queues bytes that need not be a frame.
     pub(crate) fn send_bytes(&mut self, line: LineId, bytes: &[u8]) {
-        self.lines[line].to_send.extend(bytes);
+        self.far.send(line, bytes);
     }
 
     /// The far end hangs up.
     pub(crate) fn hang_up(&mut self, line: LineId) {
-        let socket = self.lines[line].socket;
-        self.lines[line].over = true;
-        self.kernel.io(self.far).release(Resource::Socket(socket));
+        self.far.hang_up(line, &mut self.kernel);
     }
 
     /// The node of the far ends loses power.
     pub(crate) fn vanish(&mut self) {
-        self.kernel.crash(self.far, Notice::Silent);
-        self.lines.iter_mut().for_each(|line| line.over = true);
+        self.far.vanish(&mut self.kernel);
     }
 
     /// The far end reads no more.
     pub(crate) fn stop_reading(&mut self, line: LineId) {
-        self.lines[line].reads = false;
+        self.far.set_reading(line, false);
     }
 
     /// The far end reads again.
     pub(crate) fn read_on(&mut self, line: LineId) {
-        self.lines[line].reads = true;
+        self.far.set_reading(line, true);
     }
 
     pub(crate) fn is_up(&self, line: LineId) -> bool {
@@ -496,15 +582,13 @@ impl World {
     /// The next frame, if it is there already.
     pub(crate) fn take_frame(&mut self, line: LineId) -> Option<(Frame, Vec<u8>)> {
         self.whole_frame(line)?;
-        let received = &mut self.lines[line].received;
-        let header: Vec<u8> = received.drain(..HEADER_BYTES).collect();
+        let header = self.far.take(line, HEADER_BYTES);
         let frame = Frame::parse(&header.try_into().expect("64 bytes")).expect("a sound header");
-        let payload = received.drain(..frame.payload as usize).collect();
-        Some((frame, payload))
+        Some((frame, self.far.take(line, frame.payload as usize)))
     }
 
     fn whole_frame(&self, line: LineId) -> Option<()> {
-        let received = &self.lines[line].received;
+        let received = self.far.received(line);
         let header = received.first_chunk::<HEADER_BYTES>()?;
         let frame = Frame::parse(header).expect("the shard sends sound headers");
         (received.len() >= HEADER_BYTES + frame.payload as usize).then_some(())
@@ -531,7 +615,6 @@ impl World {
         while self.step(until) {}
     }
 
-    /// Until nothing moves but clocks.
     /// The shard's time.
     pub(crate) fn clock(&mut self) -> Nanos {
         self.kernel.io(self.node).now()
@@ -548,7 +631,8 @@ impl World {
 
     /// Everybody has a turn, or time passes. False when `until` is reached.
     fn step(&mut self, until: Nanos) -> bool {
-        if self.turn_far() | self.turn_near() {
+        self.decide();
+        if self.far.turn(&mut self.kernel) | self.turn_near() {
             let now = self.kernel.now();
             self.kernel.advance(now);
             return true;
@@ -557,7 +641,8 @@ impl World {
         // A thread that is at something looks at no timer.
         let busy = Some(self.kernel.busy_until(self.node)).filter(|&at| at > self.kernel.now());
         let timer = timer.map(|at| busy.map_or(at, |busy| at.max(busy)));
-        match [self.kernel.next_event(), timer, busy].into_iter().flatten().min() {
+        let next = [self.kernel.next_event(), self.controls.next_at(), timer, busy];
+        match next.into_iter().flatten().min() {
             Some(at) if at <= until => {
                 self.kernel.advance(at);
                 true
@@ -605,7 +690,12 @@ impl World {
             some = true;
             match output {
                 Output::Completion(completion) => self.completions.push(completion),
-                Output::Event(event) => self.events.push(event),
+                Output::Event(event) => {
+                    if let Event::ServeClosed { .. } = event {
+                        self.controls.handle_event(NEAR, 0, event.clone(), &self.kernel);
+                    }
+                    self.events.push(event);
+                }
                 Output::Progress(progress) => self.progress.push(progress),
                 Output::Plan(question) => {
                     self.command(Command::Planned(Box::new(solve(&question))));
@@ -613,53 +703,6 @@ impl World {
             }
         }
         some
-    }
-
-    fn turn_far(&mut self) -> bool {
-        let mut worked = false;
-        while let Some(Done { token, result }) = self.kernel.poll_done(self.far) {
-            let line = &mut self.lines[(token.0 / 2) as usize];
-            worked = true;
-            line.over |= result <= 0;
-            let bytes = result.max(0) as u32;
-            if token.0 % 2 == 0 {
-                line.sending = false;
-                line.to_send.drain(..bytes as usize);
-            } else {
-                line.receiving = false;
-                let from = Span { segment: line.memory, offset: PIECE.into(), length: bytes };
-                line.received.extend_from_slice(self.kernel.bytes(self.far, from));
-            }
-        }
-        for number in 0..self.lines.len() {
-            worked |= self.move_line(number);
-        }
-        worked
-    }
-
-    fn move_line(&mut self, number: usize) -> bool {
-        let line = &mut self.lines[number];
-        let (socket, segment) = (line.socket, line.memory);
-        let (send, receive) = (Token(2 * number as u64), Token(2 * number as u64 + 1));
-        let mut ops = Vec::new();
-        if !line.over && !line.sending && !line.to_send.is_empty() {
-            line.sending = true;
-            let bytes: Vec<u8> = line.to_send.iter().copied().take(PIECE as usize).collect();
-            let span = Span { segment, offset: 0, length: bytes.len() as u32 };
-            self.kernel.bytes_mut(self.far, span).copy_from_slice(&bytes);
-            ops.push((send, Op::Send { socket, spans: Spans::from_iter([span]) }));
-        }
-        if !line.over && !line.receiving && line.reads {
-            line.receiving = true;
-            let span = Span { segment, offset: PIECE.into(), length: PIECE };
-            let spans = Spans::from_iter([span]);
-            ops.push((receive, Op::Receive { socket, spans, whole: false }));
-        }
-        let worked = !ops.is_empty();
-        for (token, op) in ops {
-            assert!(self.kernel.io(self.far).push(token, op), "the far driver has room");
-        }
-        worked
     }
 }
 

@@ -70,7 +70,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As a client that knows no reasons is told.
+    /// The status for a client that knows no reasons.
     pub(crate) const fn coarse(self) -> Status {
         match self {
             Self::NoExport | Self::NoDirectory => Status::NotFound,
@@ -78,7 +78,7 @@ impl Reason {
         }
     }
 
-    /// As a peer is told.
+    /// The status that a peer is told.
     pub(crate) const fn for_peer(self) -> Status {
         match self {
             // Also the end of handles after a reload took their export away.

@@ -19,7 +19,7 @@ use crate::parties::Asker;
 pub struct RegionSource<M> {
     /// The number of the region.
     pub region: RegionId,
-    /// Whose memory it is.
+    /// The session whose memory it is.
     pub owner: SessionId,
     /// The shard that serves the owner.
     pub home: usize,

@@ -40,41 +40,41 @@ const PROBES: usize = 8;
 pub enum OneSided {
     /// Put noise into a slot of one's own.
     Put {
-        /// Whose board.
+        /// The client whose board it is.
         board: usize,
         /// Which of the caller's slots there.
         slot: usize,
-        /// How many bytes.
+        /// The length of the noise, in bytes.
         length: u64,
         /// What the owner is notified of behind it.
         note: Option<Note>,
     },
     /// Notify a board's owner.
     Notify {
-        /// Whose board.
+        /// The client whose board it is.
         board: usize,
-        /// Of what.
+        /// What the owner is notified of.
         note: Note,
     },
     /// Wait on one's own board.
     Wait {
-        /// For what.
+        /// What is waited for.
         note: Note,
-        /// How many.
+        /// How many notifications end the wait.
         count: u64,
     },
     /// Add to a word.
     Add {
-        /// Whose board.
+        /// The client whose board it is.
         board: usize,
-        /// Which word.
+        /// The word, by its number.
         counter: usize,
         /// How much; at least 1.
         addend: u64,
     },
     /// Replace the word that is swapped, if it is as it was last seen.
     Swap {
-        /// Whose board.
+        /// The client whose board it is.
         board: usize,
     },
 }
@@ -117,11 +117,11 @@ struct Slot {
     put: Option<Put>,
 }
 
-/// Whose a slot is.
+/// The call to which a slot belongs.
 #[derive(Debug)]
 struct Put {
     call: u64,
-    /// Its signal.
+    /// The signal behind the bytes.
     id: Option<u32>,
     /// The engine may write there; `None`: the slot is the owner's again.
     window: Option<WindowId>,
@@ -244,7 +244,7 @@ impl World {
         Some(Call::OneSided(call))
     }
 
-    /// Who puts something often puts more at once, and notifies of all.
+    /// A client that puts something often puts more at once, and notifies of all.
     pub(super) fn follow_put(&mut self, client: usize, call: Call, class: Class) {
         let Call::OneSided(OneSided::Put { board, .. }) = call else { return };
         if self.random.chance(0.5) {
@@ -522,8 +522,8 @@ impl World {
         }
     }
 
-    /// Who asked for a signal has given up, and nobody knows any more that it was taken: what is
-    /// before it and not over may come again.
+    /// A client that asked for a signal has given up, and nobody knows any more that it was taken:
+    /// what is before it and not over may come again.
     fn give_up_signal(&mut self, board: usize, id: u32) {
         let Some(signal) = self.boards[board].signals.get(&id).filter(|it| it.taken) else {
             return;

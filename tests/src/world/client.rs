@@ -18,27 +18,27 @@ const QUEUES: u64 = 2;
 pub enum Call {
     /// Read `length` bytes of an object.
     Read {
-        /// The object.
+        /// The object, by its number.
         object: usize,
-        /// From where.
+        /// Where in the object, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// The length in bytes.
         length: u64,
     },
     /// Write noise to an object, in the client's own area.
     Write {
-        /// The object.
+        /// The object, by its number.
         object: usize,
-        /// Where to.
+        /// Where in the object, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// The length in bytes.
         length: u64,
-        /// Completed means stable.
+        /// Whether the data are stable when the call completes.
         durable: bool,
     },
     /// Read or write many pieces of a range of an object in one request, by chance.
     Pieces {
-        /// The object.
+        /// The object, by its number.
         object: usize,
         /// Read, and not write.
         reads: bool,
@@ -49,34 +49,34 @@ pub enum Call {
     },
     /// Copy into the client's own area of an object.
     Copy {
-        /// From which object.
+        /// The object that is read.
         from: usize,
-        /// From where.
+        /// Where the read begins, in bytes.
         from_offset: u64,
-        /// To which object.
+        /// The object that is written.
         to: usize,
-        /// Where to.
+        /// Where the write begins, in bytes.
         to_offset: u64,
-        /// How many bytes.
+        /// The length in bytes.
         length: u64,
     },
     /// Make an object's writes stable.
     Sync {
-        /// The object.
+        /// The object, by its number.
         object: usize,
     },
     /// Send noise to a channel.
     Send {
-        /// The channel.
+        /// The channel, as an object.
         object: usize,
-        /// Under which tag.
+        /// The tag of the message.
         tag: u64,
         /// How many bytes: enough for its name.
         length: u64,
     },
     /// Receive from the client's own channel.
     Receive {
-        /// The channel.
+        /// The channel, as an object.
         object: usize,
         /// Which tag; any without.
         tag: Option<u64>,
@@ -87,15 +87,15 @@ pub enum Call {
     OneSided(OneSided),
     /// Wait for what the same queue has asked of an object's node.
     Flush {
-        /// The object.
+        /// An object of that node.
         object: usize,
     },
     /// Cancel an earlier call.
     Cancel {
-        /// Its number.
+        /// The earlier call, by number.
         call: u64,
     },
-    /// Nothing.
+    /// Do nothing at all.
     Nop,
     /// Whatever the test wants, sensible or not; the test judges the status.
     Raw(Verb),

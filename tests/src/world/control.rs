@@ -11,7 +11,7 @@ use piped_sim::{ConnectionId, Faults, Notice};
 use piped_world::controls::Asked;
 
 use super::setup::NODES;
-use super::{ClientState, Object, ObjectKind, OpeningState, Plan, World, node_name};
+use super::{ClientState, ObjectKind, OpeningState, Options, Plan, World, node_name};
 use crate::operators::Operators;
 
 /// Everything must be at rest within that time after its cause is gone.
@@ -20,11 +20,11 @@ const REST: Nanos = Nanos::from_millis(120_000);
 /// What a clock may do wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockStep {
-    /// It jumps ahead.
+    /// The clock jumps ahead by this.
     Forward(Nanos),
-    /// It goes back.
+    /// The clock goes back by this.
     Back(Nanos),
-    /// It shows multiples of this.
+    /// The clock shows multiples of this.
     Tick(Nanos),
 }
 
@@ -124,39 +124,6 @@ impl World {
             );
             let left = (use_.in_flight.now, use_.requests.now, use_.waiting);
             assert_eq!(left, (0, 0, 0), "the ledger is not empty at rest");
-        }
-    }
-
-    /// Bytes known at the end are there.
-    fn judge_contents(&self) {
-        for object in self.objects.iter().filter(|object| !object.gone) {
-            let content = match object.kind {
-                ObjectKind::File(_) | ObjectKind::Region { .. } => self.content_of(object),
-                ObjectKind::Channel { .. } | ObjectKind::Board { .. } => continue,
-            };
-            let length = object.expected.length();
-            assert!(
-                (length.start..=length.end).contains(&(content.len() as u64)),
-                "{}: has {} bytes at the end, expected {length:?}",
-                object.name,
-                content.len()
-            );
-            if let Some(wrong) = object.expected.difference(0, content) {
-                panic!("{}: wrong content at the end: {wrong:?}", object.name);
-            }
-        }
-    }
-
-    /// The bytes of a file or region.
-    pub(super) fn content_of(&self, object: &Object) -> &[u8] {
-        match object.kind {
-            ObjectKind::File(inode) => self.kernel.file_content(inode),
-            ObjectKind::Region { segment, length, .. }
-            | ObjectKind::Board { segment, length, .. } => {
-                let span = piped_core::io::Span { segment, offset: 0, length: length as u32 };
-                self.kernel.bytes(self.nodes[object.node].id, span)
-            }
-            ObjectKind::Channel { .. } => &[],
         }
     }
 
@@ -320,7 +287,7 @@ impl World {
         }
     }
 
-    /// It comes back.
+    /// The daemon of a node comes back.
     pub fn restart(&mut self, node: usize) {
         if self.nodes[node].shard.is_none() {
             self.kernel.restart(self.nodes[node].id);
@@ -331,31 +298,20 @@ impl World {
 
     pub(super) fn plan_disasters(&mut self) {
         let span = Nanos::from_micros(500 * u64::from(self.options.requests) + 1);
-        for _ in 0..self.options.deaths {
-            let client = self.random.below(self.options.clients as u64) as usize;
-            let at = self.random.up_to(span);
-            self.plans.push(at, Plan::Die { client });
-        }
-        for _ in 0..self.options.crashes {
-            let node = self.random.below(NODES as u64) as usize;
-            let at = self.random.up_to(span);
-            self.plans.push(at, Plan::Crash { node });
-        }
-        for _ in 0..self.options.stalls {
-            let node = self.random.below(NODES as u64) as usize;
-            let at = self.random.up_to(span);
-            self.plans.push(at, Plan::Stall { node });
-        }
-        for _ in 0..self.options.limit_changes {
-            let node = self.random.below(NODES as u64) as usize;
-            let at = self.random.up_to(span);
-            self.plans.push(at, Plan::Limit { node });
-        }
-        for _ in 0..self.options.dial_changes {
-            let node = self.random.below(NODES as u64) as usize;
-            let at = self.random.up_to(span);
-            self.plans.push(at, Plan::Slow { node });
-        }
+        let Options { clients, deaths, crashes, stalls, limit_changes, dial_changes, .. } =
+            self.options;
+        let mut plan = |times: usize, places: usize, plan: fn(usize) -> Plan| {
+            for _ in 0..times {
+                let place = self.random.below(places as u64) as usize;
+                let at = self.random.up_to(span);
+                self.plans.push(at, plan(place));
+            }
+        };
+        plan(deaths, clients, |client| Plan::Die { client });
+        plan(crashes, NODES, |node| Plan::Crash { node });
+        plan(stalls, NODES, |node| Plan::Stall { node });
+        plan(limit_changes, NODES, |node| Plan::Limit { node });
+        plan(dial_changes, NODES, |node| Plan::Slow { node });
     }
 
     /// A stage becomes slower by a little or by much, or as fast as it was.

@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct Expected {
     bytes: Vec<u8>,
     stable: Vec<u8>,
-    /// Of each byte, what of [`KNOWN`], [`STABLE_KNOWN`] and [`LOST`] is true.
+    /// What of [`KNOWN`], [`STABLE_KNOWN`] and [`LOST`] is true of each byte.
     marks: Vec<u8>,
     /// The end of the file is between these two.
     length: Range<u64>,
@@ -191,12 +191,12 @@ impl Expected {
     }
 }
 
-/// A wrong byte.
+/// A byte that is not as it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
     /// Its place in what was read.
     pub first: usize,
-    /// The byte.
+    /// The byte that is there.
     pub seen: u8,
     /// What it must be.
     pub wanted: u8,

@@ -5,7 +5,7 @@ use piped_core::request::{BufferState, Completion, Origin, Progress, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::{ClientState, Effect, InFlight, LockEnd, World};
+use super::{ClientState, Effect, InFlight, LockEnd, Object, ObjectKind, World};
 
 /// Later than that after its deadline no request may be.
 const SLACK: Nanos = Nanos::from_millis(1);
@@ -13,9 +13,9 @@ const SLACK: Nanos = Nanos::from_millis(1);
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finish {
-    /// Its status.
+    /// The status of the request.
     pub status: Status,
-    /// Contiguous bytes done.
+    /// The contiguous bytes that were done.
     pub bytes: u64,
     /// Whether the buffer was kept.
     pub buffer: BufferState,
@@ -65,6 +65,39 @@ impl World {
     #[must_use]
     pub fn is_gone(&self, client: usize) -> bool {
         self.clients[client].state == ClientState::Gone
+    }
+
+    /// Bytes known at the end are there.
+    pub(super) fn judge_contents(&self) {
+        for object in self.objects.iter().filter(|object| !object.gone) {
+            let content = match object.kind {
+                ObjectKind::File(_) | ObjectKind::Region { .. } => self.content_of(object),
+                ObjectKind::Channel { .. } | ObjectKind::Board { .. } => continue,
+            };
+            let length = object.expected.length();
+            assert!(
+                (length.start..=length.end).contains(&(content.len() as u64)),
+                "{}: has {} bytes at the end, expected {length:?}",
+                object.name,
+                content.len()
+            );
+            if let Some(wrong) = object.expected.difference(0, content) {
+                panic!("{}: wrong content at the end: {wrong:?}", object.name);
+            }
+        }
+    }
+
+    /// The bytes of a file or region.
+    pub(super) fn content_of(&self, object: &Object) -> &[u8] {
+        match object.kind {
+            ObjectKind::File(inode) => self.kernel.file_content(inode),
+            ObjectKind::Region { segment, length, .. }
+            | ObjectKind::Board { segment, length, .. } => {
+                let span = Span { segment, offset: 0, length: length as u32 };
+                self.kernel.bytes(self.nodes[object.node].id, span)
+            }
+            ObjectKind::Channel { .. } => &[],
+        }
     }
 
     pub(super) fn judge_completion(&mut self, node: usize, completion: Completion) {

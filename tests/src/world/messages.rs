@@ -16,7 +16,7 @@ use piped_core::units::Nanos;
 
 use super::{Call, ClientState, ObjectKind, World};
 
-/// Sender and number.
+/// Bytes of a name: sender and number.
 const NAME_BYTES: usize = 12;
 
 /// The least length of a message.
@@ -42,7 +42,7 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     sent: BTreeMap<Name, Sent>,
-    /// Of each channel, sender and tag: which receive has got which message.
+    /// By channel, sender and tag: which receive has got which message.
     order: BTreeMap<(usize, usize, u64), BTreeMap<u64, u64>>,
     /// Channels of which a receive was given up, or a message: a receive that had it is in its old
     /// place again, and gets what comes after others have got theirs.
@@ -58,7 +58,7 @@ impl Messages {
         self.sent.insert(name, sent);
     }
 
-    /// It is over for its sender.
+    /// A message is over for its sender.
     pub(super) fn end(&mut self, name: Name, status: Status) {
         if let Some(sent) = self.sent.get_mut(&name) {
             sent.ended = Some(status);

@@ -234,13 +234,13 @@ struct InFlight {
     queue: QueueId,
     /// The node of a request that has its place among others of its queue.
     node: Option<usize>,
-    /// It is to begin when all is over that its queue has asked of the node before.
+    /// The request is to begin when all is over that its queue has asked of the node before.
     fence: bool,
     slot: u32,
     submitted: Nanos,
     deadline: Nanos,
     piece: Option<u32>,
-    /// Of the arena's pieces, the one with the table.
+    /// The piece of the arena with the table, if it has one.
     table: Option<(u32, WindowId)>,
     buffer: Option<Span>,
     window: Option<WindowId>,
@@ -277,7 +277,7 @@ enum Effect {
         known: Option<Vec<bool>>,
         durable: bool,
         shortest: u64,
-        /// Of a copy: what it reads, and the crashes that had seen.
+        /// What a copy reads, and the crashes that had seen.
         source: Option<(usize, u32)>,
     },
     Sync {

@@ -7,7 +7,7 @@ use piped_sim::{Cost, Faults, Random, ZeroCopy};
 
 use crate::operators;
 
-/// A world's options.
+/// What a world is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Clients, spread over both nodes.
@@ -20,7 +20,7 @@ pub struct Options {
     pub longest: u64,
     /// Files on each node.
     pub files: usize,
-    /// The kernel's faults.
+    /// The probabilities of the kernel's faults.
     pub faults: Faults,
     /// Probability that a dial fails.
     pub connect_fails: f64,
@@ -42,7 +42,7 @@ pub struct Options {
     pub hasty: f64,
     /// Probability that a shard's thread is away after a turn, and the longest time.
     pub busy: f64,
-    /// See `busy`.
+    /// The longest that a thread is [`busy`](Self::busy).
     pub busy_max: Nanos,
     /// Deadline of requests that do not say.
     pub deadline: Nanos,
@@ -54,9 +54,9 @@ pub struct Options {
     pub socket_buffer: usize,
     /// The most operations at a driver, and at a shard.
     pub ops_max: u32,
-    /// The planner's mode.
+    /// The mode in which shards plan.
     pub planner: PlannerMode,
-    /// The calibration's mode.
+    /// The mode in which shards learn costs.
     pub calibration: CalibrationMode,
     /// Whether `auto` begins with one fragment at a time.
     pub serial_first: bool,
@@ -169,7 +169,7 @@ impl Options {
         }
     }
 
-    /// The same with faults of all kinds.
+    /// A world with faults of all kinds.
     #[must_use]
     pub fn stormy(random: &mut Random) -> Self {
         Self {
@@ -222,14 +222,14 @@ impl Options {
         }
     }
 
-    /// The same while limits change.
+    /// A calm or stormy world whose limits change.
     #[must_use]
     pub fn limited(random: &mut Random) -> Self {
         let base = if random.chance(0.5) { Self::calm(random) } else { Self::stormy(random) };
         Self { limit_changes: random.between(1, 12) as usize, ..base }
     }
 
-    /// The same while stages are dialled, and limits change at times.
+    /// A world whose stages are dialled, and whose limits change at times.
     #[must_use]
     pub fn dialled(random: &mut Random) -> Self {
         let base = match random.below(3) {

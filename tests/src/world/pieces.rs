@@ -21,7 +21,7 @@ pub(super) struct Scattered {
     object: usize,
     crashes: u32,
     rows: Vec<Row>,
-    /// Of a write: what is in the buffer.
+    /// What the buffer of a write holds.
     written: Option<Vec<u8>>,
 }
 

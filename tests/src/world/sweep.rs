@@ -137,13 +137,13 @@ pub struct Swept {
     pub kinds: BTreeMap<&'static str, u64>,
     /// How often things happened.
     pub seen: BTreeMap<&'static str, u64>,
-    /// Simulated events.
+    /// The number of simulated events.
     pub events: u64,
-    /// Simulated time.
+    /// The time that passed in the worlds.
     pub time: Nanos,
     /// Worlds that failed, by seed; the first of them if there are very many.
     pub failures: Vec<Failed>,
-    /// How many failed.
+    /// How many worlds have failed.
     pub failed: u64,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Counter {
     /// Pieces whose adds ended well: from where, and how long.
     done: BTreeMap<u64, u64>,
     sum_done: u64,
-    /// Of all that were asked for, however they ended.
+    /// The sum of all additions that were asked for, however they ended.
     sum_asked: u64,
 }
 
@@ -153,7 +153,7 @@ impl Semaphore {
         ))
     }
 
-    /// Those that must be there still.
+    /// The signals that must be there still.
     pub(super) fn due(&self) -> u64 {
         self.raised.saturating_sub(self.taken)
     }

@@ -46,7 +46,7 @@ pub struct Setup {
     pub config: Config,
     /// The key that it has.
     pub own: Option<NodeKey>,
-    /// Its shards, as the kernel knows them.
+    /// The shards of the node, as the kernel knows them.
     pub shards: Vec<NodeId>,
     /// Where it listens, and has its address.
     pub address: SocketAddr,

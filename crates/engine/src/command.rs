@@ -4,18 +4,12 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use piped_core::access::Access;
-use piped_core::access::Alignment;
-use piped_core::access::OpenKind;
+use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{
     ChannelId, DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId,
 };
 use piped_core::link::LaneClass;
-use piped_core::modes::CalibrationMode;
-use piped_core::modes::EagerMode;
-use piped_core::modes::ForcedPlan;
-use piped_core::modes::PlannerMode;
-use piped_core::modes::ZeroCopyMode;
+use piped_core::modes::{CalibrationMode, EagerMode, ForcedPlan, PlannerMode, ZeroCopyMode};
 use piped_core::names::{is_shard_name, node_of};
 use piped_core::request::{Completion, Progress};
 use piped_core::status::Status;

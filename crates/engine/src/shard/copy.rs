@@ -23,7 +23,7 @@ use piped_report::tally::{Operation, Route};
 use super::Shard;
 use super::clients::Place;
 use super::driver::Direction;
-use super::keys::{TransferKey, kind};
+use super::keys::{CopyKey, TransferKey, kind};
 use super::pins::Pin;
 use super::sched::Work;
 use super::session::body_for;
@@ -492,13 +492,11 @@ impl Shard {
     }
 
     /// Frees the chunks that were between their halves when the copy ended.
-    pub(super) fn free_chunks(&mut self, session: SessionId, body: &Body) {
-        if let Body::Copy(copy) = body {
-            let chunks = std::mem::take(&mut self.bodies[*copy].chunks);
-            for chunk in chunks.into_iter().flatten() {
-                self.note_copy_staging(session, chunk.run, false);
-                self.cx.free_staging(chunk.run);
-            }
+    pub(super) fn free_chunks(&mut self, session: SessionId, copy: CopyKey) {
+        let chunks = std::mem::take(&mut self.bodies[copy].chunks);
+        for chunk in chunks.into_iter().flatten() {
+            self.note_copy_staging(session, chunk.run, false);
+            self.cx.free_staging(chunk.run);
         }
     }
 

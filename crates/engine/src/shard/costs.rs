@@ -9,8 +9,7 @@ use piped_planner::cost::PathCost;
 use piped_planner::plan::Part;
 
 use super::Shard;
-use super::clients::HandleKind;
-use super::clients::Place;
+use super::clients::{HandleKind, Place};
 use super::keys::LaneKey;
 use crate::command::Target;
 

@@ -238,7 +238,7 @@ impl Shard {
             .min_by_key(|(_, lane)| (said_more(lane), lane.heard))
             .and_then(|(key, lane)| Some((key, lane.origin()?)));
         let Some((victim, origin)) = victim else { return false };
-        let reason = String::from("it had nothing to do, and another one needed its place");
+        let reason = "it had nothing to do, and another one needed its place";
         self.close_lane(victim, LaneLoss::Displaced, reason, io);
         self.refuse_lane(Standing::Plain(origin), Crowded::Displaced);
         true

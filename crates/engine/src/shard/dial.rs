@@ -8,8 +8,7 @@ use piped_report::dial::{DialCost, DialPlace, DialReport};
 use piped_wire::LastPart;
 
 use super::Shard;
-use super::connections::Lane;
-use super::connections::Role;
+use super::connections::{Lane, Role};
 use super::cx::Cx;
 use super::delays::{Effect, Hop};
 use super::keys::{LaneKey, Subject, TransferKey};

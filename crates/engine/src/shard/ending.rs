@@ -61,7 +61,7 @@ impl Shard {
         let is_it = |lane: &LaneKey| self.peer_of(*lane).is_some_and(|it| node_of(it) == name);
         let lanes: Vec<LaneKey> = self.lanes.iter().map(|(key, _)| key).filter(is_it).collect();
         for lane in lanes {
-            self.close_lane(lane, LaneLoss::Ended, "an operator ended it".to_owned(), io);
+            self.close_lane(lane, LaneLoss::Ended, "an operator ended it", io);
         }
     }
 }

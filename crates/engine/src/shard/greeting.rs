@@ -42,8 +42,7 @@ impl Shard {
                 self.refuse_lane(caller.standing(), Crowded::Full);
                 return io.release(Resource::Socket(socket));
             };
-            let reason = String::from("it did not say who it is");
-            self.close_lane(leaves, LaneLoss::Silent, reason, io);
+            self.close_lane(leaves, LaneLoss::Silent, "it did not say who it is", io);
         }
         if let Err(why) = self.find_place(&caller, io) {
             self.refuse_lane(caller.standing(), why);
@@ -65,8 +64,7 @@ impl Shard {
         match self.lanes.get(key).and_then(Lane::asking).map(|asking| asking.peer) {
             Some(peer) => self.ask_to_open(peer, io),
             None => {
-                let reason = String::from("it did not say in time who it is");
-                self.close_lane(key, LaneLoss::Silent, reason, io);
+                self.close_lane(key, LaneLoss::Silent, "it did not say in time who it is", io);
             }
         }
     }
@@ -112,8 +110,7 @@ impl Shard {
             self.close_served(served, io);
         }
         for lane in lanes {
-            let reason = String::from("a newer incarnation took its place");
-            self.close_lane(lane, LaneLoss::Replaced, reason, io);
+            self.close_lane(lane, LaneLoss::Replaced, "a newer incarnation took its place", io);
         }
         let Some(state) = self.links.get_mut(link) else { return Ok(()) };
         state.enter(class, key, frame.epoch, beside_keys);
@@ -146,7 +143,7 @@ impl Shard {
         };
         let lanes: Vec<LaneKey> = self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
         for lane in lanes {
-            let reason = String::from("the configuration trusts this node no longer as it did");
+            let reason = "the configuration trusts this node no longer as it did";
             self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
         }
     }

@@ -13,13 +13,11 @@ use piped_text::is_name;
 use piped_wire::frame::OPEN_BYTES_MAX;
 use piped_wire::{Asker, Frame, Message};
 
-use super::Shard;
 use super::clients::access_of;
-use super::connections::Grant;
-use super::connections::{Arrived, Destination, Lane, LaneState, PeerLane, Target};
-use super::connections::{PeerRequest, Serving};
+use super::connections::{
+    Arrived, Destination, Grant, Lane, LaneState, PeerLane, PeerRequest, Serving, Target,
+};
 use super::crowd::Holding;
-use super::facts;
 use super::fair::Party;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, ServedKey, Subject};
@@ -30,6 +28,7 @@ use super::responder::{Ask, Serve, ServeOp};
 use super::sched::Work;
 use super::serve_pieces::Table;
 use super::serve_write::Sink;
+use super::{Shard, facts};
 use crate::command;
 use crate::command::OpenRequest;
 
@@ -133,8 +132,7 @@ impl Shard {
                 // else hears of the name.
                 if !is_name(&bytes) {
                     let (status, handle, length) = (Status::Invalid, 0, 0);
-                    lane.push(Message::Opened { ticket, status, handle, length });
-                    self.cx.sched.make_ready(Work::Lane(key));
+                    self.tell(key, Message::Opened { ticket, status, handle, length });
                     return Ok(());
                 }
                 let split = bytes.split_at_checked(usize::from(name_length));
@@ -145,8 +143,8 @@ impl Shard {
                 let (name, path) = (name.to_owned(), path.to_owned());
                 let open = OpenRequest { kind, name, path, access, create };
                 let opened = self.links.ask(on, ticket, open, &mut self.cx)?;
-                if let (Some(opened), Some(lane)) = (opened, self.lanes.get_mut(key)) {
-                    lane.push(opened);
+                if let Some(opened) = opened {
+                    self.tell(key, opened);
                 }
                 Ok(())
             }
@@ -173,8 +171,7 @@ impl Shard {
                 Ok(())
             }
             Message::Ping { nonce } => {
-                lane.push(Message::Pong { nonce });
-                self.cx.sched.make_ready(Work::Lane(key));
+                self.tell(key, Message::Pong { nonce });
                 Ok(())
             }
             _ => Err(PeerFault::AnswerAmongRequests),
@@ -370,7 +367,6 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let stage = lane.stage_in;
         self.cx.planner.arrived(stage, payload, backlogged, now);
-        let Some(lane) = self.lanes.get_mut(key) else { return };
         if let Some((bytes, time)) = lane.burst.arrive(payload, backlogged, now) {
             self.cx.planner.sample_backlogged(stage, bytes, time);
             self.report_stages(key, now);

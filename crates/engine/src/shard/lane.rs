@@ -7,17 +7,12 @@ use piped_core::link::LaneClass;
 use piped_core::request::Class;
 use piped_report::shard::LaneReport;
 use piped_report::tally::LaneLoss;
-use piped_wire::{Frame, LaneKeys, Seal, Step};
+use piped_wire::{Frame, LaneKeys, Message, Seal, Step};
 
 use super::Shard;
-use super::connections::Arrived;
-use super::connections::Destination;
-use super::connections::Lane;
-use super::connections::LaneState;
-use super::connections::LostLane;
-use super::connections::PeerLane;
-use super::connections::Target;
-use super::connections::{Asking, Role, Serving};
+use super::connections::{
+    Arrived, Asking, Destination, Lane, LaneState, LostLane, PeerLane, Role, Serving, Target,
+};
 use super::driver::{ECANCELED, OpOwner};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
@@ -69,8 +64,7 @@ impl Shard {
             return self.bury_lane(key, io);
         }
         if lane.serving().is_some_and(|serving| serving.overrun) {
-            let reason = String::from("it does not read what it waits for");
-            self.close_lane(key, LaneLoss::Unread, reason, io);
+            self.close_lane(key, LaneLoss::Unread, "it does not read what it waits for", io);
             return self.bury_lane(key, io);
         }
         self.give_owed(key, io.now());
@@ -338,8 +332,12 @@ impl Shard {
         let Some(partial) = lane.partial.filter(|_| lane.receiving) else { return };
         let end = partial.since + limits::FRAME_TIME;
         if io.now() >= end {
-            let reason = String::from("it began a frame and did not go on");
-            return self.close_lane(key, LaneLoss::Stalled, reason, io);
+            return self.close_lane(
+                key,
+                LaneLoss::Stalled,
+                "it began a frame and did not go on",
+                io,
+            );
         }
         lane.watched = true;
         self.lanes.watch_frame(key, end);
@@ -372,12 +370,20 @@ impl Shard {
         }
     }
 
+    /// Says something on a lane that is up. What finds no room there is not said.
+    pub(super) fn tell(&mut self, key: LaneKey, message: Message) {
+        if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up) {
+            lane.push(message);
+            self.cx.sched.make_ready(Work::Lane(key));
+        }
+    }
+
     /// Ends a lane: its socket goes at once, the rest when the kernel is done with its memory.
     pub(super) fn close_lane<I: Io>(
         &mut self,
         key: LaneKey,
         loss: LaneLoss,
-        reason: String,
+        reason: impl Into<String>,
         io: &mut I,
     ) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
@@ -386,7 +392,7 @@ impl Shard {
         }
         lane.state = LaneState::Closing;
         lane.loss = loss;
-        lane.reason = reason;
+        lane.reason = reason.into();
         io.release(Resource::Socket(lane.socket));
         self.lanes.stop_times(key);
         self.cx.watch.counters.peer_faults += u64::from(loss.is_fault());

@@ -11,9 +11,7 @@ use super::cx::Cx;
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, status_of};
 use super::keys::{Subject, TransferKey, kind};
 use super::pins::Pin;
-use super::requests::Body;
-use super::requests::FileBody;
-use super::requests::Phase;
+use super::requests::{Body, FileBody, Phase};
 use super::sched::Work;
 
 /// The least that a write has at its device at once: what is not read yet bounds it anyway.

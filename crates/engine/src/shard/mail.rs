@@ -17,7 +17,7 @@ use piped_report::tally::{MessageWay, RetryReason};
 use piped_wire::{Message, Owner};
 
 use super::Shard;
-use super::connections::{Lane, LaneState};
+use super::connections::Lane;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
 use super::messages::Outbox;
@@ -63,7 +63,7 @@ impl Shard {
         (handle, incarnation): (u32, u64),
         io: &mut I,
     ) {
-        let eager_most = self.eager_most(Some(body.peer));
+        let eager_most = self.eager_most(self.peers.get(body.peer));
         let Some(mut message) = body.message else { return };
         let Some(outbox) = self.outbox(key) else { return };
         let (sequence, oldest) = outbox.number();
@@ -112,20 +112,16 @@ impl Shard {
     }
 
     /// A message is over, or given up: those behind it go on.
-    pub(super) fn leave_outbox(&mut self, key: TransferKey) {
-        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
-            return;
-        };
-        let Some(message) = body.message else { return };
-        let (number, peer) = (message.number, body.peer);
+    pub(super) fn leave_outbox(&mut self, key: TransferKey, peer: PeerId, message: Outgoing) {
         // Who waits for its bytes waits no longer, whichever lane they took.
         let failed = self.transfers.get(key).is_some_and(|it| it.status != Some(Status::Ok));
-        let lane = self.peers.lane(peer, LaneClass::Latency);
-        if let Some(lane_key) = lane.filter(|_| message.slot.is_some() && failed)
-            && self.lanes.get(lane_key).is_some_and(|it| it.state == LaneState::Up)
+        if message.slot.is_some()
+            && failed
+            && let Some(lane) = self.peers.lane(peer, LaneClass::Latency)
         {
-            self.push_cancel(lane_key, key);
+            self.tell(lane, Message::Cancel { transfer: key.to_bits() });
         }
+        let number = message.number;
         let number = number.map(|(number, _)| number);
         let next = self.outbox(key).and_then(|outbox| outbox.leave(key, number));
         self.wake_message(next);
@@ -272,16 +268,15 @@ impl Shard {
         };
         let queued = body.message.is_some_and(|message| message.queued);
         if let Some(lane_key) = body.lane.filter(|_| queued) {
-            self.push_cancel(lane_key, key);
+            self.tell(lane_key, Message::Cancel { transfer: key.to_bits() });
         }
     }
 
-    /// Tells a peer that a message will not come.
-    fn push_cancel(&mut self, lane_key: LaneKey, key: TransferKey) {
-        if let Some(lane) = self.lanes.get_mut(lane_key) {
-            lane.push(Message::Cancel { transfer: key.to_bits() });
-            self.cx.sched.make_ready(Work::Lane(lane_key));
-        }
+    /// What is done with messages to a peer, once some were sent.
+    pub(super) fn report_messages(&self, link: &Peer) -> Option<MessageReport> {
+        let handshake = link.handshake()?;
+        let eager_bytes = self.eager_most(Some(link));
+        Some(MessageReport { eager_bytes, handshake_seconds: handshake.seconds() })
     }
 
     /// The longest message that is sent without being announced.
@@ -289,18 +284,7 @@ impl Shard {
     /// Where its receiver has not asked for it yet, an eager message costs a copy out of
     /// early-arrival memory, and an announced one the hand-shake and the wire, which its bytes pass
     /// only then. And as messages pass the latency lane, none may hold it for long.
-    pub(super) fn eager_most(&self, peer: Option<PeerId>) -> u32 {
-        self.eager_most_by(peer.and_then(|peer| self.peers.get(peer)))
-    }
-
-    /// What is done with messages to a peer, once some were sent.
-    pub(super) fn report_messages(&self, link: &Peer) -> Option<MessageReport> {
-        let handshake = link.handshake()?;
-        let eager_bytes = self.eager_most_by(Some(link));
-        Some(MessageReport { eager_bytes, handshake_seconds: handshake.seconds() })
-    }
-
-    fn eager_most_by(&self, link: Option<&Peer>) -> u32 {
+    pub(super) fn eager_most(&self, link: Option<&Peer>) -> u32 {
         if let EagerMode::Fixed(bytes) = self.cx.config.eager {
             return bytes.min(EAGER_BYTES_MAX);
         }

@@ -80,10 +80,8 @@ use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 
-use self::clients::Clients;
-use self::clients::Handles;
-use self::connections::Lane;
-use self::connections::Lanes;
+use self::clients::{Clients, Handles};
+use self::connections::{Lane, Lanes};
 use self::cx::Cx;
 use self::delays::{Effect, Hop};
 use self::driver::{Ended, JobEnd, JobOwner, notice_of};
@@ -92,10 +90,8 @@ use self::messages::{Mails, Messages};
 use self::notifications::Notifications;
 use self::peers::Peers;
 use self::pins::AnyPin;
-use self::requests::Bodies;
-use self::requests::Transfers;
-use self::responder::Serve;
-use self::responder::Serves;
+use self::requests::{Bodies, Transfers};
+use self::responder::{Serve, Serves};
 use self::sched::Work;
 use crate::command::{Command, Event, Output};
 
@@ -148,7 +144,6 @@ pub struct Shard {
     messages: Messages,
     mails: Mails,
     notifications: Notifications,
-    noise: Noise,
 }
 
 impl Shard {
@@ -161,7 +156,7 @@ impl Shard {
             bodies: Bodies::new(transfers),
             serves: Serves::with_capacity(limits::SERVES_MAX),
             lanes: Lanes::new(config.zero_copy),
-            peers: Peers::default(),
+            peers: Peers::new(Noise(config.seed | 1)),
             links: Links::new(),
             clients: Clients::new(transfers),
             handles: Handles::default(),
@@ -169,7 +164,6 @@ impl Shard {
             messages: Messages::default(),
             mails: Mails::new(),
             notifications: Notifications::default(),
-            noise: Noise(config.seed | 1),
             cx: Cx::new(config),
         }
     }
@@ -197,13 +191,15 @@ impl Shard {
             Command::EndPeer { name } => self.end_peer(&name, io),
             Command::RevokeRegion { region } => self.revoke_region(region, io),
             Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
-            Command::AddPeer { peer, name } => self.add_peer(peer, name),
+            Command::AddPeer { peer, name } => self.peers.add(peer, name, &mut self.cx),
             Command::RemovePeer { peer } => self.remove_peer(peer, io),
             Command::RedialPeer { peer } => self.redial_peer(peer, io),
             Command::LaneConnected { peer, class, socket, keys } => {
                 self.lane_connected(peer, class, (socket, keys), io);
             }
-            Command::ConnectFailed { peer, class } => self.connect_failed(peer, class, io.now()),
+            Command::ConnectFailed { peer, class } => {
+                self.peers.fail(peer, class, io.now(), &mut self.cx);
+            }
             Command::LaneAccepted { socket, caller, keys } => {
                 self.lane_accepted((socket, keys), caller, io);
             }

@@ -17,21 +17,18 @@ use piped_core::io::{Io, Span};
 use piped_core::link::LaneClass;
 use piped_core::request::{Class, Update};
 use piped_core::status::Status;
-use piped_report::tally::HeldBy;
-use piped_report::tally::Operation;
+use piped_report::tally::{HeldBy, Operation};
 use piped_wire::{After, Change, Message};
 
 use super::Shard;
 use super::clients::access_of;
-use super::connections::PeerRequest;
-use super::connections::{Lane, LaneState, PeerLane};
+use super::connections::{Lane, LaneState, PeerLane, PeerRequest};
 use super::fair::{Flow, Party};
 use super::faults::PeerFault;
-use super::keys::{LaneKey, TransferKey};
+use super::keys::{LaneKey, OnceKey, TransferKey};
 use super::outbound::Ending;
 use super::remote::lane_class;
-use super::requests::Bodies;
-use super::requests::{Body, RemoteBody, RemoteOp};
+use super::requests::{Bodies, Body, RemoteBody, RemoteOp};
 use super::sched::Work;
 use crate::command::{RegionTarget, Target};
 
@@ -340,11 +337,9 @@ impl Shard {
             return self.decide(key, status, io);
         }
         self.leave_lane(key, false);
-        self.end_number(key);
-        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
-            return;
-        };
+        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| it.body) else { return };
         if let Some(once) = body.once {
+            self.end_number(key, body, once);
             let once = &mut self.bodies[once];
             *once = Once::new(once.what);
         }
@@ -373,10 +368,8 @@ impl Shard {
     }
 
     /// Ends the number of a once-only request, which will not be asked again.
-    pub(super) fn end_number(&mut self, key: TransferKey) {
-        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else { return };
-        let body = *body;
-        if let Some((number, _)) = body.once.and_then(|once| self.bodies[once].number)
+    pub(super) fn end_number(&mut self, key: TransferKey, body: RemoteBody, once: OnceKey) {
+        if let Some((number, _)) = self.bodies[once].number
             && let Some(remote) = self.remote_of(key, body)
         {
             remote.updates.end(number);

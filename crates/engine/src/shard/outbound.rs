@@ -12,8 +12,7 @@ use piped_wire::{LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN};
 
 use super::Shard;
 use super::clients::RemoteHandle;
-use super::connections::Role;
-use super::connections::{Arrived, Lane, LaneState, Target};
+use super::connections::{Arrived, Lane, LaneState, Role, Target};
 use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
 use super::peers::Peer;

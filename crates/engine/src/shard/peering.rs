@@ -22,20 +22,7 @@ use super::requests::Body;
 use super::sched::Work;
 use crate::command::{Event, OpenRequest};
 
-const CLASSES: [LaneClass; 2] = [LaneClass::Latency, LaneClass::Bulk];
-
-/// Least wait before a peer is asked again to open what it had no room for; at most twice as long.
-const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
-
 impl Shard {
-    pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
-        self.peers.add(peer, name);
-        for class in CLASSES {
-            // A lane that is still closing is dialled again when it is over.
-            self.dial(peer, class, Nanos::ZERO);
-        }
-    }
-
     pub(super) fn remove_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
         let Some(link) = self.peers.get_mut(peer) else { return };
         link.remove();
@@ -57,17 +44,10 @@ impl Shard {
     }
 
     fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {
-        for class in CLASSES {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
             if let Some(lane) = self.peers.lane(peer, class) {
-                self.close_lane(lane, LaneLoss::Reconfigured, reason.to_owned(), io);
+                self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
             }
-        }
-    }
-
-    /// Asks for a connection; one at a time for each lane.
-    fn dial(&mut self, peer: PeerId, class: LaneClass, after: Nanos) {
-        if self.peers.get_mut(peer).is_some_and(|link| link.dial(class)) {
-            self.cx.event(Event::Connect { peer, class, after });
         }
     }
 
@@ -84,7 +64,7 @@ impl Shard {
         };
         let name = link.name().to_owned();
         let Some(key) = self.make_lane(Role::asking(peer), class, socket, epoch, keys, io) else {
-            return self.connect_failed(peer, class, io.now());
+            return self.peers.fail(peer, class, io.now(), &mut self.cx);
         };
         let stages = self.cx.planner.net_stages(&name, class, true);
         let incarnation = self.cx.config.incarnation;
@@ -96,13 +76,6 @@ impl Shard {
         debug_assert!(pushed.is_ok(), "the queue of a new lane is empty");
         if let Some(link) = self.peers.get_mut(peer) {
             link.enter(class, key);
-        }
-    }
-
-    pub(super) fn connect_failed(&mut self, peer: PeerId, class: LaneClass, now: Nanos) {
-        let Some(link) = self.peers.get_mut(peer) else { return };
-        if let Some(wait) = link.fail(class, &mut self.noise) {
-            self.dial(peer, class, now + wait);
         }
     }
 
@@ -122,7 +95,7 @@ impl Shard {
         let Some(link) = self.peers.get_mut(peer) else { return String::new() };
         let name = link.name().to_owned();
         let comes_back = link.lose(class, loss);
-        self.connect_failed(peer, class, now);
+        self.peers.fail(peer, class, now, &mut self.cx);
         if !comes_back {
             // No lane comes up for which they could wait.
             self.wake_waiting(peer);
@@ -210,8 +183,8 @@ impl Shard {
                 asking.opens += 1;
             }
         }
-        if all && link.note_asked(epoch) && lane.push(Message::Close { handle: SWEEP }) {
-            link.note_swept(epoch);
+        if all {
+            link.note_asked(epoch, || lane.push(Message::Close { handle: SWEEP }));
         }
         self.cx.sched.make_ready(Work::Lane(key));
     }
@@ -250,9 +223,8 @@ impl Shard {
         if status == Status::WouldBlock && remote.number.is_some() {
             // Too many at once: asked again, but not at once, or both would do nothing else.
             remote.asked_epoch = 0;
-            let after = OPEN_AGAIN.0 + self.noise.below(OPEN_AGAIN.0);
             if let Some(key) = self.peers.lane(peer, LaneClass::Latency) {
-                self.lanes.look_at(key, io.now() + Nanos(after));
+                self.lanes.look_at(key, self.peers.open_again_at(io.now()));
             }
             // More opens may have waited for room on the lane.
             return self.open_waiting(peer, io);
@@ -285,12 +257,8 @@ impl Shard {
 
     /// Has a peer forget a handle. Without a lane now, the next one's sweep does it.
     fn close_at(&mut self, peer: PeerId, handle: u32) {
-        if let Some(key) = self.peers.lane(peer, LaneClass::Latency)
-            && let Some(lane) = self.lanes.get_mut(key)
-            && lane.state == LaneState::Up
-        {
-            lane.push(Message::Close { handle });
-            self.cx.sched.make_ready(Work::Lane(key));
+        if let Some(lane) = self.peers.lane(peer, LaneClass::Latency) {
+            self.tell(lane, Message::Close { handle });
         }
     }
 }

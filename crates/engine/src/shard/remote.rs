@@ -44,17 +44,7 @@ impl Shard {
     pub(super) fn drive_remote<I: Io>(&mut self, key: TransferKey, body: RemoteBody, io: &mut I) {
         match body.lane {
             None if body.op == RemoteOp::Once => self.ask_once(key, body, io),
-            None => {
-                self.ask(key, body, io);
-                let transfer = self.transfers.get(key).filter(|it| it.status.is_none());
-                let body = transfer.map(|transfer| &transfer.body);
-                // Because of the peer, if there is no lane to it.
-                if matches!(body, Some(Body::Remote(body)) if body.lane.is_none())
-                    && self.is_without_lane(key)
-                {
-                    self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
-                }
-            }
+            None => self.ask(key, body, io),
             Some(lane) => self.send_write(key, lane, io),
         }
     }
@@ -99,11 +89,11 @@ impl Shard {
             // It may have been taken in by a daemon that is no more.
             return self.decide(key, Status::OutcomeUnknown, io);
         }
-        let Some(lane_key) = link.lane(class) else { return };
-        let Some(lane) = self.lanes.get(lane_key) else { return };
-        if lane.state != LaneState::Up {
-            return;
-        }
+        let is_up =
+            |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.state == LaneState::Up);
+        let Some(lane_key) = link.lane(class).filter(is_up) else {
+            return self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
+        };
         let incarnation = link.incarnation();
         let number = match self.handles.remote(transfer.session, body.handle) {
             Some(remote) => match remote.number {
@@ -225,16 +215,6 @@ impl Shard {
             Some(LaneState::Closing) => true,
             _ => link.has_failed(class),
         }
-    }
-
-    /// Whether there is no lane for a transfer that is up.
-    pub(super) fn is_without_lane(&self, key: TransferKey) -> bool {
-        let Some(transfer) = self.transfers.get(key) else { return false };
-        let Body::Remote(body) = &transfer.body else { return false };
-        let class = body.lane_class(transfer.class, transfer.length);
-        let lane = self.peers.lane(body.peer, class);
-        let lane = lane.and_then(|lane| self.lanes.get(lane));
-        lane.is_none_or(|lane| lane.state != LaneState::Up)
     }
 
     fn request_message(
@@ -416,24 +396,19 @@ impl Shard {
         if let Some(once) = body.once {
             self.bodies[once].forget_lane();
         }
-        let is_landed = body.is_landed;
+        let (is_landed, is_message) = (body.is_landed, body.op == RemoteOp::Send);
         if transfer.status.is_none() {
             self.cx.watch.forget_stages(Subject::Transfer(key));
             transfer.landed.forget_extents();
             transfer.retries += 1;
             self.cx.watch.note_retry(reason);
-            if self.is_unasked_message(key) {
+            if is_message {
                 self.send_again(key);
             }
             if is_landed {
                 self.cx.sched.make_ready(Work::Transfer(key));
             }
         }
-    }
-
-    fn is_unasked_message(&self, key: TransferKey) -> bool {
-        let body = self.transfers.get(key).map(|transfer| &transfer.body);
-        matches!(body, Some(Body::Remote(RemoteBody { op: RemoteOp::Send, .. })))
     }
 
     /// Where the next bytes of a read go, as far as they certainly are payload.

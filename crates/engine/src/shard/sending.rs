@@ -12,10 +12,7 @@ use piped_report::tally::{LaneLoss, SendWay};
 use piped_wire::Message;
 
 use super::Shard;
-use super::connections::Notice;
-use super::connections::Sending;
-use super::connections::Way;
-use super::connections::{Lane, LaneState};
+use super::connections::{Lane, LaneState, Notice, Sending, Way};
 use super::cx::Cx;
 use super::driver::{OpOwner, notice_token};
 use super::keys::{LaneKey, NoticeKey, OpKey, Subject};

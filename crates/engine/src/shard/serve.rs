@@ -11,14 +11,12 @@ use piped_core::units::Nanos;
 use piped_report::tally::LaneLoss;
 use piped_wire::Message;
 
-use super::Shard;
 use super::account::Admission;
 use super::connections::Lane;
-use super::facts;
 use super::keys::{LaneKey, ServeKey};
-use super::responder::ServeOp;
-use super::responder::Unread;
+use super::responder::{ServeOp, Unread};
 use super::sched::Work;
+use super::{Shard, facts};
 use crate::command::{FileTarget, RegionTarget, Target};
 
 impl Shard {
@@ -162,7 +160,7 @@ impl Shard {
             None => now + limits::UNREAD_TIME_MAX,
             Some(unread) if unread.frames_sent < frames_sent && now < unread.until => unread.until,
             Some(_) => {
-                let reason = String::from("the peer does not read what it asked for");
+                let reason = "the peer does not read what it asked for";
                 return self.close_lane(lane_key, LaneLoss::Unread, reason, io);
             }
         };

@@ -14,8 +14,7 @@ use piped_wire::{Frame, Message};
 
 use super::Shard;
 use super::buffers::{Block, TableOf, TableRun, footprint_of, run_bytes};
-use super::connections::Serving;
-use super::connections::{Destination, LaneState, PeerLane, Target as Landing};
+use super::connections::{Destination, LaneState, PeerLane, Serving, Target as Landing};
 use super::keys::{LinkKey, ServeKey};
 use super::links::Staged;
 use super::responder::Serve;

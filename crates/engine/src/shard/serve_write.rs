@@ -17,8 +17,7 @@ use piped_planner::planned::level_end;
 
 use super::Shard;
 use super::buffers::{Block, Blocks, footprint_of, run_bytes};
-use super::connections::PeerRequest;
-use super::connections::{Destination, Lane, Target as Landing};
+use super::connections::{Destination, Lane, PeerRequest, Target as Landing};
 use super::cx::Cx;
 use super::delays::{Effect, Hop};
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, Wanted, status_of};

@@ -5,11 +5,9 @@ use piped_core::status::Status;
 use piped_wire::Message;
 
 use super::Shard;
-use super::connections::LaneState;
 use super::crowd::Holding;
 use super::keys::ServedKey;
 use super::links::length_of;
-use super::sched::Work;
 use crate::command::{Event, Target};
 
 impl Shard {
@@ -52,12 +50,7 @@ impl Shard {
             }
             Err(status) => (status, 0, 0),
         };
-        if let Some(lane) = self.lanes.get_mut(lane)
-            && lane.state == LaneState::Up
-        {
-            lane.push(Message::Opened { ticket, status, handle, length });
-        }
-        self.cx.sched.make_ready(Work::Lane(lane));
+        self.tell(lane, Message::Opened { ticket, status, handle, length });
     }
 
     /// Nobody is there for what was opened.

@@ -1,6 +1,6 @@
 //! Sessions and handles, and the step from a client's [`Request`] to a checked transfer.
 
-use piped_report::tally::HeldBy;
+use piped_report::tally::{HeldBy, Operation};
 
 use piped_core::access::Access;
 use piped_core::ids::{ChannelId, HandleId, PeerId, RegionId, SegmentId, SessionId};
@@ -12,17 +12,12 @@ use piped_core::request::{
 };
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_report::tally::Operation;
 
-use super::Shard;
 use super::arena::Memory;
-use super::clients::HandleKind;
-use super::clients::Place;
-use super::clients::weight;
+use super::clients::{HandleKind, Place, weight};
 use super::copy::CopyBody;
 use super::cx::Cx;
 use super::driver::Direction;
-use super::facts;
 use super::fair::Party;
 use super::keys::{Subject, TransferKey};
 use super::mail::Outgoing;
@@ -32,6 +27,7 @@ use super::receive::{ReceiveBody, SendBody};
 use super::requests::{Body, FileBody, MemoryBody, RemoteBody, RemoteOp, Start, Transfer, Waiter};
 use super::sched::Work;
 use super::vector::VectorBody;
+use super::{Shard, facts};
 use crate::command::{ChannelTarget, Event, Output, RegionTarget, Target};
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.

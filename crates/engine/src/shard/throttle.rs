@@ -38,8 +38,8 @@ impl Shard {
 
     /// Gives bytes back to the party that paid for `work` and did not move them.
     pub(super) fn refund(&mut self, work: Work, bytes: u64) {
-        if let Some((throttle, rate)) = self.throttle_of(work)
-            && bytes > 0
+        if bytes > 0
+            && let Some((throttle, rate)) = self.throttle_of(work)
         {
             throttle.refund(bytes, rate);
             // Others of the party may go on before it was thought.

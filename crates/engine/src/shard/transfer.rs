@@ -11,17 +11,13 @@ use piped_core::request::{BufferState, Class, Completion, Progress};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::Shard;
 use super::clients::Used;
 use super::cx::Cx;
-use super::facts;
 use super::fair::{Flow, Party};
 use super::keys::{Subject, TransferKey};
-use super::requests::Body;
-use super::requests::Start;
-use super::requests::Transfer;
-use super::requests::Waiter;
+use super::requests::{Body, Start, Transfer, Waiter};
 use super::sched::Work;
+use super::{Shard, facts};
 use crate::command::{Output, RegionTarget, Target};
 
 impl Shard {
@@ -203,11 +199,11 @@ impl Shard {
         match transfer.body {
             Body::Remote(body) => {
                 self.leave_lane(key, false);
-                if body.message.is_some() {
-                    self.leave_outbox(key);
+                if let Some(message) = body.message {
+                    self.leave_outbox(key, body.peer, message);
                 }
-                if body.once.is_some() {
-                    self.end_number(key);
+                if let Some(once) = body.once {
+                    self.end_number(key, body, once);
                 }
             }
             Body::Wait(wait) => {
@@ -219,19 +215,20 @@ impl Shard {
         self.clients.leave_order(key, &mut self.cx.sched);
         let Cx { limits, sched, .. } = &mut self.cx;
         self.clients.leave_limits(key, limits, sched);
-        let unused = self
-            .transfers
-            .get(key)
-            .map_or(0, |it| it.charged.saturating_sub(it.landed.watermark()));
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let unused = transfer.charged.saturating_sub(transfer.landed.watermark());
+        let moved = transfer.moved();
         self.refund(Work::Transfer(key), unused);
-        let moved = self.transfers.get(key).map_or(0, Transfer::moved);
         self.transfers.note_moved(key, moved, &mut self.bodies);
         let Some(mut transfer) = self.transfers.end(key) else { return };
         self.cx.sched.end(Work::Transfer(key));
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();
-        self.free_chunks(transfer.session, &transfer.body);
-        self.free_parts(transfer.session, &transfer.body);
+        match transfer.body {
+            Body::Copy(copy) => self.free_chunks(transfer.session, copy),
+            Body::Vector(vector) => self.free_parts(transfer.session, vector),
+            _ => {}
+        }
         self.cx.watch.tally.released += u64::from(transfer.told);
         facts::end_transfer(key, &transfer, &self.bodies, &mut self.cx, io.now());
         match transfer.waiter {

@@ -25,7 +25,7 @@ use super::arena::Memory;
 use super::buffers::{Run, footprint_of};
 use super::clients::Place;
 use super::driver::Direction;
-use super::keys::{TransferKey, kind};
+use super::keys::{TransferKey, VectorKey, kind};
 use super::memory::overlap;
 use super::pins::Pin;
 use super::requests::{Body, RemoteBody, RemoteOp, Start, Waiter};
@@ -543,12 +543,10 @@ impl Shard {
     }
 
     /// Frees what parts of a transfer hold that is over; none has a child.
-    pub(super) fn free_parts(&mut self, session: SessionId, body: &Body) {
-        if let Body::Vector(vector) = body {
-            let parts = std::mem::take(&mut self.bodies[*vector].parts);
-            for part in parts.into_iter().flatten() {
-                self.free_part(session, part);
-            }
+    pub(super) fn free_parts(&mut self, session: SessionId, vector: VectorKey) {
+        let parts = std::mem::take(&mut self.bodies[vector].parts);
+        for part in parts.into_iter().flatten() {
+            self.free_part(session, part);
         }
     }
 

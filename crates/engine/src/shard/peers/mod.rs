@@ -13,16 +13,23 @@ use piped_planner::plan::Planner;
 use piped_planner::stage::StageIndex;
 use piped_report::tally::LaneLoss;
 
+use super::cx::Cx;
 use super::keys::LaneKey;
+use crate::command::Event;
 
 /// First wait after a lost or refused connection; doubles up to the longest.
 const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
 const BACKOFF_LONGEST: Nanos = Nanos::from_millis(2_000);
 
+/// Least wait before a peer is asked again to open what it had no room for; at most twice as long.
+const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
+
 /// The peers of a shard. They are walked in the same order in every run of a seed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Peers {
     all: BTreeMap<PeerId, Peer>,
+    /// Jitter of waits, so that peers of a node that restarts do not come at once.
+    noise: Noise,
 }
 
 /// A peer from the configuration.
@@ -60,11 +67,40 @@ struct PeerLane {
 }
 
 impl Peers {
-    /// A peer is in the configuration, new or again.
-    pub(super) fn add(&mut self, peer: PeerId, name: String) -> &mut Peer {
-        let peer = self.all.entry(peer).or_insert_with(|| Peer::new(name));
-        peer.removed = false;
-        peer
+    pub(super) fn new(noise: Noise) -> Self {
+        Self { all: BTreeMap::new(), noise }
+    }
+
+    /// A peer is in the configuration, new or again. A lane that is still closing is dialled when
+    /// it is over.
+    pub(super) fn add(&mut self, peer: PeerId, name: String, cx: &mut Cx) {
+        let state = self.all.entry(peer).or_insert_with(|| Peer::new(name));
+        state.removed = false;
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
+            state.dial((peer, class), Nanos::ZERO, cx);
+        }
+    }
+
+    /// There is no connection to a peer. It is dialled anew, unless it was removed: one that says
+    /// hello and then breaks the rules is no better than one that is not there.
+    pub(super) fn fail(&mut self, peer: PeerId, class: LaneClass, now: Nanos, cx: &mut Cx) {
+        let Some(state) = self.all.get_mut(&peer) else { return };
+        let place = &mut state.lanes[class as usize];
+        place.dialling = false;
+        if state.removed {
+            return;
+        }
+        let doubled = BACKOFF_FIRST.0 << place.failures.max(place.faults).min(16);
+        place.failures += 1;
+        let wait = doubled.min(BACKOFF_LONGEST.0);
+        // Between half and all of it.
+        let jittered = Nanos(wait / 2 + self.noise.below(wait / 2));
+        state.dial((peer, class), now + jittered, cx);
+    }
+
+    /// When a peer is asked again to open what it had no room for.
+    pub(super) fn open_again_at(&mut self, now: Nanos) -> Nanos {
+        now + Nanos(OPEN_AGAIN.0 + self.noise.below(OPEN_AGAIN.0))
     }
 
     pub(super) fn get(&self, peer: PeerId) -> Option<&Peer> {
@@ -144,10 +180,12 @@ impl Peer {
         self.lanes[class as usize].failures > 0
     }
 
-    /// Asks for a lane that is neither there nor on its way. Whether it was.
-    pub(super) fn dial(&mut self, class: LaneClass) -> bool {
+    /// Asks for a connection; one at a time for each lane.
+    fn dial(&mut self, (peer, class): (PeerId, LaneClass), after: Nanos, cx: &mut Cx) {
         let place = &mut self.lanes[class as usize];
-        place.lane.is_none() && !std::mem::replace(&mut place.dialling, true)
+        if place.lane.is_none() && !std::mem::replace(&mut place.dialling, true) {
+            cx.event(Event::Connect { peer, class, after });
+        }
     }
 
     /// A connection is there: the epoch of its lane. `None`: the peer was removed meanwhile.
@@ -179,21 +217,6 @@ impl Peer {
         !self.removed
     }
 
-    /// There is no connection. When to dial anew, if that is to be: one that says hello and then
-    /// breaks the rules is no better than one that is not there.
-    pub(super) fn fail(&mut self, class: LaneClass, noise: &mut Noise) -> Option<Nanos> {
-        let place = &mut self.lanes[class as usize];
-        place.dialling = false;
-        if self.removed {
-            return None;
-        }
-        let doubled = BACKOFF_FIRST.0 << place.failures.max(place.faults).min(16);
-        place.failures += 1;
-        let wait = doubled.min(BACKOFF_LONGEST.0);
-        // Between half and all of it, so that peers of a node that restarts do not come at once.
-        Some(Nanos(wait / 2 + noise.below(wait / 2)))
-    }
-
     pub(super) fn note_unasked(&mut self) {
         self.unasked = true;
     }
@@ -203,14 +226,12 @@ impl Peer {
         self.lane(LaneClass::Latency).filter(|_| self.unasked)
     }
 
-    /// All handles were asked for. Whether the peer is to be told so, on this epoch of the lane.
-    pub(super) fn note_asked(&mut self, epoch: u32) -> bool {
+    /// All handles were asked for on an epoch of the lane; `sweep` tells the peer so, once.
+    pub(super) fn note_asked(&mut self, epoch: u32, sweep: impl FnOnce() -> bool) {
         self.unasked = false;
-        self.swept_epoch != epoch
-    }
-
-    pub(super) fn note_swept(&mut self, epoch: u32) {
-        self.swept_epoch = epoch;
+        if self.swept_epoch != epoch && sweep() {
+            self.swept_epoch = epoch;
+        }
     }
 
     pub(super) fn note_handshake(&mut self, time: Nanos) {

@@ -2,14 +2,10 @@
 
 use super::super::arena::Memory;
 use super::super::driver::Direction;
-use super::super::keys::CopyKey;
-use super::super::keys::LaneKey;
-use super::super::keys::OnceKey;
-use super::super::keys::VectorKey;
+use super::super::keys::{CopyKey, LaneKey, OnceKey, VectorKey};
 use super::super::mail::Outgoing;
 use super::super::notifications::Wait;
-use super::super::receive::ReceiveBody;
-use super::super::receive::SendBody;
+use super::super::receive::{ReceiveBody, SendBody};
 use super::super::requests::Bodies;
 use crate::command::{FileTarget, RegionTarget, Target};
 

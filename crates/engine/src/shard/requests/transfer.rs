@@ -1,13 +1,10 @@
 //! A client's request in execution, or a part of one.
 
 use super::super::driver::Direction;
-use super::super::keys::TransferKey;
-use super::super::keys::kind;
+use super::super::keys::{TransferKey, kind};
 use super::super::landed::Landed;
-use super::super::pins::Pin;
-use super::super::pins::Pins;
-use super::super::requests::Body;
-use super::super::requests::RemoteOp;
+use super::super::pins::{Pin, Pins};
+use super::super::requests::{Body, RemoteOp};
 use super::super::watch::Told;
 use std::sync::Arc;
 

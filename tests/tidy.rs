@@ -156,7 +156,7 @@ const KNOWN: &[(Rule, &str, usize)] = &[
     (Rule::Methods, "client-lib", 31),
     (Rule::Methods, "config", 19),
     (Rule::Methods, "crates/control", 38),
-    (Rule::Methods, "crates/engine", 406),
+    (Rule::Methods, "crates/engine", 403),
     (Rule::Methods, "crates/model", 14),
     (Rule::Methods, "crates/planner", 43),
     (Rule::Methods, "crates/ring", 1),

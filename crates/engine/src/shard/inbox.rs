@@ -247,7 +247,7 @@ impl Shard {
 
     /// An announced message will not come: its sender is told if it waits for a word, and the
     /// receive that has it waits for another.
-    fn lose_mail<I: Io>(&mut self, key: MailKey, status: Status, io: &mut I) {
+    pub(super) fn lose_mail<I: Io>(&mut self, key: MailKey, status: Status, io: &mut I) {
         let Some(mail) = self.mails.strike(key) else { return };
         self.push_ready(mail.refusal(status));
         match (mail.receive, self.messages.channel(mail.channel)) {
@@ -255,12 +255,6 @@ impl Shard {
             (None, Some(channel)) => channel.remove(mail.order),
             (None, None) => {}
         }
-    }
-
-    /// Nobody receives an announced message any more.
-    pub(super) fn end_mail(&mut self, key: MailKey, status: Status) {
-        let mail = self.mails.strike(key);
-        self.push_ready(mail.and_then(|mail| mail.refusal(status)));
     }
 
     /// Messages whose senders have given them up, and could not say so.

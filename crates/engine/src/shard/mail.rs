@@ -22,7 +22,7 @@ use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
 use super::messages::Outbox;
 use super::peers::Peer;
-use super::requests::{Body, RemoteBody, RemoteOp};
+use super::requests::{Body, RemoteBody, RemoteOp, Transfer};
 use super::sched::Work;
 use super::slab::Key;
 
@@ -136,9 +136,7 @@ impl Shard {
 
     /// A message is to be asked for again: at its old place, which its number says.
     pub(super) fn send_again(&mut self, key: TransferKey) {
-        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
-            return;
-        };
+        let Some(body) = self.transfers.get_mut(key).and_then(Transfer::remote_mut) else { return };
         let Some(message) = &mut body.message else { return };
         (body.op, body.lane, message.slot, message.queued) = (RemoteOp::Send, None, None, false);
         let number = message.number.map(|(number, _)| number);
@@ -263,9 +261,7 @@ impl Shard {
 
     /// A message that the peer knows of is given up.
     pub(super) fn cancel_queued(&mut self, key: TransferKey) {
-        let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| &it.body) else {
-            return;
-        };
+        let Some(body) = self.transfers.get(key).and_then(Transfer::remote) else { return };
         let queued = body.message.is_some_and(|message| message.queued);
         if let Some(lane_key) = body.lane.filter(|_| queued) {
             self.tell(lane_key, Message::Cancel { transfer: key.to_bits() });

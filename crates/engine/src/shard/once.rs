@@ -28,7 +28,7 @@ use super::faults::PeerFault;
 use super::keys::{LaneKey, OnceKey, TransferKey};
 use super::outbound::Ending;
 use super::remote::lane_class;
-use super::requests::{Bodies, Body, RemoteBody, RemoteOp};
+use super::requests::{Bodies, Body, RemoteBody, RemoteOp, Transfer};
 use super::sched::Work;
 use crate::command::{RegionTarget, Target};
 
@@ -148,12 +148,6 @@ impl Shard {
         self.send_once(key, lane, after, io);
     }
 
-    /// Asks whether a notification was done that went out on a lane that was lost, before its put
-    /// is sent again.
-    pub(super) fn ask_whether_done<I: Io>(&mut self, key: TransferKey, lane: LaneKey, io: &mut I) {
-        self.send_once(key, lane, After::Known, io);
-    }
-
     /// The bytes of a put are all on their way: the notification follows them, if it may.
     pub(super) fn send_behind_put<I: Io>(
         &mut self,
@@ -193,7 +187,13 @@ impl Shard {
         lane
     }
 
-    fn send_once<I: Io>(&mut self, key: TransferKey, lane_key: LaneKey, after: After, io: &mut I) {
+    pub(super) fn send_once<I: Io>(
+        &mut self,
+        key: TransferKey,
+        lane_key: LaneKey,
+        after: After,
+        io: &mut I,
+    ) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(mut body) = transfer.body else { return };
         let Some(place) = body.once else { return };
@@ -322,12 +322,8 @@ impl Shard {
     /// is known.
     pub(super) fn may_be_notified_of(&self, key: TransferKey) -> bool {
         self.clients.asked_after(key).any(|other| {
-            match self.transfers.get(other).map(|it| &it.body) {
-                Some(Body::Remote(body)) => {
-                    body.once.is_some_and(|once| self.bodies[once].may_have_notified())
-                }
-                _ => false,
-            }
+            let once = self.transfers.get(other).and_then(|it| it.remote()?.once);
+            once.is_some_and(|once| self.bodies[once].may_have_notified())
         })
     }
 
@@ -349,7 +345,7 @@ impl Shard {
 
     /// A write that notifies is at the peer. `true`: the notification is still to come.
     pub(super) fn notify_after_write<I: Io>(&mut self, key: TransferKey, io: &mut I) -> bool {
-        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
+        let Some(body) = self.transfers.get_mut(key).and_then(Transfer::remote_mut) else {
             return false;
         };
         match body.once.map(|once| self.bodies[once].state) {

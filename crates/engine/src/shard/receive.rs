@@ -93,7 +93,10 @@ impl Shard {
     /// Nobody receives any more: what waits ends, and whoever sends from now on is told.
     pub(super) fn close_channel<I: Io>(&mut self, id: ChannelId, io: &mut I) {
         let Some(channel) = self.messages.close(id) else { return };
-        self.revoke_channel(id);
+        // Handles to send to it serve nothing.
+        let is_it = |target| matches!(target, command::Target::Channel(it) if it.channel == id);
+        self.handles.revoke(is_it);
+        self.links.revoke(is_it);
         let (waiting, posted) = channel.into_parts();
         for envelope in waiting {
             self.refuse_message(envelope.data, io);
@@ -108,9 +111,7 @@ impl Shard {
         match data {
             Data::Here(piece) => self.messages.free(piece, &mut self.cx),
             Data::Local(sender) => self.decide(sender, Status::Gone, io),
-            Data::Peer(mail) => {
-                self.end_mail(mail, Status::Gone);
-            }
+            Data::Peer(mail) => self.lose_mail(mail, Status::Gone, io),
         }
     }
 

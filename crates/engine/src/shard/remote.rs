@@ -9,7 +9,7 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::planned::{CUT_BYTES, boundary, level_end};
 use piped_report::tally::{HeldBy, RetryReason};
-use piped_wire::{Asker, Frame, Message, Owner, SPILL_BYTES};
+use piped_wire::{After, Asker, Frame, Message, Owner, SPILL_BYTES};
 
 use super::Shard;
 use super::connections::{Destination, Lane, LaneState, Target};
@@ -17,7 +17,7 @@ use super::fair::Flow;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, Subject, TransferKey};
 use super::pins::Pin;
-use super::requests::{Body, RemoteBody, RemoteOp};
+use super::requests::{Body, RemoteBody, RemoteOp, Transfer};
 use super::sched::Work;
 use super::slab::Key;
 use super::watch::Spot;
@@ -133,7 +133,8 @@ impl Shard {
             return self.cx.sched.starve(Work::Transfer(key));
         }
         if body.once.is_some_and(|once| self.bodies[once].number.is_some()) {
-            return self.ask_whether_done(key, lane_key, io);
+            // It went out on a lane that was lost: whether it was done, before its put goes again.
+            return self.send_once(key, lane_key, After::Known, io);
         }
         if again && matches!(body.op, RemoteOp::Write { .. }) && self.may_be_notified_of(key) {
             return self.wait_in_order(key);
@@ -192,11 +193,9 @@ impl Shard {
     fn has_room_for_table(&self, lane: LaneKey, op: RemoteOp) -> bool {
         let Some(asking) = self.lanes.get(lane).and_then(Lane::asking) else { return false };
         let most = (asking.window.window() / u64::from(limits::PART_BYTES)).max(1);
-        let has_table = |key: &&TransferKey| match self.transfers.get(**key).map(|it| &it.body) {
-            Some(Body::Remote(body)) => {
-                body.pieces.is_some() && matches!(body.op, RemoteOp::Write { .. })
-            }
-            _ => false,
+        let has_table = |key: &&TransferKey| {
+            let body = self.transfers.get(**key).and_then(Transfer::remote);
+            body.is_some_and(|it| it.pieces.is_some() && matches!(it.op, RemoteOp::Write { .. }))
         };
         let reads = !matches!(op, RemoteOp::Write { .. });
         reads || (asking.outstanding.iter().filter(has_table).count() as u64) < most
@@ -333,7 +332,7 @@ impl Shard {
 
     /// The kernel has a frame of a write (or never will): the next one may follow.
     pub(super) fn handle_write_frame_taken(&mut self, key: TransferKey) {
-        if let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) {
+        if let Some(body) = self.transfers.get_mut(key).and_then(Transfer::remote_mut) {
             body.frames -= 1;
         }
         self.cx.sched.make_ready(Work::Transfer(key));
@@ -363,9 +362,7 @@ impl Shard {
 
     /// Takes a transfer off its lane, because it is over or (`cancel`) because it is given up.
     pub(super) fn leave_lane(&mut self, key: TransferKey, cancel: bool) {
-        let Some(Body::Remote(body)) = self.transfers.get_mut(key).map(|t| &mut t.body) else {
-            return;
-        };
+        let Some(body) = self.transfers.get_mut(key).and_then(Transfer::remote_mut) else { return };
         let due = body.answers_due(&self.bodies);
         let Some(lane_key) = body.lane.take() else { return };
         let queued = body.frames > 0;

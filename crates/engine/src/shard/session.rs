@@ -3,7 +3,7 @@
 use piped_report::tally::{HeldBy, Operation};
 
 use piped_core::access::Access;
-use piped_core::ids::{ChannelId, HandleId, PeerId, RegionId, SegmentId, SessionId};
+use piped_core::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
 use piped_core::io::{Io, Resource};
 use piped_core::limits;
 use piped_core::pieces::Row;
@@ -117,13 +117,6 @@ impl Shard {
         if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
             self.close_channel(channel, io);
         }
-    }
-
-    /// Nobody receives on a channel any more: handles to send to it serve nothing.
-    pub(super) fn revoke_channel(&mut self, id: ChannelId) {
-        let is_it = |target: Target| matches!(target, Target::Channel(it) if it.channel == id);
-        self.handles.revoke(is_it);
-        self.links.revoke(is_it);
     }
 
     /// A transfer that used the handle is over.

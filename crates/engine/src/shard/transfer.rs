@@ -182,10 +182,8 @@ impl Shard {
 
     /// The deadline of a transfer has passed.
     pub(super) fn expire<I: Io>(&mut self, key: TransferKey, io: &mut I) {
-        let unreachable = match self.transfers.get(key).map(|t| &t.body) {
-            Some(Body::Remote(body)) => body.lane.is_none() && self.peer_is_lost(key),
-            _ => false,
-        };
+        let remote = self.transfers.get(key).and_then(Transfer::remote);
+        let unreachable = remote.is_some_and(|it| it.lane.is_none()) && self.peer_is_lost(key);
         let status = if unreachable { Status::PeerLost } else { Status::DeadlineExceeded };
         self.give_up(key, status, io);
     }

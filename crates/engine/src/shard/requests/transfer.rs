@@ -4,7 +4,7 @@ use super::super::driver::Direction;
 use super::super::keys::{TransferKey, kind};
 use super::super::landed::Landed;
 use super::super::pins::{Pin, Pins};
-use super::super::requests::{Body, RemoteOp};
+use super::super::requests::{Body, RemoteBody, RemoteOp};
 use super::super::watch::Told;
 use std::sync::Arc;
 
@@ -141,6 +141,15 @@ impl Transfer {
     /// Whether it is by this handle of its session.
     pub(in crate::shard) fn uses(&self, handle: HandleId) -> bool {
         self.handles.contains(&Some(handle))
+    }
+
+    /// What it does with a peer, if it does something.
+    pub(in crate::shard) fn remote(&self) -> Option<&RemoteBody> {
+        if let Body::Remote(body) = &self.body { Some(body) } else { None }
+    }
+
+    pub(in crate::shard) fn remote_mut(&mut self) -> Option<&mut RemoteBody> {
+        if let Body::Remote(body) = &mut self.body { Some(body) } else { None }
     }
 
     /// Whether it sends or receives a message.

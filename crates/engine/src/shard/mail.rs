@@ -49,9 +49,10 @@ impl Outgoing {
 impl Shard {
     /// The messages of the handle that a message is sent by; nothing for what is no message.
     pub(super) fn outbox(&mut self, key: TransferKey) -> Option<&mut Outbox> {
-        let Body::Remote(body) = self.transfers.get(key)?.body else { return None };
+        let body = self.transfers.get(key)?.remote()?;
         body.message?;
-        Some(&mut self.remote_of(key, body)?.outbox)
+        let handle = body.handle;
+        Some(&mut self.remote_of(key, handle)?.outbox)
     }
 
     /// Asks a peer to take a message.

@@ -12,7 +12,7 @@
 //! was done before any byte is written again, of its put or of those before it: who was notified
 //! may have gone on. If it was done, all of them have landed.
 
-use piped_core::ids::RegionId;
+use piped_core::ids::{HandleId, RegionId};
 use piped_core::io::{Io, Span};
 use piped_core::link::LaneClass;
 use piped_core::request::{Class, Update};
@@ -204,7 +204,7 @@ impl Shard {
         if once.number.is_some_and(|(_, of)| of != incarnation) {
             return self.decide(key, Status::OutcomeUnknown, io);
         }
-        let Some(remote) = self.remote_of(key, body) else {
+        let Some(remote) = self.remote_of(key, body.handle) else {
             return self.decide(key, Status::BadHandle, io);
         };
         // The peer restarted: the handle is being opened again.
@@ -233,7 +233,7 @@ impl Shard {
         }
         (once.state, once.last) = (State::Sent, Some((after, class)));
         if once.number.is_none()
-            && let Some(remote) = self.remote_of(key, body)
+            && let Some(remote) = self.remote_of(key, body.handle)
         {
             once.number = Some((remote.updates.begin(), incarnation));
         }
@@ -335,7 +335,7 @@ impl Shard {
         self.leave_lane(key, false);
         let Some(Body::Remote(body)) = self.transfers.get(key).map(|it| it.body) else { return };
         if let Some(once) = body.once {
-            self.end_number(key, body, once);
+            self.end_number(key, body.handle, once);
             let once = &mut self.bodies[once];
             *once = Once::new(once.what);
         }
@@ -364,9 +364,9 @@ impl Shard {
     }
 
     /// Ends the number of a once-only request, which will not be asked again.
-    pub(super) fn end_number(&mut self, key: TransferKey, body: RemoteBody, once: OnceKey) {
+    pub(super) fn end_number(&mut self, key: TransferKey, handle: HandleId, once: OnceKey) {
         if let Some((number, _)) = self.bodies[once].number
-            && let Some(remote) = self.remote_of(key, body)
+            && let Some(remote) = self.remote_of(key, handle)
         {
             remote.updates.end(number);
         }

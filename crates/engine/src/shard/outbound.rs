@@ -1,6 +1,6 @@
 //! What peers answer to what this node asked.
 
-use piped_core::ids::PeerId;
+use piped_core::ids::{HandleId, PeerId};
 use piped_core::io::Io;
 use piped_core::limits;
 use piped_core::limits::FRAGMENT_BYTES_MIN;
@@ -306,7 +306,7 @@ impl Shard {
     /// A write ended of which something was written and is not on stable storage yet.
     fn note_unsynced(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
         let incarnation = self.peers.get(body.peer).map_or(0, Peer::incarnation);
-        let Some(remote) = self.remote_of(key, body) else { return };
+        let Some(remote) = self.remote_of(key, body.handle) else { return };
         let first = remote.unsynced.map_or(incarnation, |(first, _)| first);
         remote.unsynced = Some((first, now));
     }
@@ -315,7 +315,7 @@ impl Shard {
     fn vouch(&mut self, key: TransferKey, body: RemoteBody) -> Status {
         let incarnation = self.peers.get(body.peer).map_or(0, Peer::incarnation);
         let mut oldest = body.unsynced;
-        if let Some(remote) = self.remote_of(key, body)
+        if let Some(remote) = self.remote_of(key, body.handle)
             && let Some((first, last_write)) = remote.unsynced
         {
             // What it had to cover when it was asked for, another sync may have answered for since:
@@ -334,10 +334,10 @@ impl Shard {
     pub(super) fn remote_of(
         &mut self,
         key: TransferKey,
-        body: RemoteBody,
+        handle: HandleId,
     ) -> Option<&mut RemoteHandle> {
         let session = self.transfers.get(key)?.session;
-        self.handles.remote_mut(session, body.handle)
+        self.handles.remote_mut(session, handle)
     }
 
     /// A peer gave credit back: so many bytes of writes are where they belong, those that were

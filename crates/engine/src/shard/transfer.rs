@@ -15,7 +15,7 @@ use super::clients::Used;
 use super::cx::Cx;
 use super::fair::{Flow, Party};
 use super::keys::{Subject, TransferKey};
-use super::requests::{Body, Start, Transfer, Waiter};
+use super::requests::{Body, RemoteBody, Start, Transfer, Waiter};
 use super::sched::Work;
 use super::{Shard, facts};
 use crate::command::{Output, RegionTarget, Target};
@@ -195,13 +195,14 @@ impl Shard {
             return;
         }
         match transfer.body {
-            Body::Remote(body) => {
+            Body::Remote(ref body) => {
+                let RemoteBody { peer, handle, message, once, .. } = *body;
                 self.leave_lane(key, false);
-                if let Some(message) = body.message {
-                    self.leave_outbox(key, body.peer, message);
+                if let Some(message) = message {
+                    self.leave_outbox(key, peer, message);
                 }
-                if let Some(once) = body.once {
-                    self.end_number(key, body, once);
+                if let Some(once) = once {
+                    self.end_number(key, handle, once);
                 }
             }
             Body::Wait(wait) => {

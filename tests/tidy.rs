@@ -137,8 +137,6 @@ const EDGES: &[(&str, &[&str])] = &[
 const KNOWN: &[(Rule, &str, usize)] = &[
     (Rule::Length, "crates/engine", 5),
     (Rule::Length, "tests", 2),
-    (Rule::Width, "crates/control", 6),
-    (Rule::Width, "fuzz/doors", 1),
     (Rule::Width, "tests", 1),
     (Rule::Fields, "bench", 33),
     (Rule::Fields, "client-lib", 36),

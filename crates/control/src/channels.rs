@@ -77,8 +77,8 @@ impl Channels {
         })?;
         if source.home != shard {
             let text = format!(
-                "the receiver of the channel `{name}` is served by shard {}, the sender by shard {shard}: channels \
-                 need shards.count = 1",
+                "the receiver of the channel `{name}` is served by shard {}, the sender by shard \
+                 {shard}: channels need shards.count = 1",
                 source.home
             );
             return Err(OpenFault::new(Status::Unsupported, text));

@@ -153,8 +153,9 @@ impl Asked {
         match (self.kind, status) {
             (OpenKind::File, Status::NotFound) => format!("no such file at `{peer}`"),
             (OpenKind::File, Status::Denied) => format!(
-                "`{peer}` does not allow it: the export may be for reading or writing alone, the path may lead out of it or to \
-                 what is no file, or the user of its daemon may lack the right; its log says which"
+                "`{peer}` does not allow it: the export may be for reading or writing alone, the \
+                 path may lead out of it or to what is no file, or the user of its daemon may lack \
+                 the right; its log says which"
             ),
             (OpenKind::File, Status::Invalid) => "a name in the path is too long".to_owned(),
             _ => status.to_string(),

@@ -21,19 +21,22 @@ use crate::patrol::{Verdict, site_of};
 pub enum Unwelcome {
     /// The connection is plain, from where only nodes with keys are admitted.
     #[error(
-        "it does not prove who it is, and its network is not in listen.allow_plain (where this node has a key, loopback \
-         is no exception); give it a key: `pipectl keys generate` there, `pipectl keys trust` here"
+        "it does not prove who it is, and its network is not in listen.allow_plain (where this \
+         node has a key, loopback is no exception); give it a key: `pipectl keys generate` there, \
+         `pipectl keys trust` here"
     )]
     Plain,
     /// The connection is plain, and of a user of this machine that has no access.
     #[error(
-        "its lane is plain, and user {0} of this machine, whose it is, is not in [access] users or groups; add the \
-         user, or give the node a key: `pipectl keys generate` there, `pipectl keys trust` here"
+        "its lane is plain, and user {0} of this machine, whose it is, is not in [access] users \
+         or groups; add the user, or give the node a key: `pipectl keys generate` there, \
+         `pipectl keys trust` here"
     )]
     User(u32),
     /// The connection is plain, from this machine, and no user holds its other end.
     #[error(
-        "its lane is plain, from an address of this machine, and no user holds the other end any more"
+        "its lane is plain, from an address of this machine, and no user holds the other end any \
+         more"
     )]
     Nobody,
     /// The configuration changed under the handshake.

@@ -195,8 +195,8 @@ pub fn check_echo(rules: &Rules, who: &Credentials) -> Result<(), OpenFault> {
         return Ok(());
     }
     Err(OpenFault::denied(format!(
-        "the region `{ECHO_REGION}` is for who may change the daemon: root, its own user, and whom [admin] users \
-         and groups name"
+        "the region `{ECHO_REGION}` is for who may change the daemon: root, its own user, and whom \
+         [admin] users and groups name"
     )))
 }
 

@@ -145,7 +145,8 @@ pub fn seeds() -> Vec<Seed> {
         ),
         (
             "layers",
-            "profile = \"latency\"\n=== file\nprofile = \"balanced\"\n[limits.global]\nstaging = \"32MiB\"\n\
+            "profile = \"latency\"\n\
+             === file\nprofile = \"balanced\"\n[limits.global]\nstaging = \"32MiB\"\n\
              === env PIPED_SHARDS__COUNT=2\n=== env PIPED_CONFIG=x\n=== set node.name=7\n\
              === set planner.mode={fixed=65536}\n=== set planner.mode=whole\n",
         ),

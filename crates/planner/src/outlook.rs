@@ -8,7 +8,7 @@
 //! distance from the median is the margin, which grows while too many lie beyond it. Plans are
 //! compared without this, since it moves all of them alike.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::path::Path;
@@ -70,7 +70,7 @@ pub(super) struct Track {
 /// The tracks of all paths and size classes, whatever mode their plans were made in.
 #[derive(Debug, Default)]
 pub(super) struct Tracks {
-    known: HashMap<(Path, u16), usize>,
+    known: BTreeMap<(Path, u16), usize>,
     tracks: Vec<Track>,
     /// Indices of paths that are gone.
     free: Vec<usize>,

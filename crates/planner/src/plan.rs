@@ -14,7 +14,7 @@ mod questions;
 mod retired;
 mod stages;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use piped_core::ids::DeviceId;
@@ -85,7 +85,7 @@ pub struct Planner {
     free: Vec<StageIndex>,
     copy: StageIndex,
     check: StageIndex,
-    plans: HashMap<PlanKey, Cached>,
+    plans: BTreeMap<PlanKey, Cached>,
     /// Number of plans that were given out.
     uses: u64,
     tracks: Tracks,
@@ -93,14 +93,15 @@ pub struct Planner {
     questions: Questions,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// In the order in which keys differ soonest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PlanKey {
-    path: Path,
     class: u16,
-    /// Whether a mode without choice made the plans. Meanwhile, measurements of `auto` are kept.
-    forced: bool,
     /// Whether others keep the connection busy.
     busy: bool,
+    path: Path,
+    /// Whether a mode without choice made the plans. Meanwhile, measurements of `auto` are kept.
+    forced: bool,
 }
 
 /// The plans of a path and size class.
@@ -200,7 +201,7 @@ impl Planner {
             free: Vec::new(),
             copy: StageIndex::NONE,
             check: StageIndex::NONE,
-            plans: HashMap::with_capacity(PLANS_MAX),
+            plans: BTreeMap::new(),
             uses: 0,
             tracks: Tracks::default(),
             retired: Retired::new(),

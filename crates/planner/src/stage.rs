@@ -11,7 +11,7 @@ use piped_report::shard::{StageReport, StageResource, StageTime};
 use super::told::TOLD_WEIGHT_MIN;
 
 /// A stage's index in the planner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StageIndex(pub u16);
 
 impl StageIndex {

@@ -163,6 +163,13 @@ impl<const WORDS: usize> Consumer<WORDS> {
         self.next == self.tail
     }
 
+    /// Whether nothing is known to copy out, and the producer's index is what it was.
+    #[must_use]
+    pub fn looks_empty(&self, words: &[AtomicU64]) -> bool {
+        // Relaxed: nothing is read on the strength of it.
+        self.is_empty() && words[self.place.tail].load(Ordering::Relaxed) == self.tail
+    }
+
     /// Entries that were copied out, with places that were not given back yet.
     #[must_use]
     pub fn unreleased(&self) -> u64 {

@@ -179,6 +179,12 @@ impl ServerHalf {
         self.stalled
     }
 
+    /// Whether there is no descriptor to take, at one look.
+    #[must_use]
+    pub fn looks_empty(&self, words: &[AtomicU64]) -> bool {
+        self.submissions.looks_empty(words)
+    }
+
     /// Copy the next descriptor out. `None` if there is none, or if its completions might not find
     /// room: a client that does not reap waits for itself.
     ///

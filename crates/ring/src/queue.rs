@@ -104,6 +104,13 @@ impl ServerQueue {
         self.half.take(self.memory.words())
     }
 
+    /// Whether [`Self::take`] would find nothing, at one look. A client's impossible indices do not
+    /// show here.
+    #[must_use]
+    pub fn looks_empty(&self) -> bool {
+        self.half.looks_empty(self.memory.words())
+    }
+
     /// Whether the last [`Self::take`] left requests lying because the client does not reap: it
     /// waits for itself.
     #[must_use]

@@ -4,6 +4,9 @@ use piped_core::io::{Span, Spans};
 
 /// The part of `spans` behind its first `skip` bytes.
 pub(super) fn behind(spans: &Spans, skip: u64) -> Spans {
+    if skip == 0 {
+        return *spans;
+    }
     let mut skip = skip;
     spans
         .as_slice()

@@ -356,7 +356,8 @@ impl Sender {
         let header_bytes = self.seal.header_bytes() as u32;
         let mut room = self.room;
         let scratch = self.headers_of(lent.map(|(_, place)| place));
-        self.batch = Batch { lent: lent.map(|(number, _)| number), ..Batch::default() };
+        let (batch, number) = (&mut self.batch, lent.map(|(number, _)| number));
+        (batch.frames, batch.sent, batch.sent_of_front, batch.lent) = (0, 0, 0, number);
         while let Some(entry) = self.queue.get(self.batch.frames).copied() {
             let may_not = entry.held || self.is_without_room(&entry);
             if may_not || (lent.is_some() && !entry.is_lendable()) {
@@ -446,10 +447,9 @@ impl Sender {
     /// The send in flight ended with `bytes` taken by the kernel: possibly fewer than asked, 0 if
     /// it failed.
     pub fn handle_sent(&mut self, bytes: u32) {
-        if !self.in_flight {
+        if !std::mem::take(&mut self.in_flight) {
             return;
         }
-        self.in_flight = false;
         let bytes = u64::from(bytes).min(self.batch.spans.bytes() - self.batch.sent);
         self.batch.sent += bytes;
         self.batch.sent_of_front += bytes;

@@ -136,6 +136,9 @@ impl Memory {
         counters: &mut UringCounters,
     ) -> bool {
         self.left = budget;
+        if self.waiting.is_empty() && self.leaving.is_empty() {
+            return false;
+        }
         self.unregister_some(submitter, counters);
         let Some(registry) = &mut self.registry else { return false };
         let mut spent = 0;

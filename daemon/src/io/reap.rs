@@ -43,11 +43,14 @@ impl UringIo {
         let in_kernel = if self.ring.is_polled() { 0 } else { self.file_ops - queued };
         let only_files =
             self.late.is_empty() && self.cancels.is_empty() && self.ring.sq_len() == queued;
-        if only_files
-            && (queued > 0 || self.ring.wants_collecting(&mut self.counters))
-            && self.hold.may_wait(now, queued, in_kernel)
-        {
-            return Ok(false);
+        if only_files {
+            let is_due = queued > 0 || self.ring.wants_collecting(&mut self.counters);
+            if is_due && self.hold.may_wait(now, queued, in_kernel) {
+                return Ok(false);
+            }
+            if !is_due && !self.watches.any_unarmed() {
+                return self.take_fault().map(|()| false);
+            }
         }
         self.submit()
     }

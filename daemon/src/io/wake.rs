@@ -148,6 +148,11 @@ impl Watches {
         self.slots.ids().filter(|id| self.slots.get(*id).is_some_and(|it| it.armed)).collect()
     }
 
+    /// Whether there is a poll to queue.
+    pub(super) fn any_unarmed(&self) -> bool {
+        !self.unarmed.is_empty()
+    }
+
     /// Poll to queue next; [`Watches::armed_next`] must follow if it was queued.
     pub(super) fn next_to_arm(&self) -> Option<squeue::Entry> {
         let id = *self.unarmed.last()?;

@@ -134,8 +134,30 @@ impl Reactor {
         }
         busy |= self.take_mail();
         busy |= self.take_requests(now);
+        // A thread that spins has nothing to drive in most of its turns.
+        let is_due = busy || self.shard.poll_timeout().is_some_and(|due| due <= now);
+        if is_due {
+            busy |= self.drive();
+        }
+        busy |= self.io.poll_registration();
+        // A call without completions may have moved much of a payload: the turn was neither idle
+        // nor a sign that the thread lost its CPU.
+        busy |= self.io.submit_soon(now)?;
+        self.turns += 1;
+        if busy || is_due && self.shard.poll_timeout() == Some(Nanos::ZERO) {
+            self.spinner.handle_work();
+        } else if self.is_release_near() || self.spinner.poll_idle(now.0) == Spin::Again {
+            std::hint::spin_loop();
+        } else {
+            self.sleep()?;
+        }
+        Ok(())
+    }
+
+    /// Drives the engine and publishes what ended. Returns whether there was any of it.
+    fn drive(&mut self) -> bool {
         let is_through = self.shard.drive(&mut self.io);
-        busy |= self.put_out();
+        let busy = self.put_out();
         if self.sessions.publish() && is_through {
             // A client woken on this CPU has run meanwhile: its next requests leave with the same
             // call, unless a device waits for that call.
@@ -145,19 +167,7 @@ impl Reactor {
             self.put_out();
             self.sessions.publish();
         }
-        busy |= self.io.poll_registration();
-        // A call without completions may have moved much of a payload: the turn was neither idle
-        // nor a sign that the thread lost its CPU.
-        busy |= self.io.submit_soon(now)?;
-        self.turns += 1;
-        if busy || self.shard.poll_timeout() == Some(Nanos::ZERO) {
-            self.spinner.handle_work();
-        } else if self.is_release_near() || self.spinner.poll_idle(now.0) == Spin::Again {
-            std::hint::spin_loop();
-        } else {
-            self.sleep()?;
-        }
-        Ok(())
+        busy
     }
 
     fn take_dones(&mut self) -> bool {
@@ -195,10 +205,11 @@ impl Reactor {
             },
             |session, fault| faults.push((session, fault)),
         );
+        let busy = taken > 0 || !self.faults.is_empty();
         while let Some((session, fault)) = self.faults.pop() {
             self.evict(session, Eviction::from(&fault), fault.to_string());
         }
-        taken > 0
+        busy
     }
 
     fn put_out(&mut self) -> bool {

@@ -313,14 +313,20 @@ impl Sessions {
     ) -> u32 {
         let budget = REQUESTS_PER_TURN.min(self.requests_max.saturating_sub(self.executing()));
         let mut left = budget;
-        let start = self.next;
-        for step in 0..self.live.len() {
+        let mut next = self.next;
+        for _ in 0..self.live.len() {
             if left == 0 {
                 break;
             }
-            let at = (start + step) % self.live.len();
+            let at = if next < self.live.len() { next } else { 0 };
+            next = at + 1;
             let id = self.live[at];
-            let Some(session) = self.session_of(id) else { continue };
+            let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { continue };
+            if queue.ring.looks_empty() {
+                queue.stalled = false;
+                continue;
+            }
+            let session = queue.session;
             let mut share = left.min(REQUESTS_PER_QUEUE);
             let mut waits_left = u64::MAX;
             if self.binds {

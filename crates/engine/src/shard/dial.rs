@@ -189,7 +189,7 @@ impl Shard {
                     return;
                 }
                 match (last, watermark) {
-                    (Some(last), _) => self.end_read(key, last, io),
+                    (Some(last), _) => self.end_read(key, last, io.now(), io),
                     (None, Some(watermark)) => self.tell_progress_to(key, watermark),
                     (None, None) => {}
                 }

@@ -151,6 +151,13 @@ impl<L: Line> Line for Turns<L> {
 
     /// Goes on to the party whose turn it is and that may move its next piece.
     fn next_bytes(&mut self) -> Option<u32> {
+        if self.turns.len() == 1 {
+            // Alone, a party moves what it has, and saves nothing up.
+            let only = self.turns.front_mut()?;
+            let bytes = only.line.next_bytes()?;
+            (only.deficit, only.served) = (bytes.into(), true);
+            return Some(bytes);
+        }
         let heaviest = self.turns.iter().map(|turn| turn.weight).max()?.max(1);
         let quantum = |weight: u64| (QUANTUM * weight / heaviest).max(1);
         loop {

@@ -67,7 +67,9 @@ impl Shard {
             self.close_lane(key, LaneLoss::Unread, "it does not read what it waits for", io);
             return self.bury_lane(key, io);
         }
-        self.give_owed(key, io.now());
+        if lane.serving().is_some_and(|serving| serving.window.owes()) {
+            self.give_owed(key, io.now());
+        }
         let mut may_send = self.move_scratch(key, io);
         if self.receive_frames(key, io) {
             // With its first request it may have begun to work: no receive has to be taken back
@@ -203,7 +205,7 @@ impl Shard {
     fn post_receive<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let prediction = self.predict(key);
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.note_partial(io.now());
+        lane.note_partial(|| io.now());
         let watch = lane.partial.is_some() && !std::mem::replace(&mut lane.watched, true);
         let (spans, whole) = lane.receiver.poll_receive(prediction.map(|(_, span)| span));
         lane.receiving = true;

@@ -159,14 +159,20 @@ impl Shard {
             return self.dial_data(key, lane, bytes, (watermark, last), io);
         }
         match last {
-            Some(last) => self.end_read(key, last, io),
+            Some(last) => self.end_read(key, last, now, io),
             None if moved => self.tell_progress(key),
             None => {}
         }
     }
 
     /// The last piece is here: a read ends with what is contiguous.
-    pub(super) fn end_read<I: Io>(&mut self, key: TransferKey, last: LastPart, io: &mut I) {
+    pub(super) fn end_read<I: Io>(
+        &mut self,
+        key: TransferKey,
+        last: LastPart,
+        now: Nanos,
+        io: &mut I,
+    ) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         if transfer.damaged {
             return self.retry_corrupt(key, io);
@@ -179,7 +185,7 @@ impl Shard {
             status => status,
         };
         if status == Status::Ok && last.bytes == transfer.length {
-            self.note_read(key, io.now());
+            self.note_read(key, now);
         }
         self.decide(key, status, io);
     }
@@ -219,7 +225,7 @@ impl Shard {
             RemoteOp::Read if self.cx.dials.any() => {
                 self.dial_data(key, lane, 0, (None, Some(last)), io);
             }
-            RemoteOp::Read => self.end_read(key, last, io),
+            RemoteOp::Read => self.end_read(key, last, io.now(), io),
             RemoteOp::Once => return Err(PeerFault::EndOfOnce),
             RemoteOp::Write { .. } if last.bytes > transfer.length => {
                 return Err(PeerFault::EndBeyondWrite);

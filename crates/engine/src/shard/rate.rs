@@ -38,10 +38,10 @@ impl Throttle {
     pub(super) fn charge(&mut self, bytes: u64, rate: u64, now: Nanos) {
         self.turn(now);
         self.bytes += bytes;
-        let time = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-        self.paid = match rate {
-            0 => now,
-            _ => self.paid.max(now) + Nanos(u64::try_from(time).unwrap_or(u64::MAX / 4)),
+        let time = (u128::from(bytes) * 1_000_000_000).checked_div(rate.into());
+        self.paid = match time {
+            None => now,
+            Some(time) => self.paid.max(now) + Nanos(u64::try_from(time).unwrap_or(u64::MAX / 4)),
         };
     }
 

@@ -139,7 +139,7 @@ impl Shard {
         if again && matches!(body.op, RemoteOp::Write { .. }) && self.may_be_notified_of(key) {
             return self.wait_in_order(key);
         }
-        let message = self.request_message(key, body, number, io.now());
+        let message = self.request_message(key, body, number, now);
         let sizes = self.sink_sizes(key, message).filter(|_| body.pieces.is_none());
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let owner = Subject::Transfer(key);
@@ -164,7 +164,7 @@ impl Shard {
         body.frames += table;
         body.alone = lane.asking_mut().is_some_and(|asking| asking.ask(key));
         body.lane = Some(lane_key);
-        body.sent_at = io.now();
+        body.sent_at = now;
         body.ready = ready;
         (body.next, body.taken) = (0, 0);
         body.fragment_end = 0;

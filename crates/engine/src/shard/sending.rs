@@ -113,7 +113,9 @@ impl Shard {
         }
         self.free_frames(key);
         self.pace_lane(key, now, io);
-        self.cx.sched.make_ready(Work::Lane(key));
+        if self.lanes.get(key).is_some_and(Lane::wants_turn) || self.cx.dials.any() {
+            self.cx.sched.make_ready(Work::Lane(key));
+        }
     }
 
     /// What is urgent has a lane of its own, and passes the same queues below as this one's frames.

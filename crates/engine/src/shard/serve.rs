@@ -102,7 +102,7 @@ impl Shard {
         let Some(serve) = self.serves.get(key) else { return };
         if !serve.answered {
             let status = serve.status.unwrap_or(Status::Ok);
-            let service = io.now().since(serve.started).0 / 1_000;
+            let service = now.since(serve.started).0 / 1_000;
             let message = Message::End {
                 transfer: wire,
                 status,
@@ -116,7 +116,7 @@ impl Shard {
                 predicted_us: serve.plan.as_ref().map_or(0, |planned| micros(planned.predicted)),
             };
             let Some(lane) = self.lanes.get_mut(lane_key) else {
-                return self.forget_serve(key, io);
+                return self.forget_serve(key, now, io);
             };
             if !lane.push(message) {
                 return self.cx.sched.starve(Work::Serve(key));
@@ -132,7 +132,7 @@ impl Shard {
         if let Some(serving) = self.lanes.get_mut(lane_key).and_then(Lane::serving_mut) {
             serving.forget(key);
         }
-        self.forget_serve(key, io);
+        self.forget_serve(key, now, io);
         self.acknowledge_fenced(link);
     }
 
@@ -168,14 +168,14 @@ impl Shard {
         self.serves.look_at(key, until.min(now + limits::UNREAD_TIME));
     }
 
-    fn forget_serve<I: Io>(&mut self, key: ServeKey, io: &mut I) {
+    fn forget_serve<I: Io>(&mut self, key: ServeKey, now: Nanos, io: &mut I) {
         self.leave_serve(key);
         let Some(serve) = self.serves.end(key, &mut self.cx.sched) else { return };
         self.cx.sched.end(Work::Serve(key));
         if let Some(table) = serve.table {
             self.free_table(serve.link, table.place);
         }
-        facts::end_serve(key, &serve, &mut self.cx, io.now());
+        facts::end_serve(key, &serve, &mut self.cx, now);
         let status = serve.status.unwrap_or(Status::Ok);
         if let Some(receive) = self.links.receive_of(serve.served) {
             let whole = serve.writes() && serve.offset == 0;

@@ -272,7 +272,8 @@ impl Shard {
                 return;
             }
             let boundary = planned.lane_end(serve.offset, serve.done, serve.length);
-            if !self.may_move(Work::Serve(key), io.now()) {
+            let now = io.now();
+            if !self.may_move(Work::Serve(key), now) {
                 return;
             }
             let Some(serve) = self.serves.get(key) else { return };
@@ -280,7 +281,7 @@ impl Shard {
             let offset = region.offset + serve.offset + serve.done;
             let span = Span { segment: region.segment, offset, length };
             let last = boundary == serve.length;
-            if !self.push_data(key, span, &planned, last, io.now()) {
+            if !self.push_data(key, span, &planned, last, now) {
                 return self.cx.sched.starve(Work::Serve(key));
             }
             if last {

@@ -2,7 +2,7 @@
 
 use piped_report::tally::{HeldBy, Operation};
 
-use piped_core::access::Access;
+use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId};
 use piped_core::io::{Io, Resource};
 use piped_core::limits;
@@ -289,7 +289,7 @@ impl Shard {
         match verb {
             Verb::Read { handle, offset, buffer, wanted } => {
                 let memory = self.clients.memory_of(session, buffer)?;
-                let place = self.handles.place_of_bytes(session, handle, Access::READ)?;
+                let (place, opened) = self.handles.place_of_bytes(session, handle, Access::READ)?;
                 if wanted >= buffer.length {
                     return Err(Status::Invalid);
                 }
@@ -301,21 +301,22 @@ impl Shard {
                     let vector = VectorBody::wanted_first(place, range, memory, wanted);
                     body = Body::Vector(self.bodies.keep_vector(vector));
                 }
-                let kind = match self.handles.is_region(session, handle) {
-                    true => Operation::Get,
-                    false => Operation::Read,
+                let kind = match opened {
+                    OpenKind::Region => Operation::Get,
+                    _ => Operation::Read,
                 };
                 Ok((kind, [Some(handle), None], buffer.length, body))
             }
             Verb::Write { handle, offset, buffer, durable, notify } => {
                 let memory = self.clients.memory_of(session, buffer)?;
-                let place = self.handles.place_of_bytes(session, handle, Access::WRITE)?;
+                let (place, opened) =
+                    self.handles.place_of_bytes(session, handle, Access::WRITE)?;
                 let mut body =
                     body_for(place, Direction::Write, durable, offset, buffer.length, memory)?;
-                let kind = match self.handles.is_region(session, handle) {
-                    true => Operation::Put,
-                    false if notify.is_some() => return Err(Status::Invalid),
-                    false => Operation::Write,
+                let kind = match opened {
+                    OpenKind::Region => Operation::Put,
+                    _ if notify.is_some() => return Err(Status::Invalid),
+                    _ => Operation::Write,
                 };
                 match (&mut body, notify) {
                     (Body::Memory(body), notify) => body.notify = notify,
@@ -331,7 +332,7 @@ impl Shard {
             Verb::Vector { handle, reads, buffer, table, bytes } => {
                 let memory = self.clients.memory_of(session, buffer)?;
                 let wanted = if reads { Access::READ } else { Access::WRITE };
-                let place = self.handles.place_of_bytes(session, handle, wanted)?;
+                let (place, opened) = self.handles.place_of_bytes(session, handle, wanted)?;
                 if !(1..=limits::REQUEST_BYTES_MAX).contains(&bytes)
                     || !(1..=limits::TABLE_ROWS_MAX).contains(&table.rows)
                 {
@@ -342,7 +343,7 @@ impl Shard {
                 let at =
                     self.clients.memory_of(session, ArenaBuffer { segment, offset, length })?;
                 let direction = if reads { Direction::Read } else { Direction::Write };
-                let is_region = self.handles.is_region(session, handle);
+                let is_region = opened == OpenKind::Region;
                 self.may_start()?;
                 let body = Body::Vector(self.bodies.keep_vector(VectorBody::new(
                     (place, is_region),
@@ -405,14 +406,14 @@ impl Shard {
                 Ok((Operation::Flush, [Some(handle), None], 0, Body::Settled))
             }
             Verb::Sync { handle } => {
-                let place = self.handles.place_of_bytes(session, handle, Access::NONE)?;
+                let (place, _) = self.handles.place_of_bytes(session, handle, Access::NONE)?;
                 let remote = self.handles.remote(session, handle);
                 let unsynced = remote.and_then(|it| it.unsynced).map(|(first, _)| first);
                 Ok((Operation::Sync, [Some(handle), None], 0, sync_body(place, unsynced)))
             }
             Verb::Copy { from, from_offset, to, to_offset, length } => {
-                let source = self.handles.place_of_bytes(session, from, Access::READ)?;
-                let sink = self.handles.place_of_bytes(session, to, Access::WRITE)?;
+                let (source, _) = self.handles.place_of_bytes(session, from, Access::READ)?;
+                let (sink, _) = self.handles.place_of_bytes(session, to, Access::WRITE)?;
                 from_offset.checked_add(length).ok_or(Status::Invalid)?;
                 to_offset.checked_add(length).ok_or(Status::Invalid)?;
                 self.may_start()?;
@@ -423,26 +424,24 @@ impl Shard {
             Verb::Send { handle, tag, buffer } => {
                 let memory = self.clients.memory_of(session, buffer)?;
                 let body = match self.handles.place(session, handle, Access::WRITE)? {
-                    Place::Local(Target::Channel(ChannelTarget { channel, .. })) => {
+                    (Place::Local(Target::Channel(ChannelTarget { channel, .. })), _) => {
                         Body::Send(SendBody::new(channel, tag, memory, no_wait))
                     }
-                    Place::Remote(peer, handle)
-                        if self.handles.is_remote_channel(session, handle) =>
-                    {
+                    (Place::Remote(peer, handle), OpenKind::Channel) => {
                         let body = RemoteBody::new(peer, handle, RemoteOp::Send, 0, memory);
                         Body::Remote(RemoteBody {
                             message: Some(Outgoing::new(tag, no_wait)),
                             ..body
                         })
                     }
-                    Place::Local(_) | Place::Remote(..) => return Err(Status::Invalid),
+                    _ => return Err(Status::Invalid),
                 };
                 Ok((Operation::Send, [Some(handle), None], buffer.length, body))
             }
             Verb::Receive { handle, tag, buffer } => {
                 self.may_wait(session)?;
                 let memory = self.clients.memory_of(session, buffer)?;
-                let Place::Local(Target::Channel(it)) =
+                let (Place::Local(Target::Channel(it)), _) =
                     self.handles.place(session, handle, Access::READ)?
                 else {
                     return Err(Status::Invalid);

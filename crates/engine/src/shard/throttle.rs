@@ -13,8 +13,13 @@ impl Shard {
     /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it
     /// is put off until it may.
     pub(super) fn may_move(&mut self, work: Work, now: Nanos) -> bool {
-        let Some((throttle, rate)) = self.throttle_of(work) else { return true };
-        let Some(until) = throttle.until(now).filter(|_| rate > 0) else { return true };
+        let Limits { client, peer, .. } = &self.cx.limits;
+        let rate = if let Work::Transfer(_) = work { client.rate } else { peer.rate };
+        if rate == 0 {
+            return true;
+        }
+        let throttle = self.throttle_of(work).map(|(throttle, _)| throttle);
+        let Some(until) = throttle.and_then(|it| it.until(now)) else { return true };
         self.cx.sched.look_at(until);
         self.put_off(work);
         false

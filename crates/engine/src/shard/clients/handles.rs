@@ -138,7 +138,10 @@ impl Handles {
     ) -> Option<HandleKind> {
         let handle = self.0.get_mut(&(session, id))?;
         handle.uses -= 1;
-        self.take_unused(session, id)
+        let stays = handle.uses > 0
+            || !handle.closing
+                && matches!(handle.kind, HandleKind::Local(_) | HandleKind::Remote(_));
+        if stays { None } else { self.take_unused(session, id) }
     }
 
     /// A client closes a handle; running requests end first. What is to be released now.
@@ -214,24 +217,28 @@ impl Handles {
         kinds.into_iter().any(|kind| matches!(kind, HandleKind::Local(target) if is_it(*target)))
     }
 
-    /// What a request may use by a handle, in the way that it wants to.
+    /// What a request may use by a handle, in the way that it wants to, and of which kind that is.
     pub(in crate::shard) fn place(
         &self,
         session: SessionId,
         id: HandleId,
         wanted: Access,
-    ) -> Result<Place, Status> {
+    ) -> Result<(Place, OpenKind), Status> {
         let handle = self.0.get(&(session, id)).ok_or(Status::BadHandle)?;
         if handle.closing {
             return Err(Status::BadHandle);
         }
-        let (place, access) = match &handle.kind {
-            HandleKind::Local(target) => (Place::Local(*target), access_of(*target)),
+        let (place, kind, access) = match &handle.kind {
+            HandleKind::Local(target) => {
+                (Place::Local(*target), kind_of(*target), access_of(*target))
+            }
             HandleKind::Remote(remote) if remote.ticket.is_some() => return Err(Status::BadHandle),
-            HandleKind::Remote(remote) => (Place::Remote(remote.peer, id), remote.open.access),
+            HandleKind::Remote(remote) => {
+                (Place::Remote(remote.peer, id), remote.open.kind, remote.open.access)
+            }
             HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
-        access.allows(wanted).then_some(place).ok_or(Status::Denied)
+        access.allows(wanted).then_some((place, kind)).ok_or(Status::Denied)
     }
 
     /// A file or a region: with a channel nothing else can be done than to send and receive.
@@ -240,12 +247,9 @@ impl Handles {
         session: SessionId,
         id: HandleId,
         wanted: Access,
-    ) -> Result<Place, Status> {
-        match self.place(session, id, wanted)? {
-            Place::Local(Target::Channel(_)) => Err(Status::Invalid),
-            Place::Remote(..) if self.is_remote_channel(session, id) => Err(Status::Invalid),
-            place => Ok(place),
-        }
+    ) -> Result<(Place, OpenKind), Status> {
+        let found = self.place(session, id, wanted)?;
+        (found.1 != OpenKind::Channel).then_some(found).ok_or(Status::Invalid)
     }
 
     /// Finds a region that a handle stands for, and checks the wanted access.
@@ -255,22 +259,16 @@ impl Handles {
         id: HandleId,
         wanted: Access,
     ) -> Result<Place, Status> {
-        let place = self.place_of_bytes(session, id, wanted)?;
-        self.is_region(session, id).then_some(place).ok_or(Status::Invalid)
+        let (place, kind) = self.place(session, id, wanted)?;
+        (kind == OpenKind::Region).then_some(place).ok_or(Status::Invalid)
     }
+}
 
-    /// Whether a handle is on a channel of a peer.
-    pub(in crate::shard) fn is_remote_channel(&self, session: SessionId, id: HandleId) -> bool {
-        self.remote(session, id).is_some_and(|it| it.open.kind == OpenKind::Channel)
-    }
-
-    /// Whether a handle is on a region, of this node or of a peer.
-    pub(in crate::shard) fn is_region(&self, session: SessionId, id: HandleId) -> bool {
-        match self.kind(session, id) {
-            Some(HandleKind::Local(target)) => matches!(target, Target::Region(_)),
-            Some(HandleKind::Remote(remote)) => remote.open.kind == OpenKind::Region,
-            Some(HandleKind::Ended(_) | HandleKind::Gone) | None => false,
-        }
+fn kind_of(target: Target) -> OpenKind {
+    match target {
+        Target::File(_) => OpenKind::File,
+        Target::Region(_) => OpenKind::Region,
+        Target::Channel(_) => OpenKind::Channel,
     }
 }
 

@@ -51,7 +51,9 @@ impl Clients {
             }
             _ => order.asked.retain(|&other| other != key),
         }
-        self.wake_order(key, sched);
+        if !order.waiting.is_empty() {
+            self.wake_order(key, sched);
+        }
     }
 
     /// Something has happened to a request that others may wait for.

@@ -280,6 +280,13 @@ impl Lane {
         works || self.sender.wants_room()
     }
 
+    /// Whether there is something to do now that a send is over.
+    pub(in crate::shard) fn wants_turn(&self) -> bool {
+        let moves = self.next_scratch.is_some() || self.gives_back;
+        let ends = self.state != LaneState::Up || self.serving().is_some_and(|it| it.overrun);
+        self.has_more() || moves || ends
+    }
+
     /// Whether it encrypts, and has no room for payloads yet.
     pub(in crate::shard) fn is_without_room(&self) -> bool {
         self.sender.moves_payloads() && self.scratch.size() == Size::Resting
@@ -332,14 +339,14 @@ impl Lane {
     }
 
     /// Notes what is waited for by the receive that is about to be posted.
-    pub(in crate::shard) fn note_partial(&mut self, now: Nanos) {
+    pub(in crate::shard) fn note_partial(&mut self, now: impl FnOnce() -> Nanos) {
         let number = self.frames_received;
         let waits = |partial: Partial, in_payload| {
             (partial.number, partial.in_payload) == (number, in_payload)
         };
         self.partial = self.receiver.inside_frame().map(|in_payload| match self.partial {
             Some(partial) if waits(partial, in_payload) => partial,
-            _ => Partial { number, in_payload, since: now },
+            _ => Partial { number, in_payload, since: now() },
         });
     }
 

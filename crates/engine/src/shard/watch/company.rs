@@ -14,7 +14,7 @@
 //! request ran, its own have their share of that time. That is an estimate, for people; nothing is
 //! planned with it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use piped_core::ids::{DeviceId, PeerId};
 use piped_core::units::Nanos;
@@ -25,7 +25,7 @@ use crate::shard::fair::Party;
 use crate::shard::keys::LinkKey;
 
 /// A place where requests meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::shard) enum Spot {
     Device(DeviceId),
     /// A peer that is asked, by whatever lane.
@@ -60,7 +60,7 @@ struct Guests {
 /// knows its place.
 #[derive(Debug)]
 pub(super) struct Company {
-    places: HashMap<Spot, u32>,
+    places: BTreeMap<Spot, u32>,
     guests: Vec<Guests>,
     free: Vec<u32>,
 }
@@ -110,7 +110,7 @@ pub(super) struct Met {
 impl Company {
     pub(super) fn new() -> Self {
         Self {
-            places: HashMap::with_capacity(SPOTS_USED),
+            places: BTreeMap::new(),
             guests: Vec::with_capacity(SPOTS_USED),
             free: Vec::with_capacity(SPOTS_USED),
         }

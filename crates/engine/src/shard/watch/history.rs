@@ -102,10 +102,13 @@ impl History {
         met: Met,
         (measured, ended): (Nanos, Nanos),
     ) {
-        if self.records.len() == HISTORY {
-            self.records.pop_front();
+        let record = Record { head, outcome, passed, measured, ended, met };
+        if self.records.len() < HISTORY {
+            return self.records.push_back(record);
         }
-        self.records.push_back(Record { head, outcome, passed, measured, ended, met });
+        // In place of the oldest, which is moved nowhere before it is dropped.
+        self.records.rotate_left(1);
+        self.records[HISTORY - 1] = record;
     }
 
     /// Without a number the last one that moved bytes, or else the last one. `spot`: the name of

@@ -104,8 +104,8 @@ impl ServerQueue {
         self.half.take(self.memory.words())
     }
 
-    /// Whether [`Self::take`] would find nothing, at one look. A client's impossible indices do not
-    /// show here.
+    /// Whether [`Self::take`] would find nothing, at one look. With an impossible index it is not
+    /// empty: `take` says what is wrong.
     #[must_use]
     pub fn looks_empty(&self) -> bool {
         self.half.looks_empty(self.memory.words())

@@ -80,14 +80,17 @@ fn a_tail_too_far_ahead_or_going_back_is_a_fault() {
             panic!("a tail {step} ahead in a ring of 4 is taken");
         };
         assert_eq!((fault.claimed, fault.capacity), (client.get(Word::SubmissionTail), 4));
+        assert!(!server.looks_empty(), "it has to be looked at");
         assert!(!server.prepare_sleep(), "a fault is to be reported, not slept over");
         assert!(server.take().is_err(), "and it stays one");
     }
     let (mut server, client) = hostile(4);
     client.set(Word::SubmissionTail, client.get(Word::SubmissionTail).wrapping_add(4));
     for _ in 0..4 {
+        assert!(!server.looks_empty(), "there are some, known or not");
         assert!(matches!(server.take(), Ok(Some(_))), "a whole ring is allowed");
     }
+    assert!(server.looks_empty());
     assert!(matches!(server.take(), Ok(None)));
 }
 

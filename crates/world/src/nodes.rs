@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use piped_core::io::Io as _;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Output};
 use piped_engine::shard::Shard;
@@ -145,7 +146,8 @@ impl Nodes {
             it.handle_done(done, &mut self.kernel.io(id));
             worked = true;
         }
-        worked |= !it.drive(&mut self.kernel.io(id));
+        let io = &mut self.kernel.io(id);
+        worked |= it.is_due(io.now()) && !it.drive(io);
         while let Some(output) = self.shards[node][shard].poll_output() {
             worked = true;
             match output {

@@ -134,9 +134,7 @@ impl Reactor {
         }
         busy |= self.take_mail();
         busy |= self.take_requests(now);
-        // A thread that spins has nothing to drive in most of its turns.
-        let is_due = busy || self.shard.poll_timeout().is_some_and(|due| due <= now);
-        if is_due {
+        if busy || self.shard.is_due(now) {
             busy |= self.drive();
         }
         busy |= self.io.poll_registration();
@@ -144,7 +142,7 @@ impl Reactor {
         // nor a sign that the thread lost its CPU.
         busy |= self.io.submit_soon(now)?;
         self.turns += 1;
-        if busy || is_due && self.shard.poll_timeout() == Some(Nanos::ZERO) {
+        if busy || self.shard.is_due(now) {
             self.spinner.handle_work();
         } else if self.is_release_near() || self.spinner.poll_idle(now.0) == Spin::Again {
             std::hint::spin_loop();

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use piped_control::holdings::Right;
 use piped_core::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
-use piped_core::io::Span;
+use piped_core::io::{Io as _, Span};
 use piped_core::request::Verb;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -393,7 +393,10 @@ impl World {
             shard.handle_done(done, &mut self.kernel.io(id));
             worked = true;
         }
-        shard.drive(&mut self.kernel.io(id));
+        let io = &mut self.kernel.io(id);
+        if shard.is_due(io.now()) {
+            shard.drive(io);
+        }
         let mut outputs = Vec::new();
         while let Some(output) = shard.poll_output() {
             outputs.push(output);

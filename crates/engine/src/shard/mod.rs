@@ -9,7 +9,7 @@
 //!  peer ─► lane ─► inbound ─► serve ─► disk | memory ─► lane ─► peer
 //! ```
 //!
-//! Everything is a place in a `slab` and everything that wants a turn is a `Work` in `ready`, so
+//! Everything is a place in a `slab` and everything that wants a turn is a `Work` of `sched`, so
 //! no call recurses through the machine and one turn does a bounded amount.
 
 pub(crate) mod landed;
@@ -126,11 +126,24 @@ pub struct ShardConfig {
     pub serial_first: bool,
 }
 
+/// What is known of when a shard is to be driven.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    /// The shard was fed, so now.
+    Now,
+    /// The shard was driven since, and not asked.
+    Unknown,
+    /// What [`Shard::poll_timeout`] says until something comes.
+    At(Option<Nanos>),
+}
+
 /// A shard. Feed it with [`Shard::submit`], [`Shard::handle_command`] and [`Shard::handle_done`];
-/// then call [`Shard::drive`], and take what it puts out with [`Shard::poll_output`].
+/// then call [`Shard::drive`] if [`Shard::is_due`], and take what it puts out with
+/// [`Shard::poll_output`].
 #[derive(Debug)]
 pub struct Shard {
     cx: Cx,
+    due: Due,
     transfers: Transfers,
     bodies: Bodies,
     serves: Serves,
@@ -154,6 +167,7 @@ impl Shard {
         Self {
             transfers: Transfers::with_capacity(transfers),
             bodies: Bodies::new(transfers),
+            due: Due::Unknown,
             serves: Serves::with_capacity(limits::SERVES_MAX),
             lanes: Lanes::new(config.zero_copy),
             peers: Peers::new(Noise(config.seed | 1)),
@@ -170,6 +184,7 @@ impl Shard {
 
     /// Takes a message of the control thread.
     pub fn handle_command<I: Io>(&mut self, command: Command, io: &mut I) {
+        self.due = Due::Now;
         match command {
             Command::AddStaging { segment, length } => self.add_staging(segment, length),
             Command::SetStaging { bytes } => self.set_staging(bytes),
@@ -223,6 +238,7 @@ impl Shard {
 
     /// Takes the end of an operation.
     pub fn handle_done<I: Io>(&mut self, done: Done, io: &mut I) {
+        self.due = Due::Now;
         if let Some(notice) = notice_of(done.token) {
             self.handle_notice(notice, done.result, io);
             return self.cx.sched.wake_starved();
@@ -279,11 +295,25 @@ impl Shard {
         }
     }
 
-    /// Pushes what can be pushed and expires what is due. Call after feeding and before waiting.
+    /// Whether the shard is to be driven: something came since the last time, or its time has come.
+    /// A thread that spins drives nothing in most of its turns.
+    pub fn is_due(&mut self, now: Nanos) -> bool {
+        if let Due::Unknown = self.due {
+            self.due = Due::At(self.poll_timeout());
+        }
+        match self.due {
+            Due::At(at) => at.is_some_and(|at| at <= now),
+            _ => true,
+        }
+    }
+
+    /// Pushes what can be pushed and expires what is due. Call when [`Shard::is_due`], and before
+    /// waiting.
     ///
     /// `false`: it ended early, so that what was pushed is submitted before the rest is done.
     /// Submit before the next call, which is due at once.
     pub fn drive<I: Io>(&mut self, io: &mut I) -> bool {
+        self.due = Due::Unknown;
         self.release_drained(io);
         let (driver, mut lent) = self.cx.lend();
         driver.begin_turn(&mut lent, io);

@@ -113,7 +113,7 @@ impl Shard {
         }
         self.free_frames(key);
         self.pace_lane(key, now, io);
-        if self.lanes.get(key).is_some_and(Lane::wants_turn) || self.cx.dials.any() {
+        if self.lanes.get(key).is_some_and(Lane::wants_turn) {
             self.cx.sched.make_ready(Work::Lane(key));
         }
     }

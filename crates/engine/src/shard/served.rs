@@ -63,7 +63,9 @@ impl Shard {
 
     /// Nobody names it any more: released now, or after the last serve that uses it.
     pub(super) fn close_served<I: Io>(&mut self, key: ServedKey, io: &mut I) {
-        self.links.note_closed(key);
+        if !self.links.note_closed(key) {
+            return;
+        }
         self.forget_mail(key, Status::Closed, io);
         self.release_served(key, io);
     }

@@ -27,7 +27,7 @@ use super::receive::{ReceiveBody, SendBody};
 use super::requests::{Body, FileBody, MemoryBody, RemoteBody, RemoteOp, Start, Transfer, Waiter};
 use super::sched::Work;
 use super::vector::VectorBody;
-use super::{Shard, facts};
+use super::{Due, Shard, facts};
 use crate::command::{ChannelTarget, Event, Output, RegionTarget, Target};
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.
@@ -155,6 +155,7 @@ impl Shard {
 
     /// Takes a request from a client's ring. Its end comes out of [`Shard::poll_output`].
     pub fn submit<I: Io>(&mut self, origin: Origin, request: Request, now: Nanos, io: &mut I) {
+        self.due = Due::Now;
         self.cx.watch.counters.requests += 1;
         let done = match request.verb {
             Verb::Nop => Err(Status::Ok),

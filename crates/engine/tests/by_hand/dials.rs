@@ -242,6 +242,31 @@ fn frames_leave_when_their_dials_let_them() {
     assert!(chain.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000), "{chain:?}");
 }
 
+#[test]
+fn a_dial_of_frames_changes_nothing_in_what_their_disk_costs() {
+    let costs = |dials: &[&str]| {
+        let mut world = World::new();
+        let line = world.lane("beta", LaneClass::Latency, 1);
+        let file = world.file(1 << 20);
+        let handle = world.open(line, 1, file);
+        let mut peer = Peer { line, handle, transfers: 0 };
+        world.command(Command::SetCalibration(CalibrationMode::Live));
+        for place in dials {
+            set(&mut world, place, micros(0, 500, 0, 0));
+        }
+        // A fragment leaves the disk while frames of others are held, and nothing else happens.
+        for _ in 0..4 {
+            peer.reads(&mut world, 8, 32 << 10);
+        }
+        let disk = world.shard.stages().into_iter().find(|it| it.name.starts_with("disk"));
+        disk.map(|it| [it.latency_seconds, it.overhead_seconds, it.per_byte_seconds])
+    };
+    let plain = costs(&[]);
+    assert!(plain.is_some_and(|[latency, ..]| latency > 0.0), "{plain:?}");
+    assert_eq!(costs(&["send:beta"]), plain);
+    assert_eq!(costs(&["check"]), plain);
+}
+
 /// We read from the peer: reads that begin together, answered in one burst of one frame each.
 fn reads_there(world: &mut World, line: LineId, first: u64, count: u64, length: u64) -> Vec<Nanos> {
     let done = world.completions.len();

@@ -679,7 +679,10 @@ impl World {
         self.steps.push(Step::Turn);
         let io = self.kernel.io(self.node);
         let full = self.driver_is_full;
-        self.shard.drive(&mut Recorder { io, steps: &mut self.steps, full });
+        let io = &mut Recorder { io, steps: &mut self.steps, full };
+        if self.shard.is_due(io.now()) {
+            self.shard.drive(io);
+        }
         worked |= self.put_out();
         worked || self.shard.poll_timeout() == Some(Nanos::ZERO)
     }

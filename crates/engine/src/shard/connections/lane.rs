@@ -280,7 +280,8 @@ impl Lane {
         works || self.sender.wants_room()
     }
 
-    /// Whether there is something to do now that a send is over.
+    /// Whether there is something to do now that a send is over. Turns for what else a lane does
+    /// come from elsewhere: of credit, of what is received, of loans, and of what was starved.
     pub(in crate::shard) fn wants_turn(&self) -> bool {
         let moves = self.next_scratch.is_some() || self.gives_back;
         let ends = self.state != LaneState::Up || self.serving().is_some_and(|it| it.overrun);

@@ -50,7 +50,7 @@ pub(super) struct Driver {
     jobs: Slab<kind::Job, Job>,
     devices: Devices,
     files: BTreeMap<FileId, FileState>,
-    /// When the completions of this turn were handed over.
+    /// When the completions since the last turn were handed over.
     batch: Option<Nanos>,
 }
 
@@ -136,8 +136,10 @@ impl Driver {
         }
     }
 
-    /// A turn that began at `now` is over.
+    /// A turn that began at `now` is over. What ends from now on ends at another time, and the next
+    /// turn may be long in coming.
     pub(super) fn end_turn(&mut self, now: Nanos) {
+        self.batch = None;
         self.ops.look_later(now);
     }
 

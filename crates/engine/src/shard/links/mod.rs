@@ -397,10 +397,9 @@ impl Links {
         }
     }
 
-    pub(super) fn note_closed(&mut self, key: ServedKey) {
-        if let Some(served) = self.served.get_mut(key) {
-            served.closed = true;
-        }
+    /// Notes that nobody names it any more. `false`: it is gone.
+    pub(super) fn note_closed(&mut self, key: ServedKey) -> bool {
+        self.served.get_mut(key).map(|served| served.closed = true).is_some()
     }
 
     /// Takes out what nothing uses any more: what ended, and all of it if it is closed.

@@ -14,8 +14,6 @@
 //! request ran, its own have their share of that time. That is an estimate, for people; nothing is
 //! planned with it.
 
-use std::collections::BTreeMap;
-
 use piped_core::ids::{DeviceId, PeerId};
 use piped_core::units::Nanos;
 use piped_report::shard::Waiting;
@@ -60,7 +58,8 @@ struct Guests {
 /// knows its place.
 #[derive(Debug)]
 pub(super) struct Company {
-    places: BTreeMap<Spot, u32>,
+    /// In the order of the spots.
+    places: Vec<(Spot, u32)>,
     guests: Vec<Guests>,
     free: Vec<u32>,
 }
@@ -110,21 +109,26 @@ pub(super) struct Met {
 impl Company {
     pub(super) fn new() -> Self {
         Self {
-            places: BTreeMap::new(),
+            places: Vec::with_capacity(SPOTS_USED),
             guests: Vec::with_capacity(SPOTS_USED),
             free: Vec::with_capacity(SPOTS_USED),
         }
     }
 
+    fn find(&self, spot: Spot) -> Option<u32> {
+        let at = self.places.binary_search_by_key(&spot, |(other, _)| *other).ok()?;
+        Some(self.places[at].1)
+    }
+
     /// The place of a spot, which is made if nobody has been there. Of spots where nobody is, those
     /// that there is room for from the start stay: most are come to again at once.
     fn place_of(&mut self, spot: Spot) -> u32 {
-        if let Some(place) = self.places.get(&spot) {
-            return *place;
+        if let Some(place) = self.find(spot) {
+            return place;
         }
         if self.guests.len() >= SPOTS_USED && self.free.is_empty() {
             let Self { places, guests, free } = self;
-            places.retain(|_, place| {
+            places.retain(|(_, place)| {
                 let is_used = guests[*place as usize].now > 0;
                 free.extend((!is_used).then_some(*place));
                 is_used
@@ -135,7 +139,8 @@ impl Company {
             self.guests.len() as u32 - 1
         });
         self.guests[place as usize] = Guests::default();
-        self.places.insert(spot, place);
+        let at = self.places.partition_point(|(other, _)| *other < spot);
+        self.places.insert(at, (spot, place));
         place
     }
 
@@ -188,7 +193,7 @@ impl Company {
         let stay = stays.stays.iter().flatten().find(|stay| stay.spot == spot);
         let place = match stay {
             Some(stay) => Some(stay.place),
-            None => self.places.get(&spot).copied(),
+            None => self.find(spot),
         };
         let guests = place.map(|place| &mut self.guests[place as usize]);
         if let Some(guests) = guests.filter(|guests| guests.now > 1) {

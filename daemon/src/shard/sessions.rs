@@ -333,6 +333,7 @@ impl Sessions {
                 share = share.min(u32::try_from(self.room_of(session)).unwrap_or(u32::MAX));
                 waits_left = self.waits_left_of(session);
             }
+            // Again, because the bounds above look at all sessions.
             let Some(queue) = &mut self.queues[id.0 as usize] else { continue };
             let (mut count, mut waits) = (0, 0);
             while count < share {

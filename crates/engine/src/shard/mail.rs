@@ -158,9 +158,9 @@ impl Shard {
                 // A long one's answer waited for its bytes.
                 if !written
                     && length <= u64::from(EAGER_BYTES_MIN)
-                    && let Some(link) = self.peers.get_mut(peer)
+                    && let Some(state) = self.peers.get_mut(peer)
                 {
-                    link.note_handshake(io.now().since(sent_at));
+                    state.note_handshake(io.now().since(sent_at));
                 }
                 self.decide(key, Status::Ok, io);
             }
@@ -207,8 +207,8 @@ impl Shard {
             heard = Some((body.peer, now.since(body.sent_at), message.no_wait));
         }
         if let Some((peer, time, no_wait)) = heard {
-            if let Some(link) = self.peers.get_mut(peer) {
-                link.note_handshake(time);
+            if let Some(state) = self.peers.get_mut(peer) {
+                state.note_handshake(time);
             }
             if no_wait {
                 self.give_up(key, Status::WouldBlock, io);

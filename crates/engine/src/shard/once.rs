@@ -131,10 +131,10 @@ impl Shard {
             }
             _ => (own, After::Nothing),
         };
-        let Some(link) = self.peers.there(body.peer) else {
+        let Some(there) = self.peers.there(body.peer) else {
             return self.decide(key, Status::PeerLost, io);
         };
-        let lane = link.lane(class);
+        let lane = there.lane(class);
         let up = lane
             .filter(|&lane| self.lanes.get(lane).is_some_and(|lane| lane.state == LaneState::Up));
         let Some(lane) = up else { return };
@@ -199,8 +199,8 @@ impl Shard {
         let Some(place) = body.once else { return };
         let mut once = self.bodies[place];
         let flow = self.flow_of(Work::Transfer(key));
-        let Some(link) = self.peers.get(body.peer) else { return };
-        let incarnation = link.incarnation();
+        let Some(state) = self.peers.get(body.peer) else { return };
+        let incarnation = state.incarnation();
         if once.number.is_some_and(|(_, of)| of != incarnation) {
             return self.decide(key, Status::OutcomeUnknown, io);
         }

@@ -272,12 +272,12 @@ impl Shard {
     pub(super) fn time_durable(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let (Some(planned), length) = (&transfer.plan, transfer.length) else { return };
-        let Some(link) = self.peers.get_mut(body.peer) else { return };
+        let Some(state) = self.peers.get_mut(body.peer) else { return };
         if transfer.retries > 0 || !self.cx.watch.is_alone(Subject::Transfer(key)) {
             return;
         }
         let left = now.since(body.sent_at).since(planned.predicted_for(length)).max(SYNC_MIN);
-        let stage = link.sync_stage(&mut self.cx.planner);
+        let stage = state.sync_stage(&mut self.cx.planner);
         let bytes = u32::try_from(length).unwrap_or(u32::MAX);
         self.cx.planner.sample_alone(stage, bytes, left);
     }

@@ -24,8 +24,8 @@ use crate::command::{Event, OpenRequest};
 
 impl Shard {
     pub(super) fn remove_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        let Some(link) = self.peers.get_mut(peer) else { return };
-        link.remove();
+        let Some(state) = self.peers.get_mut(peer) else { return };
+        state.remove();
         for (ticket, session, handle) in self.handles.lose_peer(peer) {
             let result = Err(Status::PeerLost);
             self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
@@ -58,11 +58,11 @@ impl Shard {
         (socket, keys): (SocketId, Option<LaneKeys>),
         io: &mut I,
     ) {
-        let Some(link) = self.peers.get_mut(peer) else { return };
-        let Some(epoch) = link.connected(class) else {
+        let Some(state) = self.peers.get_mut(peer) else { return };
+        let Some(epoch) = state.connected(class) else {
             return io.release(Resource::Socket(socket));
         };
-        let name = link.name().to_owned();
+        let name = state.name().to_owned();
         let Some(key) = self.make_lane(Role::asking(peer), class, socket, epoch, keys, io) else {
             return self.peers.fail(peer, class, io.now(), &mut self.cx);
         };
@@ -74,8 +74,8 @@ impl Shard {
         let node = self.cx.config.node_name.as_bytes();
         let pushed = lane.sender.push_inline(epoch, hello, node, Owner::NONE);
         debug_assert!(pushed.is_ok(), "the queue of a new lane is empty");
-        if let Some(link) = self.peers.get_mut(peer) {
-            link.enter(class, key);
+        if let Some(state) = self.peers.get_mut(peer) {
+            state.enter(class, key);
         }
     }
 
@@ -92,9 +92,9 @@ impl Shard {
         while let Some(transfer) = self.transfers.next_from(&mut from, |t| asked(&t.body)) {
             self.ask_again(transfer, RetryReason::LaneLost);
         }
-        let Some(link) = self.peers.get_mut(peer) else { return String::new() };
-        let name = link.name().to_owned();
-        let comes_back = link.lose(class, loss);
+        let Some(state) = self.peers.get_mut(peer) else { return String::new() };
+        let name = state.name().to_owned();
+        let comes_back = state.lose(class, loss);
         self.peers.fail(peer, class, now, &mut self.cx);
         if !comes_back {
             // No lane comes up for which they could wait.
@@ -112,9 +112,9 @@ impl Shard {
     ) {
         let Some(lane) = self.lanes.get(key) else { return };
         let (class, epoch) = (lane.class, lane.epoch);
-        let Some(link) = self.peers.get_mut(peer) else { return };
-        link.note_up(class, incarnation);
-        let name = link.name().to_owned();
+        let Some(state) = self.peers.get_mut(peer) else { return };
+        state.note_up(class, incarnation);
+        let name = state.name().to_owned();
         self.cx.event(Event::LaneUp { peer: name, class, epoch });
         if class == LaneClass::Latency {
             self.open_waiting(peer, io);
@@ -163,7 +163,7 @@ impl Shard {
         if !self.may_ask(key, None, io) {
             return;
         }
-        let Some(link) = self.peers.get_mut(peer) else { return };
+        let Some(state) = self.peers.get_mut(peer) else { return };
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if lane.state != LaneState::Up {
             return;
@@ -184,15 +184,15 @@ impl Shard {
             }
         }
         if all {
-            link.note_asked(epoch, || lane.push(Message::Close { handle: SWEEP }));
+            state.note_asked(epoch, || lane.push(Message::Close { handle: SWEEP }));
         }
         self.cx.sched.make_ready(Work::Lane(key));
     }
 
     /// Asks a peer to open what is new, or what it had no room for.
     pub(super) fn ask_to_open<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        if let Some(link) = self.peers.get_mut(peer) {
-            link.note_unasked();
+        if let Some(state) = self.peers.get_mut(peer) {
+            state.note_unasked();
         }
         self.open_waiting(peer, io);
     }

@@ -82,22 +82,22 @@ impl Shard {
         }
         let class = body.lane_class(transfer.class, transfer.length);
         let again = transfer.retries > 0;
-        let Some(link) = self.peers.there(body.peer) else {
+        let Some(state) = self.peers.there(body.peer) else {
             return self.decide(key, Status::PeerLost, io);
         };
-        if Self::is_of_old_peer(&body, link.incarnation()) {
+        if Self::is_of_old_peer(&body, state.incarnation()) {
             // It may have been taken in by a daemon that is no more.
             return self.decide(key, Status::OutcomeUnknown, io);
         }
         let is_up =
             |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.state == LaneState::Up);
-        let Some(lane_key) = link.lane(class).filter(is_up) else {
+        let Some(lane_key) = state.lane(class).filter(is_up) else {
             return self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
         };
-        let incarnation = link.incarnation();
+        let incarnation = state.incarnation();
         let number = match self.handles.remote(transfer.session, body.handle) {
             Some(remote) => match remote.number {
-                Some((number, incarnation)) if incarnation == link.incarnation() => number,
+                Some((number, incarnation)) if incarnation == state.incarnation() => number,
                 // The peer restarted: the handle is being opened again.
                 _ => return,
             },
@@ -206,13 +206,13 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
         let class = body.lane_class(transfer.class, transfer.length);
-        let Some(link) = self.peers.there(body.peer) else {
+        let Some(state) = self.peers.there(body.peer) else {
             return true;
         };
-        match link.lane(class).and_then(|lane| self.lanes.get(lane)).map(|lane| lane.state) {
+        match state.lane(class).and_then(|lane| self.lanes.get(lane)).map(|lane| lane.state) {
             Some(LaneState::Up) => false,
             Some(LaneState::Closing) => true,
-            _ => link.has_failed(class),
+            _ => state.has_failed(class),
         }
     }
 

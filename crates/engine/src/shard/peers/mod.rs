@@ -36,7 +36,7 @@ pub(super) struct Peers {
 #[derive(Debug)]
 pub(super) struct Peer {
     name: String,
-    lanes: [PeerLane; 2],
+    lanes: [Dialled; 2],
     /// The incarnation of the daemon that answers now; handles of an earlier one are opened again.
     incarnation: u64,
     /// The epoch of the latency lane on which the peer was told that what was not asked for again
@@ -54,7 +54,7 @@ pub(super) struct Peer {
 }
 
 #[derive(Debug, Default)]
-struct PeerLane {
+struct Dialled {
     lane: Option<LaneKey>,
     /// Counts incarnations of the lane; the peer fences everything older.
     epoch: u32,
@@ -171,7 +171,7 @@ impl Peer {
 
     /// A lane, its epoch, and why the last one was lost.
     pub(super) fn lane_state(&self, class: LaneClass) -> (Option<LaneKey>, u32, Option<LaneLoss>) {
-        let PeerLane { lane, epoch, last_loss, .. } = self.lanes[class as usize];
+        let Dialled { lane, epoch, last_loss, .. } = self.lanes[class as usize];
         (lane, epoch, last_loss)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use piped_config::{NodeKey, Principal, PublicKey};
+use piped_core::limits::HELLO_TIME;
 use piped_core::link::Protection;
 use piped_core::units::Nanos;
 use piped_sim::{ConnectionId, SimKernel};
@@ -11,7 +12,14 @@ use piped_world::controls::{Controls, End, OWN_USER, Setup};
 use super::{EXPORT, FOLDER, NAMES};
 
 /// A connection that is forbidden is closed within that time.
-pub const CLOSING: Nanos = Nanos::from_millis(3_000);
+const CLOSING: Nanos = Nanos::from_millis(3_000);
+
+/// A connection that is forbidden by a name which its other side may not have said yet, for that
+/// has a time of its own, is closed within that time.
+pub const NAMING: Nanos = Nanos(HELLO_TIME.0 + CLOSING.0);
+
+/// Why a plain connection of a node with a key is forbidden.
+const RESERVED: &str = "the name is that of a node with a key";
 
 /// Nodes that trust each other are not without connections for longer.
 const ALONE: Nanos = Nanos::from_millis(15_000);
@@ -41,8 +49,9 @@ impl Judge {
             let Err(why) = may_be(controls, end) else { continue };
             let place = (end.node, end.connection);
             let since = *self.forbidden.get(&place).unwrap_or(&now);
+            let within = if why == RESERVED { NAMING } else { CLOSING };
             assert!(
-                now.since(since) < CLOSING || !controls.is_told(end.node),
+                now.since(since) < within || !controls.is_told(end.node),
                 "{} has had a forbidden connection with {} since {since}: {why}; {end:?}",
                 NAMES[end.node],
                 NAMES[end.other]
@@ -192,7 +201,7 @@ fn may_be(controls: &Controls, end: &End) -> Result<(), &'static str> {
     let Some(sealed) = end.sealed else {
         let reserved = here.config.peers.get(name).is_some_and(|peer| peer.key.is_some());
         if reserved {
-            return Err("the name is that of a node with a key");
+            return Err(RESERVED);
         }
         return admits_plain(here, there);
     };

@@ -14,7 +14,7 @@ use piped_world::controls::{Controls, Surroundings};
 use piped_world::nodes::Nodes;
 
 use super::acts::JUDGED_EVERY;
-use super::judge::{self, CLOSING};
+use super::judge::{self, NAMING};
 use super::{Errand, NAMES, Operators, Scene, options};
 
 /// Nodes that may be connected are, so long after nobody disturbs them any more.
@@ -163,7 +163,7 @@ impl Network {
         let mut until = self.nodes.kernel.now() + REST;
         self.run(until);
         self.judge();
-        until = until + CLOSING + JUDGED_EVERY;
+        until = until + NAMING + JUDGED_EVERY;
         self.run(until);
         self.judge();
         let nodes = &self.nodes;

@@ -363,7 +363,9 @@ impl World {
                     signal.waited_for = true;
                 }
                 flight.verb = Verb::Wait { handle, id, count };
-                flight.effect = Effect::Wait { board, id, count };
+                let semaphore = self.boards[board].semaphores.get(id as usize);
+                let before = semaphore.map_or(0, |it| it.taken);
+                flight.effect = Effect::Wait { board, id, count, before };
             }
             OneSided::Add { counter, addend, .. } => {
                 let least = self.boards[board].counters[counter].begin(addend);
@@ -477,11 +479,11 @@ impl World {
                 self.end_raise(call, raise, status, name);
                 Ok(())
             }
-            Effect::Wait { board, id, count } => {
+            Effect::Wait { board, id, count, before } => {
                 if let Some(signal) = self.boards[board].signals.get_mut(&id) {
                     signal.waited_for = false;
                 }
-                if ok { self.take(board, id, (count, value), name) } else { Ok(()) }
+                if ok { self.take(board, id, (before, count, value), name) } else { Ok(()) }
             }
             Effect::Add { board, counter, addend, least } if ok => {
                 self.tally("words added to", 1);
@@ -550,12 +552,12 @@ impl World {
         &mut self,
         board: usize,
         id: u32,
-        (count, left): (u64, u64),
+        (before, count, left): (u64, u64, u64),
         name: &str,
     ) -> Result<(), String> {
         if id < SEMAPHORES {
             self.tally("notifications counted", count);
-            return self.boards[board].semaphores[id as usize].take(count, left);
+            return self.boards[board].semaphores[id as usize].take(before, count, left);
         }
         let signal = self.boards[board].signals.get_mut(&id).expect("only those are waited for");
         if std::mem::replace(&mut signal.taken, true) || left > 0 {

@@ -195,7 +195,7 @@ impl World {
             }
             _ => {}
         }
-        self.judge_rights(client, &flight, status, &name);
+        self.judge_rights(client, &flight, (status, bytes), &name);
         self.judge_effect(client, call, &mut flight, status, bytes, &name);
         self.judge_one_sided(call, &flight.effect, (status, value), &name);
         self.tally(status_name(status), 1);

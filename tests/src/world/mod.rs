@@ -253,10 +253,19 @@ struct InFlight {
     held: bool,
     /// A cancel was sent for it.
     cancelled: bool,
-    /// The node that does not allow the request, as long as its rights are these.
-    denied: Option<(usize, u64)>,
+    denied: Option<Denied>,
     /// The test judges how it ends.
     raw: bool,
+}
+
+/// A request that a node does not allow, as long as its rights are what they were.
+#[derive(Debug, Clone, Copy)]
+struct Denied {
+    node: usize,
+    /// How often its rights had changed.
+    rights: u64,
+    /// The node is asked for its leave only if there are bytes for it: it has the sink of a copy.
+    if_moved: bool,
 }
 
 /// What a call does to objects, for the expectations.
@@ -299,6 +308,8 @@ enum Effect {
         board: usize,
         id: u32,
         count: u64,
+        /// What others had taken of that number when it began.
+        before: u64,
     },
     Add {
         board: usize,

@@ -20,10 +20,10 @@ use piped_world::controls::region;
 use super::opens::{OPEN_GRACE, uses};
 use super::setup::{ALL, NODES};
 use super::{
-    Call, Client, ClientState, InFlight, LockEnd, Object, ObjectKind, Opening, OpeningState, Plan,
-    World,
+    Call, Client, ClientState, Denied, InFlight, LockEnd, Object, ObjectKind, Opening,
+    OpeningState, Plan, World,
 };
-use crate::operators::judge::{self, CLOSING, Party};
+use crate::operators::judge::{self, NAMING, Party};
 use crate::operators::network::{REST, calmed, up};
 use crate::operators::{EXPORT, Errand, FOLDER, NAMES, Scene};
 
@@ -195,12 +195,11 @@ impl World {
         !matches!(kind, ObjectKind::File(_)) || folder()
     }
 
-    /// Whether a request is for a file that its client may not use, as all shards know: the node
-    /// that forbids it, and how often its rights had changed.
-    pub(super) fn denied(&self, client: usize, verb: Verb) -> Option<(usize, u64)> {
+    /// Whether a request is for a file that its client may not use, as all shards know.
+    pub(super) fn denied(&self, client: usize, verb: Verb) -> Option<Denied> {
         self.operators.as_ref()?;
         let place = &self.clients[client];
-        let mut used = place.handles.iter().filter(|it| uses(verb, it.handle));
+        let used = place.handles.iter().filter(|it| uses(verb, it.handle));
         let forbids = |node: usize| {
             let here = &self.controls.nodes[node].setup;
             let name = NAMES[place.node];
@@ -213,9 +212,12 @@ impl World {
             told && parties.iter().all(|&party| !judge::may_open(here, party))
         };
         let is_file = |object: usize| matches!(self.objects[object].kind, ObjectKind::File(_));
-        let denied = used.find(|it| is_file(it.object) && forbids(self.objects[it.object].node))?;
-        let node = self.objects[denied.object].node;
-        Some((node, self.nodes[node].rights))
+        let is_sink =
+            |handle| matches!(verb, Verb::Copy { from, to, .. } if to == handle && from != to);
+        let denied = used.filter(|it| is_file(it.object) && forbids(self.objects[it.object].node));
+        let Opening { object, handle, .. } = denied.min_by_key(|it| is_sink(it.handle))?;
+        let node = self.objects[*object].node;
+        Some(Denied { node, rights: self.nodes[node].rights, if_moved: is_sink(*handle) })
     }
 
     /// A request has ended: it was allowed if it ended well, and forbidden if it has ended for want
@@ -224,13 +226,14 @@ impl World {
         &mut self,
         client: usize,
         flight: &InFlight,
-        status: Status,
+        (status, bytes): (Status, u64),
         name: &str,
     ) {
         if self.operators.is_none() || flight.raw {
             return;
         }
-        if let Some((node, rights)) = flight.denied.filter(|_| status == Status::Ok) {
+        let denied = flight.denied.filter(|_| status == Status::Ok);
+        if let Some(Denied { node, rights, .. }) = denied.filter(|it| bytes > 0 || !it.if_moved) {
             let changed = self.nodes[node].rights != rights;
             assert!(changed, "{name} ends well, and {} does not allow it", NAMES[node]);
         }
@@ -328,7 +331,7 @@ impl World {
         }
         self.run_for(REST);
         self.judge_connections();
-        self.run_for(CLOSING + CLOSING);
+        self.run_for(NAMING + NAMING);
         self.judge_connections();
         let nodes = &self.nodes;
         let up =

@@ -84,7 +84,9 @@ impl World {
             node_name: node_name(node),
             incarnation: self.random.bits(),
             seed: self.random.bits(),
-            transfers_max: 256,
+            // More than the clients of a node ever have under way, as in the daemon: no request is
+            // refused for want of a place.
+            transfers_max: 2048,
             ops_max: self.options.ops_max,
             deadline_default: self.options.deadline,
             planner: self.options.planner,

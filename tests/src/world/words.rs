@@ -144,12 +144,14 @@ impl Semaphore {
         self.raised += u64::from(status == Status::Ok);
     }
 
-    /// A wait took so many, and was told how many are left.
-    pub(super) fn take(&mut self, count: u64, left: u64) -> Result<(), String> {
+    /// A wait took so many, and was told how many were left. Waits that run at once end in any
+    /// order: of what others took, only `before`, what had been when it began, was taken for sure.
+    pub(super) fn take(&mut self, before: u64, count: u64, left: u64) -> Result<(), String> {
         self.taken += count;
         let Self { asked, taken, .. } = *self;
-        (taken + left <= asked).then_some(()).ok_or(format!(
-            "{taken} were taken and {left} are left, of {asked} that were asked for"
+        (taken.max(before + count + left) <= asked).then_some(()).ok_or(format!(
+            "{taken} were taken, {before} before it began, and {left} were left, of {asked} that \
+             were asked for"
         ))
     }
 
@@ -218,8 +220,18 @@ mod tests {
         semaphore.end(Status::Ok);
         semaphore.end(Status::Cancelled);
         assert_eq!((semaphore.due(), semaphore.too_many()), (1, 4));
-        semaphore.take(2, 1).unwrap();
+        semaphore.take(0, 2, 1).unwrap();
         assert_eq!((semaphore.due(), semaphore.too_many()), (0, 2));
-        assert!(semaphore.take(1, 1).is_err());
+        assert!(semaphore.take(2, 1, 1).is_err());
+    }
+
+    #[test]
+    fn waits_end_in_any_order() {
+        let mut semaphore = Semaphore { asked: 3, ..Semaphore::default() };
+        semaphore.take(0, 1, 0).unwrap();
+        // The last one is told first.
+        semaphore.take(1, 1, 0).unwrap();
+        semaphore.take(1, 1, 1).unwrap();
+        assert!(semaphore.take(1, 1, 0).is_err(), "more than was asked for");
     }
 }

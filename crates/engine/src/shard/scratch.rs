@@ -44,7 +44,7 @@ impl Shard {
         let works = lane.is_at_work();
         match lane.scratch.size() {
             Size::Resting if works && self.may_work(lane) => Some(Size::Working),
-            Size::Working if lane.gives_back && !works => Some(Size::Resting),
+            Size::Working if lane.gives_back && !works && !lane.has_frames() => Some(Size::Resting),
             _ => None,
         }
     }

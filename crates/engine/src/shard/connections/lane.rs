@@ -270,14 +270,15 @@ impl Lane {
         matches!(self.role.caller(), Some(Caller::Unproven { .. }))
     }
 
-    /// Whether it has requests or opens under way, or wants what only a lane at work has.
+    /// Whether it has requests or opens under way, or frames of data (those of a read that was
+    /// answered are no request any more), or wants what only a lane at work has.
     pub(in crate::shard) fn is_at_work(&self) -> bool {
         let works = match &self.role {
             Role::Asking(asking) => !asking.outstanding.is_empty() || asking.opens > 0,
             Role::Serving(serving) => !serving.serves.is_empty(),
             Role::Stranger(_) => false,
         };
-        works || self.sender.wants_room()
+        works || !self.waiting.is_empty() || self.sender.wants_room()
     }
 
     /// Whether there is something to do now that a send is over. Turns for what else a lane does

@@ -35,6 +35,12 @@ pub(super) struct Cx {
 }
 
 impl Cx {
+    /// Bytes a second that whoever pays for `work` may have moved; 0: no bound.
+    pub(super) fn rate_of(&self, work: Work) -> u64 {
+        let Limits { client, peer, .. } = &self.limits;
+        if let Work::Transfer(_) = work { client.rate } else { peer.rate }
+    }
+
     pub(super) fn new(config: ShardConfig) -> Self {
         let transfers = config.transfers_max;
         Self {

@@ -329,11 +329,12 @@ impl Shard {
 
     /// Gives back what is owed, when the peer's rate allows it: one that writes too fast has no
     /// credit for a while. `false`: not yet.
-    pub(super) fn give_owed(&mut self, key: LaneKey, now: Nanos) -> bool {
+    pub(super) fn give_owed<I: Io>(&mut self, key: LaneKey, io: &mut I) -> bool {
         let serving = self.lanes.get(key).and_then(Lane::serving);
         if !serving.is_some_and(|serving| serving.window.owes()) {
             return true;
         }
+        let now = io.now();
         let may = self.may_move(Work::Lane(key), now);
         if may {
             self.give_all_owed(key, now);

@@ -67,9 +67,7 @@ impl Shard {
             self.close_lane(key, LaneLoss::Unread, "it does not read what it waits for", io);
             return self.bury_lane(key, io);
         }
-        if lane.serving().is_some_and(|serving| serving.window.owes()) {
-            self.give_owed(key, io.now());
-        }
+        self.give_owed(key, io);
         let mut may_send = self.move_scratch(key, io);
         if self.receive_frames(key, io) {
             // With its first request it may have begun to work: no receive has to be taken back

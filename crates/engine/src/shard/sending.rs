@@ -195,8 +195,8 @@ fn note_sealed(lane: &Lane, gathered: usize, cx: &mut Cx) {
         };
         // Short payloads are not timed: a look at the clock costs as much.
         let Some((begun, done)) = sealed.checked else { continue };
-        let Some(owner) = Subject::of(sealed.owner) else { continue };
-        let (subject, piece) = (owner, (offset, sealed.payload));
+        let Some(subject) = Subject::of(sealed.owner) else { continue };
+        let piece = (offset, sealed.payload);
         cx.watch.pass_stage(subject, cx.planner.check_stage(), piece, (Some(begun), done));
         cx.watch.enter_stage(subject, lane.stage_out, piece, done);
     }

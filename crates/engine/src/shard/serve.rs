@@ -92,7 +92,7 @@ impl Shard {
         // memory.
         let now = io.now();
         let in_time = serve.status == Some(Status::Ok) && now < serve.deadline;
-        if !serve.answered && serve.writes() && !self.give_owed(lane_key, now) {
+        if !serve.answered && serve.writes() && !self.give_owed(lane_key, io) {
             if in_time {
                 return self.put_off(Work::Serve(key));
             }

@@ -13,13 +13,10 @@ impl Shard {
     /// Whether work may move something now, as far as the rate of who pays for it goes. If not, it
     /// is put off until it may.
     pub(super) fn may_move(&mut self, work: Work, now: Nanos) -> bool {
-        let Limits { client, peer, .. } = &self.cx.limits;
-        let rate = if let Work::Transfer(_) = work { client.rate } else { peer.rate };
-        if rate == 0 {
+        if self.cx.rate_of(work) == 0 {
             return true;
         }
-        let throttle = self.throttle_of(work).map(|(throttle, _)| throttle);
-        let Some(until) = throttle.and_then(|it| it.until(now)) else { return true };
+        let Some(until) = self.throttle_of(work).and_then(|it| it.until(now)) else { return true };
         self.cx.sched.look_at(until);
         self.put_off(work);
         false
@@ -36,15 +33,17 @@ impl Shard {
 
     /// Charges bytes to the party that pays for `work`.
     pub(super) fn charge(&mut self, work: Work, bytes: u64, now: Nanos) {
-        if let Some((throttle, rate)) = self.throttle_of(work) {
+        let rate = self.cx.rate_of(work);
+        if let Some(throttle) = self.throttle_of(work) {
             throttle.charge(bytes, rate, now);
         }
     }
 
     /// Gives bytes back to the party that paid for `work` and did not move them.
     pub(super) fn refund(&mut self, work: Work, bytes: u64) {
+        let rate = self.cx.rate_of(work);
         if bytes > 0
-            && let Some((throttle, rate)) = self.throttle_of(work)
+            && let Some(throttle) = self.throttle_of(work)
         {
             throttle.refund(bytes, rate);
             // Others of the party may go on before it was thought.
@@ -60,19 +59,18 @@ impl Shard {
         self.cx.sched.look_at(now);
     }
 
-    fn throttle_of(&mut self, work: Work) -> Option<(&mut Throttle, u64)> {
+    fn throttle_of(&mut self, work: Work) -> Option<&mut Throttle> {
         let link = match work {
             Work::Transfer(key) => {
                 let transfer = self.transfers.get(key)?;
                 if matches!(transfer.waiter, Waiter::Copy { .. }) && !transfer.reads() {
                     return None;
                 }
-                let throttle = self.clients.throttle(transfer.session)?;
-                return Some((throttle, self.cx.limits.client.rate));
+                return self.clients.throttle(transfer.session);
             }
             Work::Serve(key) => self.serves.get(key)?.link,
             Work::Lane(key) => self.lanes.get(key)?.inbound()?,
         };
-        Some((&mut self.links.account(link)?.throttle, self.cx.limits.peer.rate))
+        Some(&mut self.links.account(link)?.throttle)
     }
 }

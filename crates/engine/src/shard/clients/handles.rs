@@ -1,6 +1,7 @@
 //! What clients have open, by the numbers they were given.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::{Entry, OccupiedEntry};
 
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{HandleId, PeerId, SessionId};
@@ -62,6 +63,9 @@ pub(in crate::shard) enum Place {
     Local(Target),
     Remote(PeerId, HandleId),
 }
+
+/// A handle that is there.
+type Known<'a> = OccupiedEntry<'a, (SessionId, HandleId), Handle>;
 
 /// The handles of all clients.
 #[derive(Debug, Default)]
@@ -136,12 +140,9 @@ impl Handles {
         session: SessionId,
         id: HandleId,
     ) -> Option<HandleKind> {
-        let handle = self.0.get_mut(&(session, id))?;
-        handle.uses -= 1;
-        let stays = handle.uses > 0
-            || !handle.closing
-                && matches!(handle.kind, HandleKind::Local(_) | HandleKind::Remote(_));
-        if stays { None } else { self.take_unused(session, id) }
+        let mut handle = self.known(session, id)?;
+        handle.get_mut().uses -= 1;
+        take_unused(handle)
     }
 
     /// A client closes a handle; running requests end first. What is to be released now.
@@ -150,34 +151,26 @@ impl Handles {
         session: SessionId,
         id: HandleId,
     ) -> Option<HandleKind> {
-        self.0.get_mut(&(session, id))?.closing = true;
-        self.take_unused(session, id)
+        let mut handle = self.known(session, id)?;
+        handle.get_mut().closing = true;
+        take_unused(handle)
     }
 
     /// Takes back what a handle stands for. It stays until its client closes it, so that its number
     /// names nothing else. What is to be released now.
     pub(in crate::shard) fn end(&mut self, session: SessionId, id: HandleId) -> Option<HandleKind> {
-        let handle = self.0.get_mut(&(session, id))?;
-        if let HandleKind::Local(_) | HandleKind::Remote(_) = handle.kind {
-            let kind = std::mem::replace(&mut handle.kind, HandleKind::Gone);
-            handle.kind = HandleKind::Ended(Box::new(kind));
+        let mut handle = self.known(session, id)?;
+        let kind = &mut handle.get_mut().kind;
+        if let HandleKind::Local(_) | HandleKind::Remote(_) = kind {
+            *kind = HandleKind::Ended(Box::new(std::mem::replace(kind, HandleKind::Gone)));
         }
-        self.take_unused(session, id)
+        take_unused(handle)
     }
 
-    /// What a handle stood for that is closed or ended, once nothing uses it.
-    fn take_unused(&mut self, session: SessionId, id: HandleId) -> Option<HandleKind> {
-        let handle = self.0.get_mut(&(session, id)).filter(|handle| handle.uses == 0)?;
-        let kind = if handle.closing {
-            self.0.remove(&(session, id))?.kind
-        } else if let HandleKind::Ended(_) = handle.kind {
-            std::mem::replace(&mut handle.kind, HandleKind::Gone)
-        } else {
-            return None;
-        };
-        match kind {
-            HandleKind::Ended(kind) => Some(*kind),
-            kind => Some(kind),
+    fn known(&mut self, session: SessionId, id: HandleId) -> Option<Known<'_>> {
+        match self.0.entry((session, id)) {
+            Entry::Occupied(handle) => Some(handle),
+            Entry::Vacant(_) => None,
         }
     }
 
@@ -261,6 +254,21 @@ impl Handles {
     ) -> Result<Place, Status> {
         let (place, kind) = self.place(session, id, wanted)?;
         (kind == OpenKind::Region).then_some(place).ok_or(Status::Invalid)
+    }
+}
+
+/// What a handle stood for that is closed or ended, once nothing uses it.
+fn take_unused(mut handle: Known<'_>) -> Option<HandleKind> {
+    let Handle { kind, uses, closing } = handle.get_mut();
+    let kind = match kind {
+        _ if *uses > 0 => return None,
+        _ if *closing => handle.remove().kind,
+        HandleKind::Ended(_) => std::mem::replace(kind, HandleKind::Gone),
+        _ => return None,
+    };
+    match kind {
+        HandleKind::Ended(kind) => Some(*kind),
+        kind => Some(kind),
     }
 }
 

@@ -61,24 +61,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut stepped = Stepped::start("only", &build, profile, data.path())?;
     let mut tree = Tree::new(&source);
     let mut names = Names::default();
-    let mut ways = Vec::new();
+    let (mut ways, mut shares) = (Vec::new(), String::new());
     for (place, process) in PROCESSES.into_iter().enumerate() {
         eprintln!("bench: {process}");
         let mut gets = stepped.gets(place)?;
         let [idle, steps] = gets.swap_remove(gets.len() / 2).into_steps();
         let image = Image::of(stepped.processes()[place])?;
         if instructions {
-            print!("{}", Shares::of(&steps, &image, &mut tree)?.text(process));
-            continue;
+            shares += &Shares::of(&steps, &image, &mut tree)?.text(process);
         }
         let idle = walked(&idle, &image, &mut tree, &mut names)?;
         let way = walked(&steps, &image, &mut tree, &mut names)?;
         ways.push(Way::new(process, steps.len(), way, &idle));
     }
+    names.check(&source)?;
     if instructions {
+        print!("{shares}");
         return Ok(());
     }
-    names.check(&source)?;
     ways.push(Way::together(&ways));
     match json {
         true => println!("{}", serde_json::to_string_pretty(&ways).doing("JSON")?),

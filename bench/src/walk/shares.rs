@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 use super::image::Image;
 use super::source::Tree;
@@ -11,7 +12,7 @@ use crate::failure::Failure;
 const SHOWN: f64 = 0.002;
 
 /// Where an instruction counts: file and name of the function, and its line.
-type Home = (String, String, u32);
+type Home = Rc<(String, String, u32)>;
 
 /// Instructions of one process by function of the tree.
 #[derive(Debug, Default)]
@@ -59,7 +60,8 @@ impl Shares {
             "{process}: {} instructions\n{:>7} {:>7} {:>7}  function\n",
             self.all, "all", "own", "others"
         );
-        for ((file, name, line), (own, others)) in rows {
+        for (home, (own, others)) in rows {
+            let (file, name, line) = &**home;
             let all = own + others;
             if all as f64 >= SHOWN * self.all as f64 {
                 let _ = writeln!(text, "{all:7} {own:7} {others:7}  {name} {file}:{line}");
@@ -76,7 +78,7 @@ fn home(address: u64, image: &Image, tree: &mut Tree) -> Result<Option<(Home, bo
     for place in image.places(address)?.iter().rev() {
         if let Some(function) = tree.at(place.file(), place.line())? {
             let (file, name) = (function.file().to_owned(), function.name().to_owned());
-            return Ok(Some(((file, name, function.line()), own)));
+            return Ok(Some((Rc::new((file, name, function.line())), own)));
         }
         own = false;
     }
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn most_instructions_come_first_and_few_are_left_out() {
         let mut shares = Shares::default();
-        let home = |name: &str| ("a.rs".to_owned(), name.to_owned(), 7);
+        let home = |name: &str| Rc::new(("a.rs".to_owned(), name.to_owned(), 7));
         for count in 0..1000 {
             shares.add(home(if count == 0 { "rare" } else { "main" }), count % 2 == 0);
         }

@@ -2,9 +2,10 @@
 //!
 //! `bench floors` compares each promise of the project (a bar) with a floor: the same work done by
 //! raw io_uring, in the same run, in interleaved rounds, so that a noisy machine is noisy for both.
-//! `bench service` compares piped undisturbed with piped disturbed, and with other programs. `bench
-//! pipelines` holds the planner's plans against bounds that no plan can beat. `bench ab` compares
-//! two builds. See [`stats`] for the verdicts, [`raw`] for the floors, [`rows`] for the bars.
+//! `bench service` compares piped undisturbed with piped disturbed, and with other programs.
+//! `bench pipelines` holds the planner's plans against bounds that no plan can beat. `bench peers`
+//! compares piped with other programs that do the same. `bench ab` compares two builds. See
+//! [`stats`] for the verdicts, [`raw`] for the floors, [`rows`] for the bars.
 
 mod ab;
 mod admin;
@@ -31,6 +32,7 @@ mod simulate;
 mod stats;
 mod steps;
 mod strace;
+mod ucx;
 mod walk;
 
 use std::ffi::OsString;
@@ -75,6 +77,9 @@ enum Group {
     /// Measure the planner: how far from the best possible its plans are, and how long it takes.
     /// Exit codes as of floors.
     Pipelines(Run),
+    /// Measure piped beside other programs that do the same, where they are installed, and beside
+    /// itself in other places. Exit codes as of floors.
+    Peers(Run),
     /// Measure two nodes in network namespaces of their own, with link and disk as slow as a row
     /// wants them. Needs root. Exit codes as of floors.
     Rig(rig::Arguments),
@@ -102,6 +107,12 @@ enum Group {
     /// Serve as the other process of the network's floor.
     #[command(hide = true)]
     RawServer,
+    /// Serve as the process that a client of the bare path asks.
+    #[command(hide = true)]
+    RawAsked {
+        /// Memory that is shared with the client.
+        memory: PathBuf,
+    },
     /// Accept connections, read and close.
     #[command(hide = true)]
     Sink {
@@ -139,8 +150,8 @@ struct Run {
         value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
     /// Write the rows into docs/benchmarks.md below the current directory, between the group's
-    /// markers, and README's table anew. `overlap`, `security` and `rig` may write some rows; the
-    /// others write all.
+    /// markers, and README's table anew. `overlap`, `security`, `peers` and `rig` may write some
+    /// rows; the others write all.
     #[arg(long, alias = "readme")]
     docs: bool,
     /// Directory for the file that is read, on a real disk. Default: beside this program.
@@ -165,6 +176,7 @@ struct Front {
 fn main() -> ExitCode {
     let result = match Arguments::parse().group {
         Group::RawServer => raw::net::serve().map(|()| 0).map_err(Failure::from),
+        Group::RawAsked { memory } => raw::path::serve(&memory).map(|()| 0).map_err(Failure::from),
         Group::Sink { listen } => flood::sink(listen).map(|()| 0),
         Group::Newcomer { socket } => newcomer::live(&socket).map(|()| 0),
         Group::UnderParent { namespace, program } => {
@@ -180,6 +192,7 @@ fn main() -> ExitCode {
             rig::require_root().and_then(|()| measure(&rows::SECURITY, run, None))
         }
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
+        Group::Peers(run) => measure(&rows::PEERS, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),
         Group::Sensitivity(arguments) => sensitivity::run(arguments),

@@ -145,6 +145,7 @@ mod tests {
             &crate::rows::OVERLAP,
             &crate::rows::SECURITY,
             &crate::rows::PIPELINES,
+            &crate::rows::PEERS,
         ];
         for group in rows.into_iter().chain([&crate::rig::RIG]) {
             assert!(replaced(&benchmarks, group.name, "").is_some(), "{}", group.name);

@@ -2,7 +2,9 @@
 //! `piped_ring::allocations`.
 
 pub(crate) mod disk;
+pub(crate) mod frames;
 pub(crate) mod net;
+pub(crate) mod path;
 mod pieces;
 mod ring;
 mod turns;

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::machine;
+use crate::raw::frames::{self, Calls};
 use crate::raw::{Timing, Wait, pieces, turns};
 
 /// Sizes of messages, and their number.
@@ -36,10 +37,25 @@ pub(crate) enum Way {
     Turns,
     /// Turns with `send` and `recv`, without a ring.
     Sockets,
+    /// Frames with a checksum: [`frames`].
+    Frames(Calls),
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Pieces, Self::Turns, Self::Sockets];
+    const ALL: [Self; 7] = [
+        Self::Pieces,
+        Self::Turns,
+        Self::Sockets,
+        Self::Frames(Calls::ALL[0]),
+        Self::Frames(Calls::ALL[1]),
+        Self::Frames(Calls::ALL[2]),
+        Self::Frames(Calls::ALL[3]),
+    ];
+
+    /// Its place among all ways, by which the other process is told.
+    fn number(self) -> usize {
+        Self::ALL.iter().position(|way| *way == self).unwrap_or_default()
+    }
 }
 
 /// Where the two processes run and how they wait.
@@ -69,7 +85,7 @@ impl Setup {
             self.shape.chunk,
             self.cpu,
             usize::from(self.wait == Wait::Spin),
-            self.way as usize,
+            self.way.number(),
         ];
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -131,6 +147,10 @@ impl Server {
     ) -> io::Result<Timing> {
         exchange(self.address, shape, way, placement, duration)
     }
+
+    pub(super) fn port(&self) -> u16 {
+        self.address.port()
+    }
 }
 
 impl Drop for Server {
@@ -147,6 +167,21 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_congestion(stream, "reno")?)
 }
 
+/// Opens a connection and tells the other side how to answer on it.
+pub(super) fn connect(
+    address: SocketAddr,
+    shape: Shape,
+    way: Way,
+    (cpu, wait): (usize, Wait),
+) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    prepare(&stream)?;
+    stream.write_all(&Setup { shape, way, cpu, wait }.encode())?;
+    // The other side is ready: its ring is made, its memory is there.
+    stream.read_exact(&mut [0])?;
+    Ok(stream)
+}
+
 fn exchange(
     address: SocketAddr,
     shape: Shape,
@@ -154,15 +189,11 @@ fn exchange(
     placement: Placement,
     duration: Duration,
 ) -> io::Result<Timing> {
-    let mut stream = TcpStream::connect(address)?;
-    prepare(&stream)?;
     let Placement { client_cpu, server_cpu, wait } = placement;
-    let setup = Setup { shape, way, cpu: server_cpu, wait };
-    stream.write_all(&setup.encode())?;
-    // The other side is ready: its ring is made, its memory is there.
-    stream.read_exact(&mut [0])?;
+    let stream = connect(address, shape, way, (server_cpu, wait))?;
     machine::pin(client_cpu)?;
     match way {
+        Way::Frames(_) => Err(io::ErrorKind::Unsupported.into()),
         Way::Pieces => pieces::ask(&stream, shape, wait, duration),
         Way::Turns => turns::ask(&mut turns::Uring::new(&stream, shape, wait)?, shape, duration),
         Way::Sockets => turns::ask(&mut turns::Sockets::new(&stream, shape, wait), shape, duration),
@@ -207,6 +238,11 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
             ready()?;
             turns::answer(&mut side, shape)
         }
+        Way::Frames(calls) => {
+            let mut side = frames::Side::answering(&stream, calls)?;
+            ready()?;
+            side.answer(shape.chunk)
+        }
     }
 }
 
@@ -224,7 +260,7 @@ mod tests {
         }
         let mut unknown =
             Setup { shape: SHAPE, way: Way::Pieces, cpu: 3, wait: Wait::Spin }.encode();
-        unknown[40] = 3;
+        unknown[40] = Way::ALL.len() as u8;
         assert!(Setup::decode(unknown).is_err());
         assert!(Setup::decode([0; Setup::BYTES]).is_err());
         assert!(Setup::decode([0xff; Setup::BYTES]).is_err());

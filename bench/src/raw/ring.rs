@@ -24,8 +24,16 @@ pub(super) struct Ring {
     /// Offset in the mapping where the memory begins.
     memory_start: usize,
     memory_bytes: usize,
+    /// Description of the two pieces of an operation; leaked with the memory.
+    message: Option<Box<Message>>,
     wait: Wait,
     in_flight: usize,
+}
+
+/// Two pieces of memory as the kernel wants them described.
+struct Message {
+    header: libc::msghdr,
+    vectors: [libc::iovec; 2],
 }
 
 impl std::fmt::Debug for Ring {
@@ -54,18 +62,80 @@ impl Ring {
         file: BorrowedFd<'_>,
         wait: Wait,
     ) -> io::Result<Self> {
+        let (memory, memory_start) = huge_pages(memory_bytes)?;
+        Self::over(entries, (memory, memory_start, memory_bytes), file, wait)
+    }
+
+    /// Makes a ring over memory that is there: a mapping, the offset where the memory begins in
+    /// it, and its length.
+    pub(super) fn over(
+        entries: u32,
+        (mut memory, memory_start, memory_bytes): (MmapMut, usize, usize),
+        file: BorrowedFd<'_>,
+        wait: Wait,
+    ) -> io::Result<Self> {
+        if memory_start.checked_add(memory_bytes).is_none_or(|end| end > memory.len()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let ring: IoUring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(entries.next_power_of_two())?;
-        let (mut memory, memory_start) = huge_pages(memory_bytes)?;
         let base = memory.as_mut_ptr().wrapping_add(memory_start);
         let iovec = libc::iovec { iov_base: base.cast(), iov_len: memory_bytes };
         // SAFETY: the memory is mapped, and stays so while an operation can touch it (see `drop`).
         unsafe { ring.submitter().register_buffers(&[iovec])? };
         ring.submitter().register_files(&[file.as_raw_fd()])?;
-        Ok(Self { ring, memory: Some(memory), memory_start, memory_bytes, wait, in_flight: 0 })
+        let memory = Some(memory);
+        let message = None;
+        Ok(Self { ring, memory, memory_start, memory_bytes, message, wait, in_flight: 0 })
+    }
+
+    /// Two pieces of the memory, the first before the second, while no operation can touch them.
+    pub(super) fn bytes(&mut self, [first, second]: [Piece; 2]) -> io::Result<[&mut [u8]; 2]> {
+        let fits = |piece: Piece| {
+            let end = piece.start.checked_add(piece.length);
+            end.filter(|end| *end <= self.memory_bytes)
+        };
+        let apart = fits(first).is_some_and(|end| end <= second.start) && fits(second).is_some();
+        let free = apart && self.in_flight == 0;
+        let memory = self.memory.as_mut().filter(|_| free).ok_or(io::ErrorKind::InvalidInput)?;
+        let (before, rest) = memory[self.memory_start..].split_at_mut(second.start);
+        Ok([&mut before[first.start..][..first.length], &mut rest[..second.length]])
+    }
+
+    /// Sends two pieces as one message, whole.
+    pub(super) fn send_both(&mut self, from: [Piece; 2], tag: u64) -> io::Result<()> {
+        let message = self.message(from)?;
+        let flags = (libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32;
+        let entry = opcode::SendMsg::new(FILE, message).flags(flags).build();
+        self.push(entry.user_data(tag))
+    }
+
+    /// Fills two pieces, one after the other.
+    pub(super) fn receive_both(&mut self, to: [Piece; 2], tag: u64) -> io::Result<()> {
+        let message = self.message(to)?;
+        let entry = opcode::RecvMsg::new(FILE, message).flags(libc::MSG_WAITALL as u32).build();
+        self.push(entry.user_data(tag))
+    }
+
+    /// Describes two pieces for the kernel, at an address that stays until the next description.
+    fn message(&mut self, pieces: [Piece; 2]) -> io::Result<*mut libc::msghdr> {
+        if self.in_flight > 0 {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
+        for (vector, piece) in vectors.iter_mut().zip(pieces) {
+            *vector = libc::iovec { iov_base: self.address(piece)?.cast(), iov_len: piece.length };
+        }
+        // SAFETY: all of its fields are numbers and pointers, for which zero is a value.
+        let header = unsafe { std::mem::zeroed::<libc::msghdr>() };
+        let message = self.message.get_or_insert_with(|| Box::new(Message { header, vectors }));
+        message.vectors = vectors;
+        message.header.msg_iov = message.vectors.as_mut_ptr();
+        message.header.msg_iovlen = vectors.len();
+        Ok(&raw mut message.header)
     }
 
     /// Reads a piece of the file into registered memory.
@@ -112,7 +182,8 @@ impl Ring {
 
     fn push(&mut self, entry: squeue::Entry) -> io::Result<()> {
         // SAFETY: the entry's memory lies in the ring's own mapping (`address`), which outlives the
-        // operation (`drop`); its file is the registered one.
+        // operation (`drop`), and so does what describes it (`message`); its file is the registered
+        // one.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed
             .map_err(|_| io::Error::other("more operations at once than the ring was made for"))?;
@@ -188,6 +259,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight > 0 {
             std::mem::forget(self.memory.take());
+            std::mem::forget(self.message.take());
         }
     }
 }

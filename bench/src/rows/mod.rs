@@ -17,6 +17,7 @@ mod loops;
 pub(crate) mod messages;
 mod pager;
 mod patterns;
+mod peers;
 mod pipelines;
 pub(crate) mod region;
 mod remote_file;
@@ -41,6 +42,8 @@ use crate::raw::net::Server;
 use crate::report::{Report, Row, Unit};
 use crate::rig::{self, Rig};
 use crate::stats::{Bar, Better, Verdict};
+
+pub(crate) use peers::PEERS;
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;

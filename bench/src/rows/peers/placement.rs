@@ -1,0 +1,111 @@
+//! Gets by clients that were put on no CPU in particular, and gets after a pause.
+//!
+//! Who writes an application seldom knows the daemon's CPU, and waits as the daemon recommends. A
+//! bad place must cost a factor that can be lived with, and a first request after a pause must not
+//! cost more than waking what went to sleep.
+
+use std::time::Duration;
+
+use piped_client::Access;
+
+use crate::contest::Arm;
+use crate::failure::Failure;
+use crate::nodes::{Pair, profile_name};
+use crate::report::{Row, Unit};
+use crate::rows::peers::reader::{self, Reader};
+use crate::rows::peers::{in_words, profile_of};
+use crate::rows::{Bench, KIB, MOMENT};
+use crate::stats::{Bar, Round};
+
+/// Largest ratio of the worst place of a client to the best.
+const PLACE_BAR: f64 = 2.5;
+
+/// Longest 99th percentile of a first get, in seconds.
+const PAUSE_BAR: f64 = 500e-6;
+
+const BLOCK: usize = 4 * KIB;
+
+/// Gets of a round after pauses: two of them are above the 99th percentile.
+const SAMPLES: usize = 200;
+
+/// Rounds where each takes seconds.
+const LONG_ROUNDS: u32 = 11;
+
+/// Rounds where each takes a part of a second.
+const SHORT_ROUNDS: u32 = 15;
+
+/// Clients of A, one on each CPU.
+fn on_each_cpu(bench: &Bench, pair: &Pair) -> Result<Vec<(usize, Reader)>, Failure> {
+    let mut cpus = vec![bench.cpus.first, bench.cpus.second];
+    cpus.dedup();
+    cpus.into_iter().map(|cpu| Ok((cpu, Reader::open(pair, cpu, BLOCK)?))).collect()
+}
+
+/// The worst place's median time of a get against the best one's.
+pub(super) fn placement(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let profile = profile_of(name);
+    bench.with_pair(profile, |bench, pair| {
+        let _export = reader::export(pair, Access::READ, BLOCK)?;
+        let mut readers = on_each_cpu(bench, pair)?;
+        let mut arms: Vec<Arm<'_>> = Vec::new();
+        for (cpu, reader) in &mut readers {
+            let measure = move || Ok(reader.gets(MOMENT)?.p50());
+            arms.push(Arm::variant(format!("CPU {cpu}"), measure));
+        }
+        let rounds = bench.rounds(&mut arms)?;
+        let found = rounds.all(|round| Some(worst(round)? / best(round)?))?;
+        let note = format!("p50 of gets of 4 KiB by a client on {}", in_words(&rounds));
+        let bar = Bar::AtMost(PLACE_BAR);
+        Ok(Row::judged(name, &profile_name(profile), Unit::Ratio, found, bar, note)
+            .with_arms(&rounds, Unit::Seconds))
+    })
+}
+
+/// The 99th percentile of a get that is the first after a pause, at the worse place.
+pub(super) fn pause(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let profile = profile_of(name);
+    let (pause, most) = match name.split('-').nth(1) {
+        Some("200us") => (Duration::from_micros(200), SHORT_ROUNDS),
+        Some("1ms") => (Duration::from_millis(1), SHORT_ROUNDS),
+        _ => (Duration::from_millis(10), LONG_ROUNDS),
+    };
+    bench.with_pair(profile, |bench, pair| {
+        let _export = reader::export(pair, Access::READ, BLOCK)?;
+        let mut readers = on_each_cpu(bench, pair)?;
+        let mut arms: Vec<Arm<'_>> = Vec::new();
+        for (cpu, reader) in &mut readers {
+            let measure = move || Ok(reader.gets_after(pause, SAMPLES)?.percentile(0.99));
+            arms.push(Arm::variant(format!("CPU {cpu}"), measure));
+        }
+        let count = bench.rounds_at_most(most);
+        let rounds = bench.chosen(count, &mut arms)?;
+        let found = rounds.all(worst)?;
+        let note = format!(
+            "{count} rounds of {SAMPLES} gets of 4 KiB, p99 by a client on {}",
+            in_words(&rounds)
+        );
+        let bar = Bar::AtMost(PAUSE_BAR);
+        Ok(Row::judged(name, &profile_name(profile), Unit::Seconds, found, bar, note)
+            .with_arms(&rounds, Unit::Seconds))
+    })
+}
+
+fn worst(round: &Round) -> Option<f64> {
+    round.values.iter().copied().flatten().reduce(f64::max)
+}
+
+fn best(round: &Round) -> Option<f64> {
+    round.values.iter().copied().flatten().reduce(f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_and_the_best_place_are_of_one_round() {
+        let round = Round { number: 1, values: vec![Some(2.0), None, Some(5.0), Some(3.0)] };
+        assert_eq!((worst(&round), best(&round)), (Some(5.0), Some(2.0)));
+        assert_eq!(worst(&Round { number: 1, values: vec![None] }), None);
+    }
+}

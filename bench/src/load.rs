@@ -23,6 +23,8 @@ pub(crate) enum Place {
     Spin(usize),
     /// Sleeps on its shard's CPU.
     BesideShard,
+    /// Waits as the daemon recommends, on this CPU.
+    Usual(usize),
 }
 
 /// Direction of the data.
@@ -53,20 +55,16 @@ pub(crate) struct Ask<'a> {
 impl Asker {
     pub(crate) fn connect(node: &Node, place: Place, arena_bytes: u64) -> Result<Self, Failure> {
         let policy = match place {
-            Place::Spin(_) => WaitPolicy::Latency,
-            Place::BesideShard => WaitPolicy::Custom { spin: Duration::ZERO },
+            Place::Spin(_) => Some(WaitPolicy::Latency),
+            Place::BesideShard => Some(WaitPolicy::Custom { spin: Duration::ZERO }),
+            Place::Usual(_) => None,
         };
-        let client = ClientBuilder::new()
-            .arena_bytes(arena_bytes)
-            .wait(policy)
-            .connect(&node.client_socket)
-            .doing("connect")?;
+        let builder = ClientBuilder::new().arena_bytes(arena_bytes);
+        let builder = policy.into_iter().fold(builder, ClientBuilder::wait);
+        let client = builder.connect(&node.client_socket).doing("connect")?;
         let mut queue = client.queue().doing("queue")?;
         let cpu = match place {
-            Place::Spin(cpu) => {
-                queue.set_wait_policy(policy);
-                cpu
-            }
+            Place::Spin(cpu) | Place::Usual(cpu) => cpu,
             Place::BesideShard => {
                 let cpu = client.shard_cpu().ok_or_else(|| Failure::new("the shard is not pinned"));
                 queue.pin_to_shard().doing("pin")?;

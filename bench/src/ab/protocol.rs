@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages and of the tasks. Arms of different versions are not compared.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// First message of an arm: its daemons run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

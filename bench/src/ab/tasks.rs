@@ -15,7 +15,7 @@ use crate::nodes::{EXPORT, PEER, Pair};
 use crate::raw::Timing;
 use crate::rows::copy::Cp;
 use crate::rows::messages::Post;
-use crate::rows::region::Region;
+use crate::rows::region::{self, Region};
 use crate::rows::{FILE_NAME, KIB, MIB};
 
 /// Sockets and directories for a task.
@@ -34,13 +34,20 @@ pub(super) type Task<'a> = Box<dyn FnMut(Duration) -> Result<Measured, Failure> 
 type Open = for<'a> fn(Site<'a>) -> Result<Task<'a>, Failure>;
 
 /// All tasks by name, in the order of measuring.
-pub(super) const TASKS: [(&str, Open); 11] = [
+pub(super) const TASKS: [(&str, Open); 18] = [
     ("nop-1", |site| nop(site, 1)),
     ("nop-64", |site| nop(site, 64)),
     ("local-4k", |site| local(site, 4 * KIB)),
     ("local-1m", |site| local(site, MIB)),
     ("get-4k", |site| get(site, 4 * KIB)),
+    ("get-4k-first", |site| on(site, site.cpus.first, of_median)),
+    ("get-4k-second", |site| on(site, site.cpus.second, of_median)),
+    ("get-4k-second-p99", |site| on(site, site.cpus.second, of_tail)),
+    ("get-4k-rare", |site| rare(site, of_median)),
+    ("get-4k-rare-p99", |site| rare(site, of_tail)),
     ("get-64k", |site| get(site, 64 * KIB)),
+    ("get-64k-16", |site| crowd(site, 1)),
+    ("get-64k-16x4", |site| crowd(site, 4)),
     ("get-1m", |site| get(site, MIB)),
     ("put-64k", |site| put(site, 64 * KIB)),
     ("file-1m", |site| file(site, MIB)),
@@ -52,6 +59,12 @@ pub(super) const TASKS: [(&str, Open); 11] = [
 pub(super) const COPIED: (&str, u64) = ("copied", 64 << 20);
 
 const ARENA_BYTES: u64 = 16 << 20;
+
+/// Pause before a request of a client that asks rarely.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Requests of a session at once, where several sessions ask.
+const DEPTH: usize = 16;
 
 fn nop(site: Site<'_>, depth: usize) -> Result<Task<'_>, Failure> {
     let mut asker = Asker::connect(&site.pair.a, Place::Spin(site.cpus.second), ARENA_BYTES)?;
@@ -78,6 +91,62 @@ fn get(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
         let region = &mut region;
         let ask = Ask { handle: &region.handle, block, depth: 1 };
         Ok(of_median(&region.asker.reads(ask, duration)?))
+    }))
+}
+
+/// Gets of a client that waits as the daemon recommends, on this CPU.
+fn on(site: Site<'_>, cpu: usize, of: fn(&Timing) -> Measured) -> Result<Task<'_>, Failure> {
+    let region = Region::open(site.pair)?;
+    let mut asker = Asker::connect(&site.pair.a, Place::Usual(cpu), ARENA_BYTES)?;
+    let handle = region::open_at(&asker, Access::READ)?;
+    Ok(Box::new(move |duration| {
+        let _kept_open = &region;
+        let ask = Ask { handle: &handle, block: 4 * KIB, depth: 1 };
+        Ok(of(&asker.reads(ask, duration)?))
+    }))
+}
+
+/// Gets with a pause before each.
+fn rare(site: Site<'_>, of: fn(&Timing) -> Measured) -> Result<Task<'_>, Failure> {
+    let mut region = Region::open(site.pair)?;
+    Ok(Box::new(move |duration| {
+        let region = &mut region;
+        let begun = clock::now();
+        let mut latencies = Vec::new();
+        while begun.elapsed() < duration {
+            std::thread::sleep(PAUSE);
+            let took = region.asker.one(Way::Read, &region.handle, 4 * KIB)?;
+            latencies.push(took.as_nanos() as u64);
+        }
+        Ok(of(&Timing::new(latencies, begun.elapsed())))
+    }))
+}
+
+/// Gets of 64 KiB of several sessions, [`DEPTH`] at once each; the mean time between two ends.
+fn crowd(site: Site<'_>, sessions: usize) -> Result<Task<'_>, Failure> {
+    let region = Region::open(site.pair)?;
+    let mut askers = Vec::new();
+    for _ in 0..sessions {
+        let asker = Asker::connect(&site.pair.a, Place::BesideShard, ARENA_BYTES)?;
+        let handle = region::open_at(&asker, Access::READ)?;
+        askers.push((asker, handle));
+    }
+    Ok(Box::new(move |duration| {
+        let _kept_open = &region;
+        let rate = std::thread::scope(|scope| {
+            let read = |(asker, handle): &mut (Asker, Handle)| {
+                let ask = Ask { handle: &*handle, block: 64 * KIB, depth: DEPTH };
+                Ok::<_, Failure>(asker.reads(ask, duration)?.rate())
+            };
+            let threads: Vec<_> =
+                askers.iter_mut().map(|asker| scope.spawn(move || read(asker))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("it only returns failures"))
+                .sum::<Result<f64, Failure>>()
+        })?;
+        let requests = (rate * duration.as_secs_f64()) as u64;
+        Ok(Measured { seconds: 1.0 / rate, requests })
     }))
 }
 
@@ -123,4 +192,8 @@ fn copy(site: Site<'_>) -> Result<Task<'_>, Failure> {
 
 fn of_median(timing: &Timing) -> Measured {
     Measured { seconds: timing.p50(), requests: timing.count() as u64 }
+}
+
+fn of_tail(timing: &Timing) -> Measured {
+    Measured { seconds: timing.percentile(0.99), requests: timing.count() as u64 }
 }

@@ -36,9 +36,14 @@ impl Region {
         buffer.as_mut_slice().fill(0x5a);
         let export = owner.client.export_region(NAME, buffer, access).doing("export")?;
         let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
-        let handle = asker.client.open_region(Some(PEER), NAME, access).doing("open")?;
+        let handle = open_at(&asker, access)?;
         Ok(Self { asker, handle, _export: export })
     }
+}
+
+/// Opens the region for one more session.
+pub(crate) fn open_at(asker: &Asker, access: Access) -> Result<Handle, Failure> {
+    asker.client.open_region(Some(PEER), NAME, access).doing("open")
 }
 
 pub(super) fn latency(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {

@@ -32,6 +32,7 @@ impl Core {
             }
             match self.spinner.poll_idle(now_ns) {
                 Spin::Again => std::hint::spin_loop(),
+                Spin::Offer => rustix::thread::sched_yield(),
                 Spin::Sleep => {
                     self.sleep(now_ns, end_ns);
                     self.spinner.handle_sleep();

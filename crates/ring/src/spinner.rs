@@ -8,6 +8,10 @@
 //! halves the budget; work that arrives while spinning, and every so many sleeps, give a little
 //! back.
 //!
+//! Others on this CPU may be the very thread that is waited for: a client, or another daemon. The
+//! kernel may let it wait for the end of a time slice, which is milliseconds. So a spin offers its
+//! CPU at once after others were woken, and then every now and then. That costs a system call.
+//!
 //! Pure logic: the caller brings the time, in nanoseconds from any origin.
 
 use piped_core::modes::Profile;
@@ -25,11 +29,17 @@ const SLEEPS_PER_TRIAL: u32 = 32;
 /// oversubscribed machine spends little on trying.
 const RECOVERY_PARTS: u64 = 16;
 
+/// Time of spinning after which others on this CPU get a turn. Most answers of another node come
+/// sooner: an offer is a system call, and its taker may keep the CPU for a time slice.
+const OFFER_NS: u64 = 100_000;
+
 /// The next step after a poll that found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spin {
     /// Poll once again now.
     Again,
+    /// Let others on this CPU run, then poll once again.
+    Offer,
     /// Prepare to sleep, then sleep.
     Sleep,
 }
@@ -61,14 +71,30 @@ impl SpinBudgets {
     }
 }
 
+/// Times of a run of idle polls.
+#[derive(Debug, Clone, Copy)]
+struct Idle {
+    since: u64,
+    last_poll: u64,
+    /// The last offer, or the begin.
+    offered: u64,
+}
+
+impl Idle {
+    fn begin(now_ns: u64) -> Self {
+        Self { since: now_ns, last_poll: now_ns, offered: now_ns }
+    }
+}
+
 /// An adaptive, bounded spin. [`Self::handle_work`] after a poll that found something,
 /// [`Self::poll_idle`] after one that did not, [`Self::handle_sleep`] after a sleep.
 #[derive(Debug, Clone)]
 pub struct Spinner {
     limit_ns: u64,
     budget_ns: u64,
-    /// When the current run of idle polls began, and when the last of them was.
-    idle: Option<(u64, u64)>,
+    idle: Option<Idle>,
+    /// Whether others were woken since the last idle poll.
+    woke: bool,
     /// Sleeps since the budget last changed.
     sleeps: u32,
 }
@@ -77,7 +103,7 @@ impl Spinner {
     /// A spinner that spins `limit_ns` nanoseconds at most; 0 sleeps at once.
     #[must_use]
     pub fn new(limit_ns: u64) -> Self {
-        Self { limit_ns, budget_ns: limit_ns, idle: None, sleeps: 0 }
+        Self { limit_ns, budget_ns: limit_ns, idle: None, woke: false, sleeps: 0 }
     }
 
     /// The present budget in nanoseconds, at most the limit.
@@ -102,11 +128,9 @@ impl Spinner {
     /// A poll found nothing.
     #[must_use]
     pub fn poll_idle(&mut self, now_ns: u64) -> Spin {
-        let Some((since, last)) = self.idle else {
-            self.idle = Some((now_ns, now_ns));
-            return if self.budget_ns == 0 { Spin::Sleep } else { Spin::Again };
-        };
-        if now_ns.saturating_sub(last) > PREEMPTION_GAP_NS {
+        let woke = std::mem::take(&mut self.woke);
+        let Some(idle) = &mut self.idle else { return self.begin(now_ns, woke) };
+        if now_ns.saturating_sub(idle.last_poll) > PREEMPTION_GAP_NS {
             self.budget_ns /= 2;
             if self.budget_ns < BUDGET_NS_MIN {
                 self.budget_ns = 0;
@@ -114,11 +138,31 @@ impl Spinner {
             self.sleeps = 0;
             // What was spun before the gap is gone. A gap now and then is the host's doing and no
             // reason to sleep; on an oversubscribed machine the budget is soon none.
-            self.idle = Some((now_ns, now_ns));
-            return if self.budget_ns == 0 { Spin::Sleep } else { Spin::Again };
+            return self.begin(now_ns, woke);
         }
-        self.idle = Some((since, now_ns));
-        if now_ns.saturating_sub(since) < self.budget_ns { Spin::Again } else { Spin::Sleep }
+        idle.last_poll = now_ns;
+        if now_ns.saturating_sub(idle.since) >= self.budget_ns {
+            return Spin::Sleep;
+        }
+        if woke || now_ns.saturating_sub(idle.offered) >= OFFER_NS {
+            idle.offered = now_ns;
+            return Spin::Offer;
+        }
+        Spin::Again
+    }
+
+    /// Others were woken, and may wait for this CPU.
+    pub fn handle_wake(&mut self) {
+        self.woke = true;
+    }
+
+    fn begin(&mut self, now_ns: u64, woke: bool) -> Spin {
+        self.idle = Some(Idle::begin(now_ns));
+        match self.budget_ns {
+            0 => Spin::Sleep,
+            _ if woke => Spin::Offer,
+            _ => Spin::Again,
+        }
     }
 
     /// The thread slept and is up again.
@@ -196,6 +240,39 @@ mod tests {
             spinner.handle_sleep();
         }
         assert_eq!(spinner.budget_ns(), 50_000);
+    }
+
+    #[test]
+    fn others_get_a_turn_at_once_after_they_were_woken_and_then_now_and_then() {
+        let mut spinner = Spinner::new(10 * OFFER_NS);
+        spinner.handle_wake();
+        let mut offers = Vec::new();
+        let mut now = 7;
+        loop {
+            match spinner.poll_idle(now) {
+                Spin::Again => {}
+                Spin::Offer => offers.push(now - 7),
+                Spin::Sleep => break,
+            }
+            now += OFFER_NS / 100;
+        }
+        let every: Vec<u64> = (0..10).map(|count| count * OFFER_NS).collect();
+        assert_eq!(offers, every);
+        // Without a budget there is nothing to offer: sleeping gives more.
+        let mut never = Spinner::new(0);
+        never.handle_wake();
+        assert_eq!(never.poll_idle(0), Spin::Sleep);
+    }
+
+    #[test]
+    fn an_offer_that_took_a_time_slice_is_a_preemption() {
+        let mut spinner = Spinner::new(1_000_000);
+        spinner.handle_wake();
+        assert_eq!(spinner.poll_idle(0), Spin::Offer);
+        assert_eq!(spinner.poll_idle(PREEMPTION_GAP_NS), Spin::Again);
+        assert_eq!(spinner.budget_ns(), 1_000_000);
+        assert_eq!(spinner.poll_idle(2 * PREEMPTION_GAP_NS + 1), Spin::Again);
+        assert_eq!(spinner.budget_ns(), 500_000);
     }
 
     #[test]

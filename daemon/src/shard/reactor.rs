@@ -128,7 +128,7 @@ impl Reactor {
             // Post completions before anything new begins. A client on this CPU that was woken has
             // run by then, and its next requests begin in this turn.
             self.put_out();
-            if self.sessions.publish() {
+            if self.publish() {
                 now = self.io.now();
             }
         }
@@ -144,10 +144,14 @@ impl Reactor {
         self.turns += 1;
         if busy || self.shard.is_due(now) {
             self.spinner.handle_work();
-        } else if self.is_release_near() || self.spinner.poll_idle(now.0) == Spin::Again {
+        } else if self.is_release_near() {
             std::hint::spin_loop();
         } else {
-            self.sleep()?;
+            match self.spinner.poll_idle(now.0) {
+                Spin::Again => std::hint::spin_loop(),
+                Spin::Offer => rustix::thread::sched_yield(),
+                Spin::Sleep => self.sleep()?,
+            }
         }
         Ok(())
     }
@@ -156,16 +160,25 @@ impl Reactor {
     fn drive(&mut self) -> bool {
         let is_through = self.shard.drive(&mut self.io);
         let busy = self.put_out();
-        if self.sessions.publish() && is_through {
+        if self.publish() && is_through {
             // A client woken on this CPU has run meanwhile: its next requests leave with the same
             // call, unless a device waits for that call.
             let now = self.io.now();
             self.take_requests(now);
             self.shard.drive(&mut self.io);
             self.put_out();
-            self.sessions.publish();
+            self.publish();
         }
         busy
+    }
+
+    /// Shows clients what ended, and wakes those that sleep. Returns whether there were any.
+    fn publish(&mut self) -> bool {
+        let woke = self.sessions.publish();
+        if woke {
+            self.spinner.handle_wake();
+        }
+        woke
     }
 
     fn take_dones(&mut self) -> bool {

@@ -1,21 +1,33 @@
 #!/bin/sh
-# Gets the programs that `bench peers` compares with. As root, it installs them from apt (names of
-# Debian 12). Otherwise it prints the command, and what is missing. A row whose program is not there
-# is `unchecked`, and says so.
+# Gets the programs that `bench peers` compares with. As root, it installs them: from apt (names of
+# Debian 12), and UCX from PyPI, because the one of Debian 12 takes loopback for a link of 12 MB/s.
+# Otherwise it prints the commands, and what is missing. A row whose program is not there is
+# `unchecked`, and says so.
 set -eu
 
-# program              package of apt    from PyPI, without root
-# ucx_perftest         ucx-utils         - (libucx-cu12 has the library alone)
-# zmq.h, cc            libzmq3-dev, gcc  - (pyzmq has the library alone)
-PACKAGES="ucx-utils libzmq3-dev gcc libc6-dev"
+# program              rows                     apt                from PyPI, without root
+# ucx_perftest         ucx-*                    ucx-utils          libucx-cu12
+# zmq.h, cc            zeromq-*                 libzmq3-dev, gcc   - (pyzmq has no headers)
+# nbdkit               file-*                   nbdkit             -
+# qemu-storage-daemon  file-*                   qemu-utils         -
+# fio                  fio-*, bench floors      fio                -
+PACKAGES="ucx-utils libzmq3-dev gcc libc6-dev nbdkit qemu-utils fio python3-pip"
+
+# Where `bench` looks for UCX before it looks at PATH.
+UCX="$HOME/.local/share/piped-peers"
+FROM_PYPI="python3 -m pip install --quiet --no-deps --upgrade --target $UCX libucx-cu12"
 
 if [ "$(id -u)" = 0 ]; then
     apt-get update -q
     # shellcheck disable=SC2086 # one word for each package
-    exec apt-get install -qy --no-install-recommends $PACKAGES
+    apt-get install -qy --no-install-recommends $PACKAGES
+    $FROM_PYPI
+    exit
 fi
 echo "sudo apt-get install --no-install-recommends $PACKAGES"
-for program in ucx_perftest cc; do
+echo "$FROM_PYPI"
+for program in ucx_perftest cc nbdkit qemu-storage-daemon fio; do
     command -v "$program" >/dev/null || echo "missing: $program"
 done
 [ -e /usr/include/zmq.h ] || echo "missing: zmq.h"
+[ -e "$UCX/libucx/bin/ucx_perftest" ] || echo "missing: UCX of PyPI"

@@ -19,6 +19,7 @@ mod flood;
 mod kernels;
 mod load;
 mod machine;
+mod nbd;
 mod newcomer;
 mod nodes;
 mod outside;
@@ -113,6 +114,12 @@ enum Group {
         /// Memory that is shared with the client.
         memory: PathBuf,
     },
+    /// Serve a file as barely as can be.
+    #[command(hide = true)]
+    RawFiles {
+        /// Path of the file to serve.
+        file: PathBuf,
+    },
     /// Accept connections, read and close.
     #[command(hide = true)]
     Sink {
@@ -177,6 +184,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().group {
         Group::RawServer => raw::net::serve().map(|()| 0).map_err(Failure::from),
         Group::RawAsked { memory } => raw::path::serve(&memory).map(|()| 0).map_err(Failure::from),
+        Group::RawFiles { file } => raw::files::serve(&file).map(|()| 0).map_err(Failure::from),
         Group::Sink { listen } => flood::sink(listen).map(|()| 0),
         Group::Newcomer { socket } => newcomer::live(&socket).map(|()| 0),
         Group::UnderParent { namespace, program } => {

@@ -2,6 +2,7 @@
 //! `piped_ring::allocations`.
 
 pub(crate) mod disk;
+pub(crate) mod files;
 pub(crate) mod frames;
 pub(crate) mod net;
 pub(crate) mod path;

@@ -16,15 +16,16 @@ use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure, joined};
 use crate::machine::{self, Cpus};
 use crate::nodes::{CALLER, Node, PEER, Pair, Sites, free_address, profile_name};
-use crate::outside::{Sides, is_installed};
+use crate::outside::Sides;
 use crate::raw::net::{Placement, Shape, Way};
 use crate::raw::{Timing, Wait};
 use crate::report::{Row, Unit};
+use crate::rows::peers::ucx::PACKAGE;
 use crate::rows::peers::zeromq::ZeroMq;
 use crate::rows::peers::{UCX_ROUNDS, in_words, missing};
 use crate::rows::{Bench, KIB, MIB, MOMENT};
 use crate::stats::Bar;
-use crate::ucx::{TOOL, Test, round_trip};
+use crate::ucx::{TOOL, Test, Ucx};
 
 /// Profile of the daemons: their shards spin.
 const PROFILE: Profile = Profile::Latency;
@@ -171,13 +172,13 @@ impl Drop for Post {
 pub(super) fn ucx(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let bytes = if name.ends_with("64") { 64 } else { 4 * KIB };
     let bar = Bar::AtMost(2.0);
-    if !is_installed(TOOL) {
-        return Ok(missing(name, PROFILE, bar, TOOL, "ucx-utils"));
-    }
+    let Some(ucx) = Ucx::find() else {
+        return Ok(missing(name, PROFILE, bar, TOOL, PACKAGE));
+    };
     let Cpus { first, second } = bench.cpus;
     let sides = Sides { client_cpu: first, server_cpu: second, spin: true };
-    let other = Arm::variant("UCX spinning".to_owned(), move || {
-        round_trip(Test::Message, bytes, sides, 4000)
+    let other = Arm::variant(format!("UCX {} spinning", ucx.version()), move || {
+        ucx.time(Test::Message, bytes, sides, 4000)
     });
     compare(bench, name, (bytes, bar), UCX_ROUNDS, other)
 }

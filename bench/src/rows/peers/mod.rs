@@ -2,10 +2,13 @@
 //! clients and in other places.
 
 mod clients;
+mod files;
+mod local;
 mod messages;
 mod placement;
 mod prototype;
 mod reader;
+mod sockets;
 mod ucx;
 mod zeromq;
 
@@ -29,21 +32,36 @@ pub(crate) static PEERS: Group = Group {
         ("pause-200us-balanced", placement::pause),
         ("pause-1ms-balanced", placement::pause),
         ("pause-10ms-balanced", placement::pause),
+        ("file-cold-64k", files::cold),
+        ("file-cold-1m", files::cold),
+        ("file-cold-16m", files::cold),
+        ("file-cached-4k", files::cached),
+        ("file-cached-64k", files::cached),
+        ("file-cached-1m", files::cached),
+        ("fio-1m-4", local::read),
         ("placement-throughput", placement::placement),
         ("pause-200us-throughput", placement::pause),
         ("pause-1ms-throughput", placement::pause),
         ("pause-10ms-throughput", placement::pause),
+        ("sockets-get-4k", sockets::get),
         ("ucx-get-4k-asleep", ucx::get),
         ("ucx-get-4k-spinning", ucx::get),
         ("ucx-get-64k", ucx::get),
         ("ucx-get-256k", ucx::get),
         ("ucx-get-1m", ucx::get),
         ("ucx-get-16m", ucx::get),
+        ("ucx-put-4k", ucx::put),
+        ("ucx-put-64k", ucx::put),
+        ("ucx-put-256k", ucx::put),
+        ("ucx-put-1m", ucx::put),
         ("ucx-message-64", messages::ucx),
         ("ucx-message-4k", messages::ucx),
         ("sockets-message-64", messages::sockets),
         ("sockets-message-4k", messages::sockets),
         ("zeromq-message-1m", messages::zeromq),
+        ("fio-4k-1", local::read),
+        ("fio-4k-16", local::read),
+        ("fio-4k-64", local::read),
         ("path-4k", prototype::get),
         ("path-64k", prototype::get),
         ("path-256k", prototype::get),

@@ -114,7 +114,7 @@ fn rare(site: Site<'_>, of: fn(&Timing) -> Measured) -> Result<Task<'_>, Failure
         let begun = clock::now();
         let mut latencies = Vec::new();
         while begun.elapsed() < duration {
-            std::thread::sleep(PAUSE);
+            clock::pause(PAUSE);
             let took = region.asker.one(Way::Read, &region.handle, 4 * KIB)?;
             latencies.push(took.as_nanos() as u64);
         }

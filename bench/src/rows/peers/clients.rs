@@ -9,10 +9,10 @@ use piped_core::modes::Profile;
 use crate::clock;
 use crate::contest::Arm;
 use crate::failure::{Failure, joined};
-use crate::load::{Ask, Asker};
+use crate::load::{Ask, Asker, Place};
 use crate::nodes::profile_name;
 use crate::report::{Row, Unit};
-use crate::rows::peers::reader;
+use crate::rows::peers::region;
 use crate::rows::{Bench, KIB};
 use crate::stats::Bar;
 
@@ -31,10 +31,10 @@ pub(super) fn rate(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
     let many = if name.ends_with("16") { 16 } else { 4 };
     let profile = Profile::Balanced;
     bench.with_pair(profile, |bench, pair| {
-        let _export = reader::export(pair, Access::READ, BLOCK)?;
+        let _export = region::export(pair, Access::READ, BLOCK)?;
         let readers = |count: usize| -> Result<Vec<_>, Failure> {
             let readers = 0..count;
-            let one = |_| reader::beside_shard(pair, Access::READ, DEPTH * BLOCK);
+            let one = |_| region::open(pair, Place::BesideShard, Access::READ, DEPTH * BLOCK);
             readers.map(one).collect()
         };
         let (mut one, mut others) = (readers(1)?, readers(many)?);

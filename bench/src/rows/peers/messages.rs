@@ -207,7 +207,10 @@ pub(super) fn zeromq(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
     let bar = Bar::AtMost(0.9);
     let mut zeromq = match ZeroMq::start(bytes, bench.cpus) {
         Ok(zeromq) => zeromq,
-        Err(_) => return Ok(missing(name, PROFILE, bar, "libzmq with cc", "gcc libzmq3-dev")),
+        Err(failure) => {
+            let tool = format!("libzmq or cc, {failure}");
+            return Ok(missing(name, PROFILE, bar, &tool, "gcc libzmq3-dev"));
+        }
     };
     let other = Arm::variant("ZeroMQ".to_owned(), move || zeromq.p50(MOMENT));
     let rounds = bench.options.rounds;

@@ -7,7 +7,7 @@ mod local;
 mod messages;
 mod placement;
 mod prototype;
-mod reader;
+mod region;
 mod sockets;
 mod ucx;
 mod zeromq;
@@ -107,4 +107,23 @@ fn in_words(rounds: &Rounds) -> String {
         Some(format!("{name} {}", floor::in_words(rounds.all_of(arm)?.median)))
     });
     arms.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_one_rows_and_rows_of_a_profile_stand_together() {
+        let names = PEERS.names();
+        let mut unique = names.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), names.len());
+        let own = |name: &&str| name.starts_with("placement-") || name.starts_with("pause-");
+        let mut profiles: Vec<Profile> =
+            names.iter().copied().filter(|name| own(name)).map(profile_of).collect();
+        profiles.dedup();
+        assert_eq!(profiles, [Profile::Balanced, Profile::Throughput, Profile::Latency]);
+    }
 }

@@ -6,14 +6,16 @@
 
 use std::time::Duration;
 
-use piped_client::Access;
+use piped_client::{Access, Handle};
 
+use crate::clock;
 use crate::contest::Arm;
 use crate::failure::Failure;
+use crate::load::{Ask, Asker, Place, Way};
 use crate::nodes::{Pair, profile_name};
+use crate::raw::Timing;
 use crate::report::{Row, Unit};
-use crate::rows::peers::reader::{self, Reader};
-use crate::rows::peers::{in_words, profile_of};
+use crate::rows::peers::{in_words, profile_of, region};
 use crate::rows::{Bench, KIB, MOMENT};
 use crate::stats::{Bar, Round};
 
@@ -35,21 +37,24 @@ const LONG_ROUNDS: u32 = 11;
 const SHORT_ROUNDS: u32 = 15;
 
 /// Clients of A, one on each CPU.
-fn on_each_cpu(bench: &Bench, pair: &Pair) -> Result<Vec<(usize, Reader)>, Failure> {
+fn on_each_cpu(bench: &Bench, pair: &Pair) -> Result<Vec<(Asker, Handle)>, Failure> {
     let mut cpus = vec![bench.cpus.first, bench.cpus.second];
     cpus.dedup();
-    cpus.into_iter().map(|cpu| Ok((cpu, Reader::open(pair, cpu, BLOCK)?))).collect()
+    let usual = |cpu| region::open(pair, Place::Usual(cpu), Access::READ, 1 << 20);
+    cpus.into_iter().map(usual).collect()
 }
 
 /// The worst place's median time of a get against the best one's.
 pub(super) fn placement(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let profile = profile_of(name);
     bench.with_pair(profile, |bench, pair| {
-        let _export = reader::export(pair, Access::READ, BLOCK)?;
+        let _export = region::export(pair, Access::READ, BLOCK)?;
         let mut readers = on_each_cpu(bench, pair)?;
         let mut arms: Vec<Arm<'_>> = Vec::new();
-        for (cpu, reader) in &mut readers {
-            let measure = move || Ok(reader.gets(MOMENT)?.p50());
+        for (asker, handle) in &mut readers {
+            let cpu = asker.cpu;
+            let ask = Ask { handle, block: BLOCK, depth: 1 };
+            let measure = move || Ok(asker.reads(ask, MOMENT)?.p50());
             arms.push(Arm::variant(format!("CPU {cpu}"), measure));
         }
         let rounds = bench.rounds(&mut arms)?;
@@ -70,11 +75,12 @@ pub(super) fn pause(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
         _ => (Duration::from_millis(10), LONG_ROUNDS),
     };
     bench.with_pair(profile, |bench, pair| {
-        let _export = reader::export(pair, Access::READ, BLOCK)?;
+        let _export = region::export(pair, Access::READ, BLOCK)?;
         let mut readers = on_each_cpu(bench, pair)?;
         let mut arms: Vec<Arm<'_>> = Vec::new();
-        for (cpu, reader) in &mut readers {
-            let measure = move || Ok(reader.gets_after(pause, SAMPLES)?.percentile(0.99));
+        for (asker, handle) in &mut readers {
+            let cpu = asker.cpu;
+            let measure = move || Ok(gets_after(pause, asker, handle)?.percentile(0.99));
             arms.push(Arm::variant(format!("CPU {cpu}"), measure));
         }
         let count = bench.rounds_at_most(most);
@@ -88,6 +94,16 @@ pub(super) fn pause(bench: &mut Bench, name: &'static str) -> Result<Row, Failur
         Ok(Row::judged(name, &profile_name(profile), Unit::Seconds, found, bar, note)
             .with_arms(&rounds, Unit::Seconds))
     })
+}
+
+fn gets_after(pause: Duration, asker: &mut Asker, handle: &Handle) -> Result<Timing, Failure> {
+    let begun = clock::now();
+    let mut latencies_ns = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        clock::pause(pause);
+        latencies_ns.push(asker.one(Way::Read, handle, BLOCK)?.as_nanos() as u64);
+    }
+    Ok(Timing::new(latencies_ns, begun.elapsed()))
 }
 
 fn worst(round: &Round) -> Option<f64> {

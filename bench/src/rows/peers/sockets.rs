@@ -5,13 +5,13 @@ use piped_core::modes::Profile;
 
 use crate::contest::Arm;
 use crate::failure::Failure;
-use crate::load::Ask;
+use crate::load::{Ask, Place};
 use crate::machine::Cpus;
 use crate::nodes::profile_name;
 use crate::raw::Wait;
 use crate::raw::net::{Placement, Way};
 use crate::report::{Row, Unit};
-use crate::rows::peers::{in_words, reader};
+use crate::rows::peers::{in_words, region};
 use crate::rows::{Bench, KIB, MOMENT, floor};
 use crate::stats::Bar;
 
@@ -26,8 +26,8 @@ pub(super) fn get(bench: &mut Bench, name: &'static str) -> Result<Row, Failure>
     let profile = Profile::Throughput;
     let Cpus { first, second } = bench.cpus;
     bench.with_both(profile, |bench, server, pair| {
-        let _export = reader::export(pair, Access::READ, BLOCK)?;
-        let (mut asker, handle) = reader::beside_shard(pair, Access::READ, 1 << 20)?;
+        let _export = region::export(pair, Access::READ, BLOCK)?;
+        let (mut asker, handle) = region::open(pair, Place::BesideShard, Access::READ, 1 << 20)?;
         let placement = Placement { client_cpu: first, server_cpu: second, wait: Wait::Block };
         let shape = floor::get_shape(BLOCK);
         let mut arms = [

@@ -6,12 +6,12 @@ use piped_core::modes::Profile;
 use crate::clock;
 use crate::contest::Arm;
 use crate::failure::Failure;
-use crate::load::{Ask, Asker, Way};
+use crate::load::{Ask, Asker, Place, Way};
 use crate::nodes::profile_name;
 use crate::outside::Sides;
 use crate::raw::Timing;
 use crate::report::{Row, Unit};
-use crate::rows::peers::{UCX_ROUNDS, best_in_words, missing, reader};
+use crate::rows::peers::{UCX_ROUNDS, best_in_words, missing, region};
 use crate::rows::{Bench, KIB, MIB, MOMENT};
 use crate::stats::{Bar, Better};
 use crate::ucx::{TOOL, Test, Ucx};
@@ -71,8 +71,8 @@ fn compare(bench: &mut Bench, name: &'static str, asked: &Asked) -> Result<Row, 
     let cpus = bench.cpus;
     bench.with_pair(profile, |bench, pair| {
         let access = if test == Test::Put { Access::WRITE } else { Access::READ };
-        let _export = reader::export(pair, access, block)?;
-        let (mut asker, handle) = reader::beside_shard(pair, access, MIB.max(block))?;
+        let _export = region::export(pair, access, block)?;
+        let (mut asker, handle) = region::open(pair, Place::BesideShard, access, MIB.max(block))?;
         let mut arms = Vec::new();
         for &spin in spins {
             let sides = Sides { client_cpu: cpus.first, server_cpu: cpus.second, spin };

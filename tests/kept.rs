@@ -16,7 +16,7 @@ use piped_planner::kept::KeptLine;
 use rustix::process::Signal;
 use serde_json::Value;
 use system_tests::process::{
-    BLOCKS_BYTES, Daemon, Programs, Running, eventually, free_address, pattern, words,
+    BLOCKS_BYTES, Daemon, Programs, Running, drop_cached, eventually, free_address, pattern, words,
 };
 
 /// What a daemon says that does not believe its file.
@@ -136,6 +136,8 @@ fn what_was_measured_is_known_after_a_restart() {
     let root = directory.join("root");
     fs::create_dir(&root).expect("made");
     fs::write(root.join("blocks"), pattern(BLOCKS_BYTES)).expect("written");
+    // Costs of the page cache are not kept.
+    drop_cached(&root.join("blocks"));
     let asks = format!("[peers.beta]\naddress = \"{address}\"\n");
     let serves = format!(
         "[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\n",
@@ -221,6 +223,7 @@ fn work_once(programs: &Programs, directory: &Path) -> String {
     let mut daemon = start(programs, directory, "alpha", "");
     let path = directory.join("own");
     fs::write(&path, pattern(65_536)).expect("written");
+    drop_cached(&path);
     let client = Client::connect(daemon.client_socket()).expect("it serves");
     let own = client.open_file(&path, OpenOptions::read()).expect("opened");
     let mut queue = client.queue().expect("a queue");

@@ -68,7 +68,7 @@ impl OpenOptions {
     }
 
     /// Go past the page cache where the file system can (local files; exports decide themselves).
-    /// On by default.
+    /// Reads of what it has come from there all the same. On by default.
     #[must_use]
     pub fn direct(self, direct: bool) -> Self {
         Self { direct, ..self }

@@ -18,6 +18,7 @@ mod client;
 mod clock;
 mod commands;
 mod node;
+mod page_cache;
 mod place;
 mod random;
 mod regular;

@@ -346,6 +346,16 @@ pub struct Pair {
 /// Length of the file `blocks`.
 pub const BLOCKS_BYTES: usize = 4 << 20;
 
+/// Takes a file out of the page cache: what is read next comes from the disk.
+///
+/// # Panics
+/// If the file cannot be opened and synced.
+pub fn drop_cached(path: &Path) {
+    let file = File::open(path).expect("opened");
+    file.sync_all().expect("synced");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
+}
+
 impl Pair {
     /// Starts both and waits for the lanes.
     ///
@@ -365,6 +375,7 @@ impl Pair {
         let (root, address) = (directory.join("root"), free_address());
         fs::create_dir(&root).expect("made");
         fs::write(root.join("blocks"), pattern(BLOCKS_BYTES)).expect("written");
+        drop_cached(&root.join("blocks"));
         let settings = [
             format!("[peers.beta]\naddress = \"{address}\"\n{more}"),
             format!(

@@ -34,7 +34,7 @@ pub(super) type Task<'a> = Box<dyn FnMut(Duration) -> Result<Measured, Failure> 
 type Open = for<'a> fn(Site<'a>) -> Result<Task<'a>, Failure>;
 
 /// All tasks by name, in the order of measuring.
-pub(super) const TASKS: [(&str, Open); 18] = [
+pub(super) const TASKS: [(&str, Open); 21] = [
     ("nop-1", |site| nop(site, 1)),
     ("nop-64", |site| nop(site, 64)),
     ("local-4k", |site| local(site, 4 * KIB)),
@@ -51,6 +51,9 @@ pub(super) const TASKS: [(&str, Open); 18] = [
     ("get-1m", |site| get(site, MIB)),
     ("put-64k", |site| put(site, 64 * KIB)),
     ("file-1m", |site| file(site, MIB)),
+    ("cached-4k-here", |site| cached(site, None, 4 * KIB)),
+    ("cached-4k", |site| cached(site, Some(PEER), 4 * KIB)),
+    ("cached-1m", |site| cached(site, Some(PEER), MIB)),
     ("message-64", |site| message(site, 64)),
     ("cp-64m", copy),
 ];
@@ -59,6 +62,9 @@ pub(super) const TASKS: [(&str, Open); 18] = [
 pub(super) const COPIED: (&str, u64) = ("copied", 64 << 20);
 
 const ARENA_BYTES: u64 = 16 << 20;
+
+/// Length of the file that the page cache has.
+const CACHED_BYTES: usize = 32 * MIB;
 
 /// Pause before a request of a client that asks rarely.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -169,6 +175,20 @@ fn file(site: Site<'_>, block: usize) -> Result<Task<'_>, Failure> {
     let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
     let handle = open.doing("open")?;
     Ok(reads(asker, handle, block))
+}
+
+/// Reads of a file that the page cache has, here or of the peer.
+fn cached<'a>(site: Site<'a>, peer: Option<&str>, block: usize) -> Result<Task<'a>, Failure> {
+    let asker = Asker::connect(&site.pair.a, Place::BesideShard, ARENA_BYTES)?;
+    // Of this arm alone, and written the usual way.
+    let name = format!("cached-{}", std::process::id());
+    let path = site.data.join(&name);
+    std::fs::write(&path, vec![0x5a; CACHED_BYTES]).doing(path.display())?;
+    let handle = match peer {
+        Some(peer) => asker.client.open_export(Some(peer), EXPORT, &name, OpenOptions::read()),
+        None => asker.client.open_file(&path, OpenOptions::read()),
+    };
+    Ok(reads(asker, handle.doing("open")?, block))
 }
 
 fn reads<'a>(mut asker: Asker, handle: Handle, block: usize) -> Task<'a> {

@@ -267,6 +267,12 @@ pub trait Io {
         None
     }
 
+    /// Whether the page cache has all of these bytes of a file, as far as the driver can tell. Only
+    /// a hint: they may leave it at any time.
+    fn is_cached(&mut self, _file: FileId, _offset: u64, _length: u64) -> bool {
+        false
+    }
+
     /// Limit what a socket hands to the wire to so many bytes per second; `None` lifts the limit.
     fn pace(&mut self, _socket: SocketId, _bytes_per_second: Option<u64>) {}
 

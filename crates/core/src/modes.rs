@@ -157,11 +157,13 @@ pub enum IoFeature {
     SendZeroCopy,
     /// The ring can do only what the daemon needs, on registered files alone.
     Restrictions,
+    /// Reads of what the page cache has come from there.
+    PageCache,
 }
 
 impl IoFeature {
     /// All features, in the order of the tiers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DeferTaskrun,
         Self::CoopTaskrun,
         Self::RegisteredBuffers,
@@ -172,6 +174,7 @@ impl IoFeature {
         Self::MultishotPoll,
         Self::SendZeroCopy,
         Self::Restrictions,
+        Self::PageCache,
     ];
 
     /// The word in the configuration and in `pipectl status`.
@@ -188,6 +191,7 @@ impl IoFeature {
             Self::MultishotPoll => "multishot_poll",
             Self::SendZeroCopy => "send_zero_copy",
             Self::Restrictions => "restrictions",
+            Self::PageCache => "page_cache",
         }
     }
 }

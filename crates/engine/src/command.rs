@@ -36,6 +36,9 @@ pub struct FileTarget {
     /// Whether the file lies on a file system that another program or machine answers for:
     /// operations may never end, and each keeps a thread of the driver busy.
     pub foreign: bool,
+    /// Whether the page cache had what a read asks for when it began: then it goes through the
+    /// cache. Only the shard sets it, for one request.
+    pub cached: bool,
 }
 
 /// A memory region of a local client.

@@ -41,7 +41,7 @@ use super::priors::{Memory, known};
 use super::servers::Servers;
 use super::stage::StageIndex;
 use super::stage::{
-    CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DISK_PRIOR, NET_PRIOR, SYNC_PRIOR, StageState,
+    CACHE_PRIOR, CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DISK_PRIOR, NET_PRIOR, SYNC_PRIOR, StageState,
 };
 use super::told::{TOLD_WEIGHT_MIN, Told, behind};
 use crate::kept::{KeptStage, KnownStage};
@@ -210,6 +210,12 @@ impl Planner {
         planner.copy = planner.stage(StageResource::Copy, || String::from("copy"), COPY_PRIOR);
         planner.check = planner.stage(StageResource::Check, || String::from("check"), CHECK_PRIOR);
         planner
+    }
+
+    /// The stage of reads that the page cache answers for a device.
+    pub fn cache_stage(&mut self, device: DeviceId) -> StageIndex {
+        let name = || format!("page cache {} read", device_name(device));
+        self.stage(StageResource::Cache { device }, name, CACHE_PRIOR)
     }
 
     /// How fragment sizes are chosen at present.

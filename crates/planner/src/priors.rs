@@ -97,6 +97,7 @@ fn is_kept(what: &StageResource) -> bool {
         | StageResource::Copy
         | StageResource::Check => true,
         StageResource::Peer { .. }
+        | StageResource::Cache { .. }
         | StageResource::Dial { .. }
         | StageResource::Sync { .. }
         | StageResource::PeerSync { .. } => false,

@@ -40,6 +40,10 @@ pub(super) const CHECK_PRIOR: Stage =
 pub(super) const COPY_PRIOR: Stage =
     Stage { latency: 0.0, overhead: 1e-6, per_byte: 0.1e-9, window: None };
 
+/// First costs of a read from the page cache: one operation, and a copy by the kernel.
+pub(super) const CACHE_PRIOR: Stage =
+    Stage { latency: 2e-6, overhead: 2e-6, per_byte: 0.1e-9, window: None };
+
 /// First costs of a delay injection. Time that is not seen to occupy an injection is latency,
 /// because one of latency alone never has two fragments that wait. The prior is longer than most
 /// injections, since errors count relative to expectations.
@@ -102,11 +106,12 @@ impl StageState {
         let estimator = Estimator::new(prior.window).with_prior(prior, weight);
         Self {
             name,
-            is_device: matches!(resource, StageResource::Disk { .. }),
+            is_device: matches!(resource, StageResource::Disk { .. } | StageResource::Cache { .. }),
             is_lane: matches!(resource, StageResource::Net { .. }),
             at_device: matches!(
                 resource,
                 StageResource::Disk { .. }
+                    | StageResource::Cache { .. }
                     | StageResource::Dial { place: DialPlace::Disk { .. } | DialPlace::Copy, .. }
                     | StageResource::Peer {
                         stage: ReportedStage::DiskWrite | ReportedStage::DialDiskWrite,

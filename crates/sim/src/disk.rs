@@ -69,6 +69,8 @@ struct Inode {
     /// began.
     flushed: BTreeMap<u64, u64>,
     writes: u64,
+    /// Whether the page cache has all of it.
+    cached: bool,
 }
 
 /// A file's open descriptor.
@@ -101,12 +103,28 @@ impl Disk {
         self.device(device).used += content.len() as u64;
         let stable = content.clone();
         let (dirty, flushed) = (BTreeMap::new(), BTreeMap::new());
-        self.inodes.push(Inode { device, content, stable, dirty, flushed, writes: 0 });
+        self.inodes.push(Inode {
+            device,
+            content,
+            stable,
+            dirty,
+            flushed,
+            writes: 0,
+            cached: false,
+        });
         id
     }
 
     pub(super) fn content(&self, inode: InodeId) -> &[u8] {
         &self.inodes[inode.0 as usize].content
+    }
+
+    pub(super) fn set_cached(&mut self, inode: InodeId, cached: bool) {
+        self.inodes[inode.0 as usize].cached = cached;
+    }
+
+    pub(super) fn is_cached(&self, inode: InodeId) -> bool {
+        self.inodes[inode.0 as usize].cached
     }
 
     pub(super) fn device_of(&self, inode: InodeId) -> DeviceId {

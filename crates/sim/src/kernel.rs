@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crc_fast::{CrcAlgorithm, checksum};
 use piped_core::ids::{DeviceId, FileId, SegmentId, SocketId};
-use piped_core::io::{Done, Io, Op, Resource, Span, Token};
-use piped_core::request::Update;
+use piped_core::io::{Done, Span, Token};
 use piped_core::units::Nanos;
 
 use super::clock::Clock;
@@ -18,6 +16,10 @@ use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYT
 use super::pending::{InFlight, KernelEvent};
 use super::random::Random;
 use super::stage::{Cost, Server};
+
+mod driver;
+
+pub use driver::SimIo;
 
 /// The simulated kernel. A node's driver is borrowed from it with [`SimKernel::io`]; the owner lets
 /// time pass with [`SimKernel::advance`] and takes ends of operations with
@@ -194,7 +196,7 @@ impl SimKernel {
 
     /// A node's driver for the duration of a call.
     pub const fn io(&mut self, node: NodeId) -> SimIo<'_> {
-        SimIo { kernel: self, node }
+        SimIo::new(self, node)
     }
 
     /// The time that the node's clock shows.
@@ -281,6 +283,11 @@ impl SimKernel {
         let inode = self.disk.create(device, content);
         self.node_mut(node).inodes.push(inode);
         inode
+    }
+
+    /// Says whether the page cache has all of a file. Reads cost the same either way.
+    pub fn set_cached(&mut self, inode: InodeId, cached: bool) {
+        self.disk.set_cached(inode, cached);
     }
 
     /// The present bytes of a file, stable or not.
@@ -406,94 +413,5 @@ impl SimKernel {
             KernelEvent::Ended { connection, at_side } => self.end_stream(connection, at_side),
             KernelEvent::Broken { connection, at_side } => self.break_end(connection, at_side),
         }
-    }
-}
-
-/// The driver of one node, as the engine sees it.
-#[derive(Debug)]
-pub struct SimIo<'kernel> {
-    kernel: &'kernel mut SimKernel,
-    node: NodeId,
-}
-
-impl SimIo<'_> {
-    fn check(&self, span: Span, touch: Touch, who: &str) {
-        self.kernel.nodes[self.node.0 as usize].memory.check(span, touch, &format_args!("{who}"));
-    }
-}
-
-impl Io for SimIo<'_> {
-    fn now(&mut self) -> Nanos {
-        self.kernel.node_time(self.node)
-    }
-
-    fn push(&mut self, token: Token, op: Op) -> bool {
-        self.kernel.push(self.node, token, op)
-    }
-
-    fn cancel(&mut self, token: Token) {
-        self.kernel.cancel(self.node, token);
-    }
-
-    fn release(&mut self, resource: Resource) {
-        let node = self.node;
-        self.kernel.note(|| format!("{node:?} releases {resource:?}"));
-        match resource {
-            Resource::Segment(segment) => self.kernel.node_mut(node).memory.remove(segment),
-            Resource::File(file) => self.kernel.close_file(node, file),
-            Resource::Socket(socket) => self.kernel.close_socket(node, socket),
-        }
-    }
-
-    fn copy(&mut self, from: Span, to: Span) {
-        assert_eq!(from.length, to.length, "sim: copy {from:?} to {to:?}: lengths differ");
-        let apart = from.segment != to.segment
-            || from.offset + u64::from(from.length) <= to.offset
-            || to.offset + u64::from(to.length) <= from.offset;
-        assert!(apart, "sim: copy {from:?} to {to:?}: they overlap");
-        self.check(from, Touch::Reads, "copy");
-        self.check(to, Touch::Writes, "copy");
-        let memory = &mut self.kernel.node_mut(self.node).memory;
-        let bytes = memory.bytes(from).to_vec();
-        memory.bytes_mut(to).copy_from_slice(&bytes);
-    }
-
-    fn load(&mut self, from: Span, to: &mut [u8]) {
-        assert_eq!(from.length as usize, to.len(), "sim: load of {from:?}: lengths differ");
-        self.check(from, Touch::Reads, "load");
-        to.copy_from_slice(self.kernel.bytes(self.node, from));
-    }
-
-    fn store(&mut self, from: &[u8], to: Span) {
-        assert_eq!(to.length as usize, from.len(), "sim: store to {to:?}: lengths differ");
-        self.check(to, Touch::Writes, "store");
-        self.kernel.bytes_mut(self.node, to).copy_from_slice(from);
-    }
-
-    fn update(&mut self, at: Span, update: Update) -> u64 {
-        assert_eq!(u64::from(at.length), Update::BYTES, "sim: update of {at:?}: not a word");
-        assert_eq!(at.offset % Update::BYTES, 0, "sim: update of {at:?}: no multiple of 8");
-        self.check(at, Touch::Writes, "update");
-        let bytes = self.kernel.bytes_mut(self.node, at);
-        let word = u64::from_ne_bytes((&*bytes).try_into().expect("8 bytes"));
-        bytes.copy_from_slice(&update.of(word).to_ne_bytes());
-        word
-    }
-
-    fn spend(&mut self, time: Nanos) {
-        self.kernel.keep_busy(self.node, time);
-    }
-
-    fn sends_without_copy(&self) -> bool {
-        self.kernel.zero_copy.is_some()
-    }
-
-    fn hand_over(&mut self) -> bool {
-        self.kernel.zero_copy.is_some_and(|it| it.costs.is_some())
-    }
-
-    fn crc32c(&mut self, span: Span) -> u32 {
-        self.check(span, Touch::Reads, "crc32c");
-        checksum(CrcAlgorithm::Crc32Iscsi, self.kernel.bytes(self.node, span)) as u32
     }
 }

@@ -291,7 +291,7 @@ impl SimKernel {
     }
 
     /// The file behind a descriptor, which may have been closed since the operation began.
-    fn inode(&self, node: NodeId, file: FileId) -> InodeId {
+    pub(super) fn inode(&self, node: NodeId, file: FileId) -> InodeId {
         self.nodes[node.0 as usize].files[&file].inode
     }
 

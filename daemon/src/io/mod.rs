@@ -37,6 +37,7 @@ mod lent;
 mod memory;
 pub(crate) mod niceness;
 mod ops;
+mod page_cache;
 mod port;
 mod priority;
 mod probe;

@@ -9,7 +9,7 @@ use super::counters::OpKind;
 use super::ring::Patience;
 use super::tables::DescriptorKind;
 use super::uring::UringIo;
-use super::{clock, socket};
+use super::{clock, page_cache, socket};
 use piped_core::modes::IoFeature;
 
 impl Io for UringIo {
@@ -126,6 +126,15 @@ impl Io for UringIo {
         let socket = self.descriptors.socket(id)?;
         self.counters.other_syscalls += 1;
         socket::wire_state(socket).ok()
+    }
+
+    fn is_cached(&mut self, FileId(id): FileId, offset: u64, length: u64) -> bool {
+        if !self.features.has(IoFeature::PageCache) {
+            return false;
+        }
+        let Some(file) = self.descriptors.file(id) else { return false };
+        self.counters.other_syscalls += 1;
+        page_cache::holds(file, offset, length).unwrap_or(false)
     }
 
     fn pace(&mut self, SocketId(id): SocketId, bytes_per_second: Option<u64>) {

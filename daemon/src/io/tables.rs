@@ -189,6 +189,12 @@ impl Descriptors {
         }
     }
 
+    /// A file that is in use, and not foreign.
+    pub(super) fn file(&self, id: u32) -> Option<BorrowedFd<'_>> {
+        let descriptor = self.slots.get(id).filter(|descriptor| !descriptor.released)?;
+        matches!(descriptor.fd, Fd::File(_)).then(|| descriptor.fd.as_fd())
+    }
+
     /// A socket that is in use.
     pub(super) fn socket(&self, id: u32) -> Option<BorrowedFd<'_>> {
         let in_use = |it: &&Descriptor| it.fd.kind() == DescriptorKind::Socket && !it.released;

@@ -21,7 +21,7 @@ use super::restrict::{Bounds, Registers};
 use super::ring::{Patience, Ring};
 use super::tables::{Descriptors, Fd};
 use super::wake::{WatchId, Watches};
-use super::{UringError, probe, restrict};
+use super::{UringError, page_cache, probe, restrict};
 use crate::closing::HeldFile;
 
 /// Size of the driver, and features that it may use. Its memory is taken when it is made.
@@ -158,6 +158,7 @@ impl UringIo {
         );
         let multishot = wanted(IoFeature::MultishotPoll);
         let wanted_zero_copy = wanted(IoFeature::SendZeroCopy);
+        let wanted_page_cache = wanted(IoFeature::PageCache);
         if wanted(IoFeature::RingFd)
             && let Err(error) = ring.register_fd()
         {
@@ -167,6 +168,14 @@ impl UringIo {
         if wanted_zero_copy && let Some(why) = lacks_zero_copy {
             features.remove(IoFeature::SendZeroCopy);
             startup.push(format!("{}: {why}", IoFeature::SendZeroCopy));
+        }
+        if wanted_page_cache && let Some(error) = page_cache::lacks() {
+            features.remove(IoFeature::PageCache);
+            startup.push(format!(
+                "{}: the kernel cannot tell what it has cached ({error}); cachestat came with \
+                 Linux 6.5, and a filter of system calls may deny it",
+                IoFeature::PageCache
+            ));
         }
         let places = descriptors.place_of_doorbells(doorbells);
         let bounds = match offered {
@@ -235,6 +244,7 @@ impl UringIo {
             (IoFeature::MultishotPoll, self.watches.multishot()),
             (IoFeature::SendZeroCopy, self.features.has(IoFeature::SendZeroCopy)),
             (IoFeature::Restrictions, self.bounds != Bounds::None),
+            (IoFeature::PageCache, self.features.has(IoFeature::PageCache)),
         ];
         let used = features.iter().filter(|(_, used)| *used).map(|(feature, _)| feature.name());
         std::iter::once(taskrun).chain(used).map(str::to_owned).collect()

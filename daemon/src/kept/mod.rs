@@ -290,6 +290,7 @@ impl State {
             StageResource::Check => Some(StageName::Check),
             StageResource::Peer { .. }
             | StageResource::Dial { .. }
+            | StageResource::Cache { .. }
             | StageResource::Sync { .. }
             | StageResource::PeerSync { .. } => None,
         }

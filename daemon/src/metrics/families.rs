@@ -172,6 +172,10 @@ impl Snapshot {
                 device = device_name(*it);
                 ("disk", device.as_str(), "", if *write { "write" } else { "read" })
             }
+            StageResource::Cache { device: it } => {
+                device = device_name(*it);
+                ("cache", device.as_str(), "", "read")
+            }
             StageResource::Sync { device: it } => {
                 device = device_name(*it);
                 ("sync", device.as_str(), "", "write")

@@ -149,6 +149,11 @@ impl Exports {
         let buffered = reopen(&place, flags).map_err(|error| refused("open", path, error))?;
         // EINVAL: the file system has no direct I/O.
         let direct = reopen(&place, flags | OFlags::DIRECT).ok();
+        if direct.is_some() {
+            // What is read through the page cache was there: nothing is to be read ahead of it. An
+            // advice: without it some pages come that nobody asked for.
+            let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
+        }
         describe(direct.map(|fd| room.hold(fd)), room.hold(buffered), access)
     }
 

@@ -174,11 +174,10 @@ impl Reactor {
 
     /// Shows clients what ended, and wakes those that sleep. Returns whether there were any.
     fn publish(&mut self) -> bool {
-        let woke = self.sessions.publish();
-        if woke {
+        self.sessions.publish() && {
             self.spinner.handle_wake();
+            true
         }
-        woke
     }
 
     fn take_dones(&mut self) -> bool {
@@ -260,8 +259,8 @@ impl Reactor {
         self.sessions.tally(|session| self.shard.waits_of(session));
         if self.sessions.prepare_sleep() {
             self.sleeps += 1;
-            let release = self.shard.next_release();
-            let release = release.map(|at| Nanos(at.0.saturating_sub(DIAL_SPIN.0)));
+            let release =
+                self.shard.next_release().map(|at| Nanos(at.0.saturating_sub(DIAL_SPIN.0)));
             let until = [self.shard.poll_timeout(), self.stop, release].into_iter().flatten().min();
             self.io.wait(until)?;
         }
@@ -468,7 +467,7 @@ impl Reactor {
         let buffered = add(buffered)?;
         // Without room for the second descriptor the file is served through the page cache.
         let direct = direct.and_then(|(fd, alignment)| Some((add(fd).ok()?, alignment)));
-        Ok(FileTarget { direct, buffered, device, length, access, foreign })
+        Ok(FileTarget { direct, buffered, device, length, access, foreign, cached: false })
     }
 
     fn close_session(&mut self, session: SessionId) {

@@ -216,6 +216,7 @@ impl World {
             length: kernel.file_content(inode).len() as u64,
             access: Access { read: true, write: writable, atomic: writable },
             foreign: false,
+            cached: false,
         })
     }
 

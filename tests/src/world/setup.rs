@@ -171,6 +171,7 @@ impl World {
                     length: self.kernel.file_content(inode).len() as u64,
                     access: ALL,
                     foreign,
+                    cached: false,
                 })
             }
             ObjectKind::Region { region, segment, length, .. }
@@ -199,6 +200,7 @@ impl World {
         });
         for (file, (areas, content)) in files.into_iter().enumerate() {
             let inode = self.kernel.create_file(id, device, content.clone());
+            self.kernel.set_cached(inode, file % 2 == 1);
             self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
         }
         let setup = self.setup(node);

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use piped_core::ids::DeviceId;
+use piped_core::io::Io;
 use piped_planner::plan::{Part, Planner};
 use piped_planner::stage::StageIndex;
 
@@ -15,7 +16,10 @@ use super::delays::Dials;
 use super::driver::{Driver, Lent, Wanted};
 use super::sched::{Sched, Work};
 use super::watch::Watch;
-use crate::command::{Event, Limits, Output};
+use crate::command::{Event, FileTarget, Limits, Output};
+
+/// The most bytes at either end of a read that the page cache is asked for.
+const LOOK_BYTES: u64 = 1 << 20;
 
 /// What is lent to the components of one shard.
 #[derive(Debug)]
@@ -78,6 +82,35 @@ impl Cx {
     pub(super) fn free_scratch(&mut self, scratch: Scratch) {
         self.buffers.give_back_scratch(scratch);
         self.sched.wake_starved();
+    }
+
+    /// The way of a read: through the page cache if that has all of it. A device that a dial slows
+    /// is to be seen, so it is read itself.
+    pub(super) fn way_of_read<I: Io>(
+        &self,
+        file: FileTarget,
+        (offset, length): (u64, u64),
+        io: &mut I,
+    ) -> FileTarget {
+        let is_slowed = self.dials.of_disk(file.device, false) != [StageIndex::NONE; 2];
+        if file.direct.is_none() || file.foreign || is_slowed {
+            return file;
+        }
+        // Of a long read both ends are looked at: to look at all of it takes a part of the time of
+        // the read itself.
+        let looked_at = length.min(LOOK_BYTES);
+        let is_cached = io.is_cached(file.buffered, offset, looked_at)
+            && (length == looked_at
+                || io.is_cached(file.buffered, offset + length - looked_at, looked_at));
+        if is_cached { FileTarget { direct: None, cached: true, ..file } } else { file }
+    }
+
+    /// The stages of what is read of a file.
+    pub(super) fn read_stages(&mut self, file: &FileTarget) -> [StageIndex; 3] {
+        match file.cached {
+            true => [self.planner.cache_stage(file.device), StageIndex::NONE, StageIndex::NONE],
+            false => self.disk_stages(file.device, false),
+        }
     }
 
     /// A device's stage, and those of its dial.

@@ -11,7 +11,7 @@ use super::cx::Cx;
 use super::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, status_of};
 use super::keys::{Subject, TransferKey, kind};
 use super::pins::Pin;
-use super::requests::{Body, FileBody, Phase};
+use super::requests::{Body, FileBody, Phase, Waiter};
 use super::sched::Work;
 
 /// The least that a write has at its device at once: what is not read yet bounds it anyway.
@@ -21,6 +21,8 @@ impl Shard {
     pub(super) fn drive_file<I: Io>(&mut self, key: TransferKey, mut body: FileBody, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let (length, available) = (transfer.length, transfer.available);
+        // The halves of a copy have its plan, and what is copied is seldom read twice.
+        let is_new = transfer.plan.is_none() && !matches!(transfer.waiter, Waiter::Copy { .. });
         if body.phase == Phase::Allocate {
             let (range, of) = ((body.offset, length), (key, &mut transfer.pins));
             match self.cx.driver.allocate_ahead(of, &body.target, range, io) {
@@ -32,6 +34,10 @@ impl Shard {
             }
         }
         if body.phase == Phase::Moving {
+            if is_new && body.direction == Direction::Read {
+                let range = (body.offset, length);
+                body.target = self.cx.way_of_read(body.target, range, io);
+            }
             let planned = self.plan_local(key, &body, length);
             let cut = &planned.cut;
             // What a write finds in memory is as much as was read: the device decides.

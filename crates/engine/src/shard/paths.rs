@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use piped_core::ids::{DeviceId, HandleId, PeerId, RegionId, SessionId};
+use piped_core::ids::{HandleId, PeerId, RegionId, SessionId};
 use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
@@ -12,12 +12,12 @@ use piped_planner::stage::StageIndex;
 
 use super::Shard;
 use super::clients::Place;
-use super::connections::Lane;
+use super::connections::{Lane, Serving};
 use super::delays::Hop;
 use super::driver::Direction;
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::requests::{Body, FileBody, RemoteBody, RemoteOp, Waiter};
-use crate::command::Target;
+use crate::command::{FileTarget, Target};
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
 const DISK_STAGES: usize = 3;
@@ -46,7 +46,10 @@ impl Shard {
             return planned;
         }
         let (device, writes) = (body.target.device, body.direction == Direction::Write);
-        let path = path_of(self.cx.disk_stages(device, writes));
+        let path = path_of(match writes {
+            true => self.cx.disk_stages(device, true),
+            false => self.cx.read_stages(&body.target),
+        });
         let planned = self.cx.planner.plan(path, length);
         let sync = match writes && body.durable {
             true => self.cx.planner.sync_stage(device),
@@ -136,7 +139,7 @@ impl Shard {
         match ends {
             (Place::Local(Target::File(file)), Place::Remote(peer, handle)) => {
                 let lane = self.peers.lane(peer, class)?;
-                let path = self.path_out(Some(file.device), lane);
+                let path = self.path_out(Some(&file), lane);
                 let disk = self.disk_there(session, handle, lane);
                 Some(path_of(path.into_iter().chain(disk)))
             }
@@ -150,11 +153,11 @@ impl Shard {
         }
     }
 
-    /// The plan of a peer's read: our disk (or nothing, for memory), then its lane.
+    /// The plan of a peer's read: our file (or nothing, for memory), then its lane.
     pub(super) fn plan_serve(
         &mut self,
         key: ServeKey,
-        device: Option<DeviceId>,
+        file: Option<&FileTarget>,
     ) -> Option<Arc<Planned>> {
         let serve = self.serves.get(key)?;
         if let Some(planned) = &serve.plan {
@@ -163,9 +166,9 @@ impl Shard {
         let (lane, length) = (serve.lane, serve.length);
         // What is read for a calibration is one fragment: it asks what those of a size cost.
         let echo = serve.region().is_some_and(|region| region.region == RegionId::ECHO);
-        let path = self.path_served(lane, device)?;
+        let path = self.path_served(lane, file)?;
         // Memory only: what files gain from other requests depends on their devices.
-        let busy = device.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
+        let busy = file.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
         let busy = busy || echo;
         let planned = match busy {
             true => self.cx.planner.plan_busy(path, length),
@@ -176,9 +179,9 @@ impl Shard {
         Some(planned)
     }
 
-    fn path_served(&mut self, lane: LaneKey, device: Option<DeviceId>) -> Option<Path> {
+    fn path_served(&mut self, lane: LaneKey, file: Option<&FileTarget>) -> Option<Path> {
         self.lanes.get(lane)?;
-        Some(self.path_out(device, lane))
+        Some(self.path_out(file, lane))
     }
 
     /// The path of a write: with the peer's disk at its end, as far as the peer reports it.
@@ -211,10 +214,10 @@ impl Shard {
         }
     }
 
-    /// The path of what leaves by a lane, from a device of ours or from memory.
-    fn path_out(&mut self, device: Option<DeviceId>, lane: LaneKey) -> Path {
-        let disk = match device {
-            Some(device) => self.cx.disk_stages(device, false),
+    /// The path of what leaves by a lane, from a file of ours or from memory.
+    fn path_out(&mut self, file: Option<&FileTarget>, lane: LaneKey) -> Path {
+        let disk = match file {
+            Some(file) => self.cx.read_stages(file),
             None => [StageIndex::NONE; DISK_STAGES],
         };
         path_of(disk.into_iter().chain(self.way_out(lane)))
@@ -258,11 +261,13 @@ impl Shard {
     /// A peer says what one of its reads took. A claim: it moves nothing but the choice between
     /// plans for that peer's own lane.
     pub(super) fn handle_outcome(&mut self, lane: LaneKey, target: Target, outcome: Outcome) {
-        let device = match target {
-            Target::File(file) => Some(file.device),
+        let cached = self.lanes.get(lane).and_then(Lane::serving).is_some_and(Serving::reads_cache);
+        let file = match target {
+            // By the way that this lane's last read of a file went.
+            Target::File(file) => Some(FileTarget { cached, ..file }),
             Target::Region(_) | Target::Channel(_) => None,
         };
-        if let Some(path) = self.path_served(lane, device) {
+        if let Some(path) = self.path_served(lane, file.as_ref()) {
             self.cx.planner.observe_outcome(path, outcome);
         }
     }

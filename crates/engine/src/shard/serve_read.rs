@@ -16,7 +16,8 @@ use piped_wire::{LastPart, Message};
 
 use super::Shard;
 use super::buffers::{Block, Blocks, Run, footprint_of, run_bytes};
-use super::connections::PeerLane;
+use super::connections::{Lane, Lanes, PeerLane};
+use super::cx::Cx;
 use super::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
 use super::keys::{LinkKey, ServeKey, Subject, kind};
 use super::landed::Extents;
@@ -26,7 +27,7 @@ use super::responder::Serve;
 use super::sched::Work;
 use super::serve::micros;
 use super::watch::Spot;
-use crate::command::{FileTarget, RegionTarget};
+use crate::command::{FileTarget, RegionTarget, Target};
 
 /// How far a read is, in bytes from the request's start.
 #[derive(Debug)]
@@ -82,9 +83,30 @@ impl Serve {
     }
 }
 
+/// Where the bytes of a peer's read are taken from, which the first look decides.
+fn way_of<I: Io>(
+    serve: &mut Serve,
+    file: FileTarget,
+    lanes: &mut Lanes,
+    cx: &Cx,
+    io: &mut I,
+) -> FileTarget {
+    let file = cx.way_of_read(file, (serve.offset, serve.length), io);
+    serve.target = Target::File(file);
+    if let Some(serving) = lanes.get_mut(serve.lane).and_then(Lane::serving_mut) {
+        serving.begin_read(file.cached);
+    }
+    file
+}
+
 impl Shard {
     pub(super) fn serve_file<I: Io>(&mut self, key: ServeKey, file: FileTarget, io: &mut I) {
-        let Some(planned) = self.plan_serve(key, Some(file.device)) else { return };
+        let Some(serve) = self.serves.get_mut(key) else { return };
+        let file = match serve.plan {
+            Some(_) => file,
+            None => way_of(serve, file, &mut self.lanes, &self.cx, io),
+        };
+        let Some(planned) = self.plan_serve(key, Some(&file)) else { return };
         let Some(serve) = self.serves.get(key) else { return };
         if serve.next >= serve.length && serve.read.held == 0 && serve.done == serve.next {
             // Resumed with everything in place: only the end was lost.

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod asking;
+mod cached;
 mod callers;
 mod channels;
 mod company;

@@ -16,7 +16,9 @@
 
 use piped_config::Config;
 use piped_core::access::{Access, Alignment, OpenKind};
-use piped_core::ids::{DeviceId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId};
+use piped_core::ids::{
+    DeviceId, FileId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId,
+};
 use piped_core::io::{Io, Op, Resource, Span, Token};
 use piped_core::link::{LaneClass, ReportedStage};
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
@@ -292,8 +294,19 @@ impl World {
             length: length as u64,
             access: ALL,
             foreign: false,
+            cached: false,
         });
         (target, inode)
+    }
+
+    /// A file that is open with O_DIRECT, too; `cached`: the page cache has all of it.
+    pub(crate) fn direct_file(&mut self, length: usize, cached: bool) -> Target {
+        let (target, inode) = self.file_and_inode(length);
+        let Target::File(file) = target else { unreachable!("it is one") };
+        self.kernel.set_cached(inode, cached);
+        let direct = self.kernel.open_file(self.node, inode, true);
+        let alignment = Alignment { offset: 512, memory: 4 };
+        Target::File(FileTarget { direct: Some((direct, alignment)), ..file })
     }
 
     pub(crate) fn device(&self) -> DeviceId {
@@ -740,6 +753,10 @@ impl Io for Recorder<'_> {
 
     fn release(&mut self, resource: Resource) {
         self.io.release(resource);
+    }
+
+    fn is_cached(&mut self, file: FileId, offset: u64, length: u64) -> bool {
+        self.io.is_cached(file, offset, length)
     }
 
     fn copy(&mut self, from: Span, to: Span) {

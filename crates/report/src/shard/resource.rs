@@ -17,6 +17,11 @@ pub enum StageResource {
         /// Whether the stage is writes; otherwise it is reads.
         write: bool,
     },
+    /// Reads of what the page cache has of a device.
+    Cache {
+        /// The block device below the page cache.
+        device: DeviceId,
+    },
     /// One direction of a connection.
     Net {
         /// The name of the other node.

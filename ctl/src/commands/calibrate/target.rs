@@ -14,7 +14,8 @@ use piped_report::shard::{LaneReport, StageReport};
 use super::CalibrateArgs;
 use crate::admin::Admin;
 use crate::failure::{Exit, Failure};
-use crate::{client, random};
+use crate::regular::{self, Links};
+use crate::{client, page_cache, random};
 
 /// One path to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,7 +208,12 @@ impl Target {
             )));
         }
         let handle = match named {
-            Some(file) => client.open_file(file, OpenOptions::read()),
+            Some(file) => {
+                // If it cannot be opened here, the next line says why.
+                let found = regular::open(place, File::options().read(true), Links::Followed);
+                let _ = found.map(|(file, _)| page_cache::forget(&file));
+                client.open_file(file, OpenOptions::read())
+            }
             None => client.open_fd(scratch(&args.dir)?, Access::READ),
         }
         .map_err(|error| client::open(self, &error))?;
@@ -286,6 +292,7 @@ fn scratch(directory: &Path) -> Result<File, Failure> {
         file.write_all(&block).map_err(fail)?;
     }
     file.sync_all().map_err(fail)?;
+    page_cache::forget(&file);
     Ok(file)
 }
 

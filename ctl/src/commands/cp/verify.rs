@@ -1,7 +1,8 @@
 //! Checks the bytes on both disks: BLAKE3 of all of it, or samples of an earlier run's part.
 //!
-//! The daemons read around the page cache, so the check covers the device's bytes, not the written
-//! ones. A thread for each end reads and hashes; it hashes a piece while the next ones come.
+//! The daemons write past the page cache, and read past it what it does not have. So the check
+//! covers the device's bytes, not the written ones. A thread for each end reads and hashes; it
+//! hashes a piece while the next ones come.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

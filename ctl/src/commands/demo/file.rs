@@ -9,6 +9,7 @@ use blake3::{Hash, Hasher};
 use super::Cancel;
 use crate::failure::Failure;
 use crate::output::Progress;
+use crate::page_cache;
 use crate::random::mixed;
 use crate::units;
 
@@ -44,7 +45,7 @@ pub(super) fn make(
     }
     progress.say("making the file: waiting for the disk");
     file.sync_all().map_err(fail)?;
-    forget(&file);
+    page_cache::forget(&file);
     Ok(hasher.finalize())
 }
 
@@ -66,13 +67,8 @@ pub(super) fn hash(path: &Path, cancel: &Cancel, progress: &Progress) -> Result<
             }
         }
     }
-    forget(&file);
+    page_cache::forget(&file);
     Ok(hasher.finalize())
-}
-
-/// Drops the file from the page cache if the kernel agrees, so that what follows measures the disk.
-fn forget(file: &File) {
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
 #[cfg(test)]

@@ -263,6 +263,7 @@ impl World {
                     length,
                     access: ALL,
                     foreign: false,
+                    cached: false,
                 })
             }
             None => Target::Region(RegionTarget {

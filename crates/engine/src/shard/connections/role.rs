@@ -61,6 +61,8 @@ pub(in crate::shard) struct Serving {
     pub(in crate::shard) window: GrantWindow,
     /// Staging that its writes hold, in bytes.
     pub(in crate::shard) staged: u64,
+    /// Whether its last read of a file went through the page cache.
+    cached: bool,
     /// A word that the peer waits for found no room: it is said again on the next lane.
     pub(in crate::shard) overrun: bool,
     /// Requests that ended other than well, as the peer was told.
@@ -99,6 +101,7 @@ impl Role {
             serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
             window: GrantWindow::default(),
             staged: 0,
+            cached: false,
             overrun: false,
             ends_failed: 0,
         })
@@ -169,6 +172,16 @@ impl Asking {
 }
 
 impl Serving {
+    /// Whether its last read of a file went through the page cache.
+    pub(in crate::shard) fn reads_cache(&self) -> bool {
+        self.cached
+    }
+
+    /// A read of a file goes through the page cache, or past it.
+    pub(in crate::shard) fn begin_read(&mut self, cached: bool) {
+        self.cached = cached;
+    }
+
     /// Whether the peer may have one more request served.
     pub(in crate::shard) fn has_room(&self) -> bool {
         self.serves.len() < limits::SERVES_PER_LANE as usize

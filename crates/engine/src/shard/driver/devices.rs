@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use piped_core::ids::DeviceId;
 use piped_core::limits::{
-    CHOKED_TIME, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE, FRAGMENT_BYTES_MAX, OPS_PER_JOB,
-    STAGING_SHARE,
+    CHOKED_TIME, COPY_BYTES_PER_TURN, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE, FRAGMENT_BYTES_MAX,
+    OPS_PER_JOB, STAGING_SHARE,
 };
 use piped_core::request::Class;
 use piped_core::units::Nanos;
@@ -25,6 +25,8 @@ use crate::command::FileTarget;
 pub(in crate::shard) struct On {
     device: DeviceId,
     foreign: bool,
+    /// Not the device itself, but what the page cache has of it.
+    cached: bool,
 }
 
 impl On {
@@ -35,7 +37,7 @@ impl On {
 
 impl From<&FileTarget> for On {
     fn from(target: &FileTarget) -> Self {
-        Self { device: target.device, foreign: target.foreign }
+        Self { device: target.device, foreign: target.foreign, cached: target.cached }
     }
 }
 
@@ -61,6 +63,8 @@ pub(in crate::shard) struct Devices {
 struct Load {
     on: On,
     ops: u32,
+    /// Bytes of its jobs.
+    bytes: u64,
     /// Staging that its operations read into or write from, in bytes.
     staging: u64,
     /// When it ended something last, or began after it had nothing to do.
@@ -92,6 +96,11 @@ impl Devices {
     /// Whether a device may begin with a job more, or with anything else. `used`: operations of all
     /// kinds.
     pub(super) fn has_room(&self, on: On, used: u32) -> bool {
+        // What is in memory is copied while it is asked for: no more than a turn may copy.
+        let inside = self.find(on).map_or(0, |load| load.bytes);
+        if on.cached && inside >= u64::from(COPY_BYTES_PER_TURN) {
+            return false;
+        }
         let used = used + self.reserved();
         let ops = self.find(on).map_or(0, |load| load.ops + load.reserved());
         // One that has nothing under way may begin one, or it would wait for nothing.
@@ -161,14 +170,18 @@ impl Devices {
         self.find(on).is_none_or(|load| load.staging == 0 || load.staging + bytes <= most)
     }
 
-    /// Staging waits for a device.
-    pub(super) fn hold(&mut self, on: On, bytes: u64) {
-        self.load(on).staging += bytes;
+    /// A job of so many bytes, and its staging, wait for a device.
+    pub(super) fn hold(&mut self, on: On, bytes: u32, staging: u64) {
+        let load = self.load(on);
+        load.bytes += u64::from(bytes);
+        load.staging += staging;
     }
 
-    /// Staging waits for a device no longer.
-    pub(super) fn let_go(&mut self, on: On, bytes: u64) {
-        self.load(on).staging -= bytes;
+    /// Such a job and its staging wait no longer.
+    pub(super) fn let_go(&mut self, on: On, bytes: u32, staging: u64) {
+        let load = self.load(on);
+        load.bytes -= u64::from(bytes);
+        load.staging -= staging;
     }
 
     /// An operation goes there.
@@ -225,6 +238,7 @@ impl Devices {
             self.loads.push(Load {
                 on,
                 ops: 0,
+                bytes: 0,
                 staging: 0,
                 moved: Nanos::ZERO,
                 waiting: VecDeque::new(),
@@ -244,7 +258,7 @@ mod tests {
     const OPS_MAX: u32 = 4096;
 
     fn on(device: u32, foreign: bool) -> On {
-        On { device: DeviceId(device), foreign }
+        On { device: DeviceId(device), foreign, cached: false }
     }
 
     /// As many as it gets.
@@ -286,6 +300,20 @@ mod tests {
         assert!(taken <= FOREIGN_OPS_MAX + 100, "one each beyond the limit: {taken}");
         assert!(counts[7] >= OPS_PER_JOB, "{counts:?}");
         assert!(fill(&mut devices, on(1000, false), taken) > OPS_MAX / 4);
+    }
+
+    #[test]
+    fn of_what_is_cached_a_turn_gets_what_it_may_copy() {
+        let mut devices = Devices::new(OPS_MAX);
+        let cached = On { cached: true, ..on(1, false) };
+        assert!(devices.has_room(cached, 0));
+        devices.hold(cached, COPY_BYTES_PER_TURN - 1, 0);
+        assert!(devices.has_room(cached, 1));
+        devices.hold(cached, 1, 0);
+        assert!(!devices.has_room(cached, 2));
+        assert!(devices.has_room(on(1, false), 2), "the device itself is another one");
+        devices.let_go(cached, 1, 0);
+        assert!(devices.has_room(cached, 1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use piped_core::ids::{DeviceId, FileId};
 use piped_core::io::{Io, Op, Span};
-use piped_core::limits::GRANULE_BYTES;
+use piped_core::limits::{COPY_PIECE_BYTES, GRANULE_BYTES};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_model::estimate::Ticket;
@@ -178,7 +178,7 @@ impl Job {
 
     /// The operation for what is left of a piece.
     pub(super) fn next_op(&self, index: usize) -> Option<Op> {
-        let Fragment { direction, offset, span, .. } = self.fragment;
+        let Fragment { direction, target, offset, span, .. } = self.fragment;
         let progress = self.pieces[index].as_ref()?;
         let (file, piece) = (progress.file, progress.piece);
         let at = offset + u64::from(piece.start);
@@ -192,6 +192,8 @@ impl Job {
                 span.part(piece.start + progress.done, piece.length - progress.done),
             ),
         };
+        // What is in memory is copied by this thread, a piece a turn.
+        let span = if target.cached { span.part(0, COPY_PIECE_BYTES) } else { span };
         Some(match direction {
             Direction::Read => Op::Read { file, offset, into: span },
             Direction::Write => Op::Write { file, offset, from: span },

@@ -204,10 +204,13 @@ impl Driver {
             return Err(Wanted::Anything);
         }
         let now = io.now();
-        let stage = lent.planner.disk_stage(target.device, direction == Direction::Write);
+        let stage = match target.cached {
+            true => lent.planner.cache_stage(target.device),
+            false => lent.planner.disk_stage(target.device, direction == Direction::Write),
+        };
         let counters = &mut lent.watch.counters;
         let job = Job::new(fragment, stage, pins, lent.buffers, counters);
-        self.devices.hold(on, job.staging_bytes());
+        self.devices.hold(on, span.length, job.staging_bytes());
         let Ok(key) = self.jobs.insert(job) else { unreachable!("room was checked above") };
         if self.devices.arrive(on, flow, span.length, key, now) {
             self.launch(key, lent, io);
@@ -255,7 +258,7 @@ impl Driver {
         }
         let job = self.jobs.remove(key)?;
         let (on, Fragment { flow, span, .. }) = (job.on(), *job.fragment());
-        self.devices.let_go(on, job.staging_bytes());
+        self.devices.let_go(on, span.length, job.staging_bytes());
         job.unbounce(lent, io);
         let now = self.batch_time(io);
         self.devices.leave(on, flow.class, span.length, job.is_direct(), now);
@@ -279,7 +282,7 @@ impl Driver {
         let dropped = devices.remove_jobs(|&key| jobs.get(key).is_some_and(is_of));
         let ends = dropped.into_iter().filter_map(|key| {
             let job = jobs.remove(key)?;
-            devices.let_go(job.on(), job.staging_bytes());
+            devices.let_go(job.on(), job.fragment().span.length, job.staging_bytes());
             job.unbounce(lent, io);
             Some(job.end(0, Status::Cancelled))
         });

@@ -51,6 +51,7 @@ pub mod socket;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod tries;
 mod uring;
 mod wake;
 

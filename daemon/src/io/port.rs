@@ -34,6 +34,7 @@ impl Io for UringIo {
         }
         self.file_ops += u32::from(kind.is_file());
         match self.prepare(index, &op) {
+            Ok(_) if kind == OpKind::Receive && self.may_try(index) => {}
             Ok(entry) if kind == OpKind::Receive => self.late.push_back(entry),
             Ok(entry) => {
                 self.file_ops_queued += u32::from(kind.is_file());

@@ -8,7 +8,11 @@ use super::aside::Aside;
 use super::ops::{Ops, Owner, State};
 use super::ring::Patience;
 use super::uring::UringIo;
-use super::{UringError, WatchId, clock};
+use super::{UringError, WatchId, clock, tries};
+
+/// Results of a call that found nothing.
+const NOTHING: i32 = -libc::EAGAIN;
+const INTERRUPTED: i32 = -libc::EINTR;
 
 impl UringIo {
     /// Longest wait for unfinished operations when the driver is dropped.
@@ -61,6 +65,7 @@ impl UringIo {
     /// # Errors
     /// As for [`UringIo::submit`].
     pub fn wait(&mut self, until: Option<Nanos>) -> Result<(), UringError> {
+        self.end_tries();
         self.queue_deferred();
         let has_news = !self.refused.is_empty()
             || !self.late.is_empty()
@@ -103,12 +108,60 @@ impl UringIo {
             }
             self.aside = Some(aside);
         }
+        count += self.try_receives(sink);
         // A doorbell that rings all the time must not keep the shard here: one queue's worth.
         for _ in 0..self.ring.cq_entries() {
             let Some(cqe) = self.ring.pop() else { break };
             count += self.handle_cqe(&cqe, sink);
         }
         count
+    }
+
+    /// Whether a receive will be tried by plain calls. The slot has all that it needs.
+    pub(super) fn may_try(&mut self, index: u32) -> bool {
+        let is_spinning = !self.ring.is_polled() && !self.ops.slot(index).whole;
+        is_spinning && self.tries.take(index)
+    }
+
+    /// Looks for what came to the receives that are tried. Returns how many ended.
+    fn try_receives(&mut self, sink: &mut impl FnMut(Done)) -> u32 {
+        let (mut place, mut count) = (0, 0);
+        while let Some(index) = self.tries.at(place) {
+            let socket = self.ops.slot(index).descriptor.and_then(|id| self.descriptors.socket(id));
+            let result = socket.map_or(0, |socket| {
+                self.counters.other_syscalls += 1;
+                tries::receive(socket, self.ops.addresses(index))
+            });
+            match result {
+                NOTHING | INTERRUPTED => {
+                    if self.tries.missed(place) {
+                        self.tries.remove(place);
+                        self.queue_receive(index);
+                    } else {
+                        place += 1;
+                    }
+                }
+                result => {
+                    self.tries.remove(place);
+                    sink(self.finish(index, result));
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    /// Leaves a receive that was tried to the ring.
+    fn queue_receive(&mut self, index: u32) {
+        let target = self.ops.slot(index).descriptor.and_then(|id| self.descriptors.lent(id));
+        match target {
+            Some(target) => {
+                let entry = self.stream_entry(index, target);
+                self.late.push_back(entry);
+            }
+            // A socket that was given back is shut down: nothing comes any more.
+            None => self.end_later(index, 0),
+        }
     }
 
     /// Handles one completion, and returns how many ends it brought.
@@ -178,6 +231,15 @@ impl UringIo {
         }
         self.ops.give_back(index);
         Done { token, result }
+    }
+
+    /// Leaves all receives to the ring, because this thread does not look any more.
+    fn end_tries(&mut self) {
+        let mut left: Vec<u32> = Vec::new();
+        left.extend(self.tries.drain());
+        for index in left {
+            self.queue_receive(index);
+        }
     }
 
     /// Queues doorbells to arm, receives, and cancellations that had to wait for the queue.

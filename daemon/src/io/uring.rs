@@ -20,6 +20,7 @@ use super::registration::REGISTRATION_BYTES_PER_TURN;
 use super::restrict::{Bounds, Registers};
 use super::ring::{Patience, Ring};
 use super::tables::{Descriptors, Fd};
+use super::tries::Tries;
 use super::wake::{WatchId, Watches};
 use super::{UringError, page_cache, probe, restrict};
 use crate::closing::HeldFile;
@@ -86,6 +87,8 @@ pub struct UringIo {
     /// Receives of this turn, queued behind all others: sends are waited for, and a receive that
     /// finds nothing yet only costs the kernel time. At most `ops_max`.
     pub(super) late: VecDeque<squeue::Entry>,
+    /// Receives that are tried by plain calls.
+    pub(super) tries: Tries,
     /// Cancellations that have to wait for the queue; at most one per operation and doorbell.
     pub(super) cancels: VecDeque<Owner>,
     /// File operations in flight: with some, a wait counts as I/O wait.
@@ -210,6 +213,7 @@ impl UringIo {
             watches,
             refused: VecDeque::with_capacity(ops_max as usize),
             late: VecDeque::with_capacity(ops_max as usize),
+            tries: Tries::default(),
             cancels: VecDeque::with_capacity(ops_max as usize + config.watches_max as usize),
             file_ops: 0,
             file_ops_queued: 0,
@@ -398,7 +402,12 @@ impl UringIo {
     /// Refuses an operation that makes no sense.
     pub(super) fn refuse(&mut self, index: u32, errno: i32) {
         self.counters.misuses += 1;
-        self.ops.slot(index).state = State::Refused(errno);
+        self.end_later(index, errno);
+    }
+
+    /// Ends an operation that the kernel does not have, with the next look at completions.
+    pub(super) fn end_later(&mut self, index: u32, result: i32) {
+        self.ops.slot(index).state = State::Refused(result);
         self.refused.push_back(index);
     }
 
@@ -411,6 +420,10 @@ impl UringIo {
             return;
         }
         slot.cancelled = true;
+        if self.tries.forget(index) {
+            return self.end_later(index, -libc::ECANCELED);
+        }
+        let slot = self.ops.slot(index);
         if slot.aside {
             if let Some(aside) = &mut self.aside {
                 aside.cancel(index);

@@ -9,6 +9,7 @@ mod lifecycle;
 mod limits;
 mod sockets;
 mod tiers;
+mod trying;
 mod wake;
 
 use std::fs::File;

@@ -122,6 +122,10 @@ fn a_cancelled_receive_ends_once() {
     for (submitted, whole) in [(true, false), (false, false), (true, true), (false, true)] {
         assert!(io.push(Token(1), Op::Receive { socket: ours, spans, whole }));
         if submitted {
+            // Until it is not tried by plain calls any more.
+            for _ in 0..1000 {
+                io.reap(&mut |done| panic!("nothing came: {done:?}"));
+            }
             io.submit().unwrap();
         }
         io.cancel(Token(1));
@@ -135,7 +139,7 @@ fn a_cancelled_receive_ends_once() {
         let receive = Op::Receive { socket: ours, spans, whole: false };
         assert_eq!(run(&mut io, receive), 3);
     }
-    assert_eq!(io.counters().cancels, 4);
+    assert_eq!(io.counters().cancels, 3, "the kernel did not have one of them");
     expect_silence(&mut io);
 }
 

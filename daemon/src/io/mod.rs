@@ -42,6 +42,7 @@ mod port;
 mod priority;
 mod probe;
 mod reap;
+mod receives;
 mod registration;
 mod restrict;
 mod ring;
@@ -51,7 +52,6 @@ pub mod socket;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod tries;
 mod uring;
 mod wake;
 

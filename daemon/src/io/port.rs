@@ -34,8 +34,11 @@ impl Io for UringIo {
         }
         self.file_ops += u32::from(kind.is_file());
         match self.prepare(index, &op) {
-            Ok(_) if kind == OpKind::Receive && self.may_try(index) => {}
-            Ok(entry) if kind == OpKind::Receive => self.late.push_back(entry),
+            Ok(_) if kind == OpKind::Receive => {
+                // The kernel waits for the rest of a whole one inside one call.
+                let may_try = !self.ops.slot(index).whole && !self.ring.is_polled();
+                self.receives.begin(index, may_try);
+            }
             Ok(entry) => {
                 self.file_ops_queued += u32::from(kind.is_file());
                 let queued = self.queue(&entry);

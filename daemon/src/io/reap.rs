@@ -8,11 +8,7 @@ use super::aside::Aside;
 use super::ops::{Ops, Owner, State};
 use super::ring::Patience;
 use super::uring::UringIo;
-use super::{UringError, WatchId, clock, tries};
-
-/// Results of a call that found nothing.
-const NOTHING: i32 = -libc::EAGAIN;
-const INTERRUPTED: i32 = -libc::EINTR;
+use super::{UringError, WatchId, clock};
 
 impl UringIo {
     /// Longest wait for unfinished operations when the driver is dropped.
@@ -46,7 +42,7 @@ impl UringIo {
         // If a kernel thread takes entries by itself, none of this is known, or needed.
         let in_kernel = if self.ring.is_polled() { 0 } else { self.file_ops - queued };
         let only_files =
-            self.late.is_empty() && self.cancels.is_empty() && self.ring.sq_len() == queued;
+            self.receives.is_empty() && self.cancels.is_empty() && self.ring.sq_len() == queued;
         if only_files {
             let is_due = queued > 0 || self.ring.wants_collecting(&mut self.counters);
             if is_due && self.hold.may_wait(now, queued, in_kernel) {
@@ -65,10 +61,10 @@ impl UringIo {
     /// # Errors
     /// As for [`UringIo::submit`].
     pub fn wait(&mut self, until: Option<Nanos>) -> Result<(), UringError> {
-        self.end_tries();
+        self.receives.end_tries();
         self.queue_deferred();
         let has_news = !self.refused.is_empty()
-            || !self.late.is_empty()
+            || !self.receives.is_empty()
             || self.watches.has_woken()
             || self.aside.as_ref().is_some_and(Aside::has_news)
             || self.ring.has_completions()
@@ -108,60 +104,20 @@ impl UringIo {
             }
             self.aside = Some(aside);
         }
-        count += self.try_receives(sink);
+        let mut tried = 0;
+        while let Some((index, result)) = {
+            let Self { receives, ops, descriptors, counters, .. } = self;
+            receives.poll(&mut tried, ops, descriptors, counters)
+        } {
+            sink(self.finish(index, result));
+            count += 1;
+        }
         // A doorbell that rings all the time must not keep the shard here: one queue's worth.
         for _ in 0..self.ring.cq_entries() {
             let Some(cqe) = self.ring.pop() else { break };
             count += self.handle_cqe(&cqe, sink);
         }
         count
-    }
-
-    /// Whether a receive will be tried by plain calls. The slot has all that it needs.
-    pub(super) fn may_try(&mut self, index: u32) -> bool {
-        let is_spinning = !self.ring.is_polled() && !self.ops.slot(index).whole;
-        is_spinning && self.tries.take(index)
-    }
-
-    /// Looks for what came to the receives that are tried. Returns how many ended.
-    fn try_receives(&mut self, sink: &mut impl FnMut(Done)) -> u32 {
-        let (mut place, mut count) = (0, 0);
-        while let Some(index) = self.tries.at(place) {
-            let socket = self.ops.slot(index).descriptor.and_then(|id| self.descriptors.socket(id));
-            let result = socket.map_or(0, |socket| {
-                self.counters.other_syscalls += 1;
-                tries::receive(socket, self.ops.addresses(index))
-            });
-            match result {
-                NOTHING | INTERRUPTED => {
-                    if self.tries.missed(place) {
-                        self.tries.remove(place);
-                        self.queue_receive(index);
-                    } else {
-                        place += 1;
-                    }
-                }
-                result => {
-                    self.tries.remove(place);
-                    sink(self.finish(index, result));
-                    count += 1;
-                }
-            }
-        }
-        count
-    }
-
-    /// Leaves a receive that was tried to the ring.
-    fn queue_receive(&mut self, index: u32) {
-        let target = self.ops.slot(index).descriptor.and_then(|id| self.descriptors.lent(id));
-        match target {
-            Some(target) => {
-                let entry = self.stream_entry(index, target);
-                self.late.push_back(entry);
-            }
-            // A socket that was given back is shut down: nothing comes any more.
-            None => self.end_later(index, 0),
-        }
     }
 
     /// Handles one completion, and returns how many ends it brought.
@@ -233,15 +189,6 @@ impl UringIo {
         Done { token, result }
     }
 
-    /// Leaves all receives to the ring, because this thread does not look any more.
-    fn end_tries(&mut self) {
-        let mut left: Vec<u32> = Vec::new();
-        left.extend(self.tries.drain());
-        for index in left {
-            self.queue_receive(index);
-        }
-    }
-
     /// Queues doorbells to arm, receives, and cancellations that had to wait for the queue.
     fn queue_deferred(&mut self) {
         while let Some(entry) = self.watches.next_to_arm() {
@@ -250,11 +197,22 @@ impl UringIo {
             }
             self.watches.armed_next();
         }
-        while let Some(entry) = self.late.front().cloned() {
-            if !self.make_room() || !self.queue(&entry) {
+        while let Some(index) = self.receives.first() {
+            let descriptor = self.ops.slot(index).descriptor;
+            let Some(target) = descriptor.and_then(|id| self.descriptors.lent(id)) else {
+                // A socket that was given back is shut down: nothing comes any more.
+                self.receives.pop();
+                self.end_later(index, 0);
+                continue;
+            };
+            if !self.make_room() {
                 return;
             }
-            self.late.pop_front();
+            let entry = self.stream_entry(index, target);
+            if !self.queue(&entry) {
+                return;
+            }
+            self.receives.pop();
         }
         while let Some(owner) = self.cancels.front() {
             if !self.queue_cancel(*owner) {

@@ -16,11 +16,11 @@ use super::memory::Memory;
 use super::ops::{Loan, Ops, Owner, State};
 use super::priority::Priorities;
 use super::probe::{FeatureMask, Shape, Taskrun};
+use super::receives::Receives;
 use super::registration::REGISTRATION_BYTES_PER_TURN;
 use super::restrict::{Bounds, Registers};
 use super::ring::{Patience, Ring};
 use super::tables::{Descriptors, Fd};
-use super::tries::Tries;
 use super::wake::{WatchId, Watches};
 use super::{UringError, page_cache, probe, restrict};
 use crate::closing::HeldFile;
@@ -84,11 +84,7 @@ pub struct UringIo {
     pub(super) watches: Watches,
     /// Operations that never got to the kernel; at most `ops_max`.
     pub(super) refused: VecDeque<u32>,
-    /// Receives of this turn, queued behind all others: sends are waited for, and a receive that
-    /// finds nothing yet only costs the kernel time. At most `ops_max`.
-    pub(super) late: VecDeque<squeue::Entry>,
-    /// Receives that are tried by plain calls.
-    pub(super) tries: Tries,
+    pub(super) receives: Receives,
     /// Cancellations that have to wait for the queue; at most one per operation and doorbell.
     pub(super) cancels: VecDeque<Owner>,
     /// File operations in flight: with some, a wait counts as I/O wait.
@@ -212,8 +208,7 @@ impl UringIo {
             memory,
             watches,
             refused: VecDeque::with_capacity(ops_max as usize),
-            late: VecDeque::with_capacity(ops_max as usize),
-            tries: Tries::default(),
+            receives: Receives::new(ops_max),
             cancels: VecDeque::with_capacity(ops_max as usize + config.watches_max as usize),
             file_ops: 0,
             file_ops_queued: 0,
@@ -383,7 +378,7 @@ impl UringIo {
     /// Asks the kernel to end an operation early, now or with the next submission.
     fn ask_cancel(&mut self, owner: Owner) {
         // The operation to cancel may itself still wait.
-        if !self.late.is_empty() || !self.queue_cancel(owner) {
+        if !self.receives.is_empty() || !self.queue_cancel(owner) {
             self.cancels.push_back(owner);
         }
     }
@@ -420,7 +415,7 @@ impl UringIo {
             return;
         }
         slot.cancelled = true;
-        if self.tries.forget(index) {
+        if self.receives.forget(index) {
             return self.end_later(index, -libc::ECANCELED);
         }
         let slot = self.ops.slot(index);

@@ -46,10 +46,10 @@ impl UringIo {
         Ok(Piece { _segment: segment, address, length })
     }
 
-    /// Borrows all that an operation needs and builds its entry. After a fault the slot holds what
-    /// was borrowed, to be returned.
-    pub(super) fn prepare(&mut self, index: u32, op: &Op) -> Result<squeue::Entry, i32> {
-        Ok(match *op {
+    /// Borrows all that an operation needs and builds its entry; none for a receive, which gets one
+    /// if it goes to the ring. After a fault the slot holds what was borrowed, to be returned.
+    pub(super) fn prepare(&mut self, index: u32, op: &Op) -> Result<Option<squeue::Entry>, i32> {
+        let entry = match *op {
             Op::Read { file, offset, into } => {
                 let target = self.lend_descriptor(index, file.0, DescriptorKind::File)?;
                 let Loan { address, length, buffer } = self.lend_block(index, into)?;
@@ -103,18 +103,18 @@ impl UringIo {
                 self.lending_entry(index, target)
             }
             Op::Receive { socket, ref spans, whole } => {
-                let target = self.lend_descriptor(index, socket.0, DescriptorKind::Socket)?;
+                self.lend_descriptor(index, socket.0, DescriptorKind::Socket)?;
                 self.lend_spans(index, spans)?;
                 let bytes = spans.bytes();
                 let slot = self.ops.slot(index);
                 // A result is an i32, so a longer whole cannot be reported.
                 slot.whole = whole && i32::try_from(bytes).is_ok();
                 slot.bytes = bytes;
-                self.stream_entry(index, target)
+                return Ok(None);
             }
             Op::Nop => opcode::Nop::new().build().flags(self.bounds.flags()),
-        }
-        .user_data(self.ops.user_data(index)))
+        };
+        Ok(Some(entry.user_data(self.ops.user_data(index))))
     }
 
     /// Builds the entry of a send or of (the rest of) a receive, from the operation's address list.

@@ -34,12 +34,12 @@ impl Io for UringIo {
         }
         self.file_ops += u32::from(kind.is_file());
         match self.prepare(index, &op) {
-            Ok(_) if kind == OpKind::Receive => {
+            Ok(None) => {
                 // The kernel waits for the rest of a whole one inside one call.
                 let may_try = !self.ops.slot(index).whole && !self.ring.is_polled();
                 self.receives.begin(index, may_try);
             }
-            Ok(entry) => {
+            Ok(Some(entry)) => {
                 self.file_ops_queued += u32::from(kind.is_file());
                 let queued = self.queue(&entry);
                 debug_assert!(queued, "room was made above");

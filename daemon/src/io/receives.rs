@@ -118,7 +118,7 @@ impl Receives {
 }
 
 /// One call that does not wait: the bytes received, or a negative errno.
-pub(super) fn receive(socket: BorrowedFd<'_>, into: Addresses) -> i32 {
+fn receive(socket: BorrowedFd<'_>, into: Addresses) -> i32 {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the addresses are those that the ring would get: memory that the operation has on
     // loan until its end, and a header that lies in the slab of operations. Nothing else uses

@@ -5,15 +5,15 @@
 //! length.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use memmap2::MmapMut;
 
 use crate::machine;
+use crate::raw::child::{self, Listening};
 
 /// Most bytes of a request.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -78,42 +78,20 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// The other process, which is ended when dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
-    process: Child,
-    port: u16,
-}
+pub(crate) struct Server(Listening);
 
 impl Server {
     /// Starts this program again as a server of `file`.
     pub(crate) fn start(file: &Path) -> io::Result<Self> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .arg("raw-files")
-            .arg(file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = process.stdout.take().expect("its output was asked for");
-        let mut server = Self { process, port: 0 };
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
-        server.port =
-            line.trim().parse().map_err(|_| io::Error::other("the file server did not start"))?;
-        Ok(server)
+        Listening::start(&["raw-files".as_ref(), file.as_os_str()]).map(Self)
     }
 
     /// Opens a connection with a thread of the server on that CPU.
     pub(crate) fn open(&self, how: How, cpu: usize) -> io::Result<Link> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.0.port()))?;
         stream.set_nodelay(true)?;
         stream.write_all(&how.encode(cpu))?;
         Ok(Link(stream))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -134,11 +112,7 @@ impl Link {
 
 /// Main function of the other process: until its parent ends.
 pub(crate) fn serve(file: &Path) -> io::Result<()> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::TERM))?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    println!("{}", listener.local_addr()?.port());
-    io::stdout().flush()?;
+    let listener = child::listen()?;
     loop {
         let (stream, _) = listener.accept()?;
         let file: PathBuf = file.to_owned();
@@ -198,6 +172,8 @@ fn send_file(stream: &TcpStream, file: &File, offset: u64, length: usize) -> io:
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Floors: the kernel's work without piped. The only `unsafe` of this program is here and in
 //! `piped_ring::allocations`.
 
+mod child;
 pub(crate) mod disk;
 pub(crate) mod files;
 pub(crate) mod frames;

@@ -6,12 +6,12 @@
 //! Each connection begins with a [`Setup`], which has the answer's size, the [`Way`], and how to
 //! wait.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::machine;
+use crate::raw::child::{self, Listening};
 use crate::raw::frames::{self, Calls};
 use crate::raw::{Timing, Wait, pieces, turns};
 
@@ -113,28 +113,12 @@ impl Setup {
 
 /// The other process, which is ended when dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
-    process: Child,
-    address: SocketAddr,
-}
+pub(crate) struct Server(Listening);
 
 impl Server {
     /// Starts this program again as a server.
     pub(crate) fn start() -> io::Result<Self> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .arg("raw-server")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = process.stdout.take().expect("its output was asked for");
-        // Owned from here on, so that it ends even if its answer makes no sense.
-        let mut server = Self { process, address: (Ipv4Addr::LOCALHOST, 0).into() };
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
-        let port =
-            line.trim().parse().map_err(|_| io::Error::other("the raw server did not start"))?;
-        server.address.set_port(port);
-        Ok(server)
+        Listening::start(&["raw-server"]).map(Self)
     }
 
     /// Exchanges requests and responses over a new connection, for a while.
@@ -145,18 +129,12 @@ impl Server {
         placement: Placement,
         duration: Duration,
     ) -> io::Result<Timing> {
-        exchange(self.address, shape, way, placement, duration)
+        let address = (Ipv4Addr::LOCALHOST, self.0.port()).into();
+        exchange(address, shape, way, placement, duration)
     }
 
     pub(super) fn port(&self) -> u16 {
-        self.address.port()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.0.port()
     }
 }
 
@@ -202,11 +180,7 @@ fn exchange(
 
 /// Main function of the other process: one connection after the other, until its parent ends.
 pub(crate) fn serve() -> io::Result<()> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::TERM))?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    println!("{}", listener.local_addr()?.port());
-    io::stdout().flush()?;
+    let listener = child::listen()?;
     loop {
         let (stream, _) = listener.accept()?;
         if let Err(error) = answer(stream) {
@@ -248,6 +222,8 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     const SHAPE: Shape = Shape { request: 16, response: 1 << 20, chunk: 1 << 16, depth: 1 };

@@ -25,7 +25,7 @@ use crate::machine::{self, Cpus};
 use crate::raw::frames::{self, Calls, HEADER_BYTES, Side};
 use crate::raw::net::{self, Server, Shape, Way};
 use crate::raw::ring::Ring;
-use crate::raw::{REGION_BYTES, Timing, Wait};
+use crate::raw::{REGION_BYTES, Timing, Wait, child};
 use crate::stats::Random;
 
 /// Longest get of the path.
@@ -287,8 +287,7 @@ impl<'a> Asker<'a> {
 
 /// Main function of A: one order after the other, until its client ends.
 pub(crate) fn serve(memory: &Path) -> io::Result<()> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::TERM))?;
+    child::end_with_parent()?;
     let file = OpenOptions::new().read(true).write(true).open(memory)?;
     let shared = Shared::map(&file)?;
     let mut socket = UnixStream::from(rustix::io::dup(std::io::stdin())?);

@@ -7,7 +7,6 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::Command;
 
 use piped::admin::parse::Endpoint;
@@ -22,15 +21,6 @@ fn directory() -> tempfile::TempDir {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open).expect("ours");
     directory
-}
-
-fn reload(daemon: &Daemon, directory: &Path, from: &str, to: &str) {
-    let file = directory.join("alpha.toml");
-    let text = fs::read_to_string(&file).expect("there");
-    assert!(text.contains(from), "{text}");
-    fs::write(file, text.replacen(from, to, 1)).expect("written");
-    let output = daemon.pipectl(["config", "reload"]).output().expect("pipectl starts");
-    assert!(output.status.success(), "{}", words(&output));
 }
 
 fn connects(daemon: &Daemon) -> Result<Client, String> {
@@ -69,7 +59,7 @@ fn clients_are_whom_the_lists_name_by_user_or_any_group() {
     // Whoever the lists name: root and the daemon's own user always may.
     connects(&alpha).expect("root, or the daemon's own user");
     let Some(before) = Who::user(4001).does(|| connects(&alpha).expect("listed")) else { return };
-    reload(&alpha, directory.path(), lists, "users = [4003]\ngroups = [5002]\n");
+    alpha.reload(lists, "users = [4003]\ngroups = [5002]\n");
     check(|person| person.2);
     eventually("who was let in is out again", || {
         before.queue().map_or(true, |mut it| it.nop().is_err()).then_some(())

@@ -31,9 +31,14 @@ struct Scene {
 impl Scene {
     /// `None`: the programs are not there.
     fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// `peer`: further keys of beta in the configuration of alpha.
+    fn start_with(peer: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let directory = tempfile::tempdir().expect("a directory");
-        let pair = Pair::start(&programs, directory.path());
+        let pair = Pair::start_with(&programs, directory.path(), peer);
         let targets = Targets { file: directory.path().join("root/blocks"), victim: "" };
         let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
         // What the pools of the runtime and the lanes keep, they have after a first client.
@@ -259,7 +264,7 @@ fn long_messages_many_descriptors_and_large_numbers_are_turned_away_by_name() {
 
 #[test]
 fn a_buffer_rewritten_while_it_is_sent_costs_its_own_request_and_no_lane() {
-    let Some(scene) = Scene::start() else { return };
+    let Some(scene) = Scene::start_with("checksum = \"payload\"\n") else { return };
     let neighbour = Neighbour::start(&scene.pair, scene.directory.path());
     let lanes = |daemon: &Daemon| daemon.status()["shards"][0]["peers"][0]["lanes"].clone();
     let epochs = |daemon: &Daemon| {

@@ -197,7 +197,8 @@ impl World {
         );
         let beta = start_beta(&programs, directory.path(), &beta_settings, "32MiB");
         let wire = Proxy::start(address);
-        let peer = format!("[peers.beta]\naddress = \"{}\"\n", wire.address());
+        let peer =
+            format!("[peers.beta]\naddress = \"{}\"\nchecksum = \"payload\"\n", wire.address());
         let alpha_settings = format!("{peer}[planner]\nallow_dials = true\n");
         let alpha = Daemon::start(&programs, directory.path(), "alpha", &alpha_settings);
         alpha.await_lanes();

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use piped_client::{Access, Client, OpenOptions, RegionExport, RegionOptions};
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_ring::Segment;
 use piped_wire::{Frame, Message};
 use system_tests::cable::Cable;
@@ -236,7 +236,11 @@ fn silent(beta: SocketAddr, number: u32) -> std::io::Result<TcpStream> {
     let memory = Segment::create(4096).expect("memory");
     memory.store(0, name.as_bytes()).expect("inside");
     let payload_crc = memory.crc32c(0, name.len() as u64).expect("inside");
-    let message = Message::Hello { incarnation: u64::from(number) + 1, lane: LaneClass::Latency };
+    let message = Message::Hello {
+        incarnation: u64::from(number) + 1,
+        lane: LaneClass::Latency,
+        checksum: Checksum::Payload,
+    };
     let frame = Frame { epoch: 1, message, payload: name.len() as u32, payload_crc };
     let mut stream = TcpStream::connect(beta)?;
     stream.write_all(&[&frame.encode(), name.as_bytes()].concat())?;

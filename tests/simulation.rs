@@ -20,6 +20,7 @@ fn calm_worlds_keep_all_promises() {
         "ended Ok",
         "ended Cancelled",
         "ended DeadlineExceeded",
+        "lanes without checksums of payloads",
         "unaligned bounces",
         "serial plans",
         "announced messages",

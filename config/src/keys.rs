@@ -221,13 +221,14 @@ mod tests {
             "exports.data.users",
             "exports.data.write",
             "peers.beta.address",
+            "peers.beta.checksum",
             "peers.beta.key",
             "peers.beta.next_key",
             "shards.count",
         ];
         assert_eq!(keys, expected);
         assert_eq!((&changes[6].from, &changes[6].to), (&"b:1".into(), &Value::Null));
-        assert_eq!((&changes[9].from, &changes[9].to), (&1.into(), &2.into()));
+        assert_eq!((&changes[10].from, &changes[10].to), (&1.into(), &2.into()));
         assert!(one.changes_to(&one).is_empty());
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use piped_core::link::Protection;
+use piped_core::link::{Checksum, Protection};
 use piped_core::modes::{
     CalibrationMode, EagerMode, IoFeature, PlannerMode, Profile, ZeroCopyMode,
 };
@@ -329,6 +329,11 @@ pub struct Peer {
     /// Next key of the peer: until the change it may prove itself with either.
     #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
     pub next_key: Option<PublicKey>,
+    /// What checksums of plain lanes with the peer cover: `payload` for headers and payloads,
+    /// `header` for headers alone, `auto` for payloads too unless both nodes are on this machine.
+    /// Payloads have checksums if one of the two nodes wants them. Lanes with a key have
+    /// authentication tags over all bytes instead.
+    pub checksum: Checksum,
 }
 
 impl Peer {

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use piped_config::{Config, Peer, Period};
 use piped_core::access::{Access, Access as Rights, OpenKind};
-use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::Class;
 use piped_core::status::{Status, Status as Ended};
 use piped_ring::handshake::{Hello, Request};
@@ -215,8 +215,19 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
     let (transfer, handle, time_left_us) = (a, b as u32, c as u32);
     let stages = ReportedStage::ALL;
     vec![
-        (Message::Hello { incarnation: a, lane: LaneClass::Bulk }, b"mallory".to_vec()),
-        (Message::HelloAck { incarnation: a, credit_bytes: b, requests_max: c as u32 }, vec![]),
+        (
+            Message::Hello { incarnation: a, lane: LaneClass::Bulk, checksum: Checksum::Payload },
+            b"mallory".to_vec(),
+        ),
+        (
+            Message::HelloAck {
+                incarnation: a,
+                credit_bytes: b,
+                requests_max: c as u32,
+                sums: true,
+            },
+            vec![],
+        ),
         (Message::HelloRefused { status }, vec![]),
         (
             Message::Open {
@@ -395,7 +406,10 @@ fn garbage_from_a_peer_that_asks_costs_its_lane() {
         late.await_end("an epoch that is over");
     }
     let mut named = RawPeer::dial(scene.address);
-    named.send(Message::Hello { incarnation: 1, lane: LaneClass::Bulk }, b"\xff\xfe");
+    named.send(
+        Message::Hello { incarnation: 1, lane: LaneClass::Bulk, checksum: Checksum::Payload },
+        b"\xff\xfe",
+    );
     named.await_end("a name that is no text");
     charge("old epochs", 5);
     // The good lane of that name is still there: frames of another epoch end it.
@@ -548,9 +562,11 @@ fn floods_and_peers_that_do_not_read_cost_only_themselves() {
 type Answer = fn(&mut RawPeer, &mut Random);
 
 fn welcome(peer: &mut RawPeer, credit_bytes: u64, requests_max: u32) {
-    let _ = peer.try_send(
-        &peer.frame(Message::HelloAck { incarnation: 3, credit_bytes, requests_max }, &[]),
-    );
+    let _ =
+        peer.try_send(&peer.frame(
+            Message::HelloAck { incarnation: 3, credit_bytes, requests_max, sums: true },
+            &[],
+        ));
 }
 
 /// Says that it has opened what it is asked for, and hands over each request.

@@ -287,7 +287,10 @@ fn a_client_whose_requests_never_end_leaves_room_for_the_others() {
         let mut lane = RawPeer::over(socket);
         let Message::Hello { lane: class, .. } = lane.receive() else { panic!("no Hello") };
         let (credit_bytes, requests_max) = (1 << 20, 256);
-        lane.send(Message::HelloAck { incarnation: 1, credit_bytes, requests_max }, &[]);
+        lane.send(
+            Message::HelloAck { incarnation: 1, credit_bytes, requests_max, sums: true },
+            &[],
+        );
         (class, lane)
     });
     let hog = Hello { entries: 1024, queues: 2, ..HELLO };

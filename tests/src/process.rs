@@ -214,6 +214,19 @@ impl Daemon {
         *self = Self::start(&programs, &directory, &self.name.clone(), more);
     }
 
+    /// Replaces a part of the configuration and has it loaded.
+    ///
+    /// # Panics
+    /// If there is no such part, or the daemon refuses the new one.
+    pub fn reload(&self, from: &str, to: &str) {
+        let file = self.directory.join(format!("{}.toml", self.name));
+        let text = fs::read_to_string(&file).expect("there");
+        assert!(text.contains(from), "{from} in {text}");
+        fs::write(file, text.replacen(from, to, 1)).expect("written");
+        let output = self.pipectl(["config", "reload"]).output().expect("pipectl starts");
+        assert!(output.status.success(), "{}", words(&output));
+    }
+
     /// The socket that clients connect to.
     #[must_use]
     pub fn client_socket(&self) -> PathBuf {

@@ -392,9 +392,10 @@ impl<M: Clone> Control<M> {
     pub fn start(&mut self) {
         for place in 0.. {
             let peer = PeerId(place);
-            let Some(name) = self.peers.name(peer) else { break };
-            let name = name.to_owned();
-            self.tell_all(&Command::AddPeer { peer, name });
+            if self.peers.name(peer).is_none() {
+                break;
+            }
+            self.tell_all(&self.peers.introduce(peer));
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use piped_config::{Config, PEERS_MAX, Peer};
 use piped_core::ids::PeerId;
+use piped_core::link::Checksum;
+use piped_engine::command::Command;
 
 /// The peers by number. A peer keeps its number as long as the daemon runs, also if the peer leaves
 /// the configuration: shards know it by that.
@@ -24,8 +26,8 @@ pub enum Moved {
     Added(PeerId),
     /// The peer left the configuration.
     Removed(PeerId),
-    /// The peer has another address.
-    Readdressed(PeerId),
+    /// The peer has another address, or checksums of its connections cover something else.
+    Changed(PeerId),
 }
 
 impl Peers {
@@ -54,10 +56,11 @@ impl Peers {
             moved.extend(match (&known.target, &next) {
                 (None, Some(_)) => Some(Moved::Added(id)),
                 (Some(_), None) => Some(Moved::Removed(id)),
-                (Some(one), Some(other)) if one.address != other.address => {
-                    Some(Moved::Readdressed(id))
+                (Some(one), Some(other)) => {
+                    let same = one.address == other.address && one.checksum == other.checksum;
+                    (!same).then_some(Moved::Changed(id))
                 }
-                _ => None,
+                (None, None) => None,
             });
             known.target = next;
         }
@@ -88,7 +91,16 @@ impl Peers {
         self.known.get(peer.0 as usize).map(|known| known.name.as_str())
     }
 
-    /// Address and keys of a peer; none if it left.
+    /// What a shard is told of a peer.
+    pub(crate) fn introduce(&self, peer: PeerId) -> Command {
+        Command::AddPeer {
+            peer,
+            name: self.name(peer).unwrap_or_default().to_owned(),
+            checksum: self.target(peer).map_or(Checksum::Auto, |target| target.checksum),
+        }
+    }
+
+    /// Address, keys and checksums of a peer; none if it left.
     #[must_use]
     pub fn target(&self, peer: PeerId) -> Option<&Peer> {
         self.known.get(peer.0 as usize)?.target.as_ref()
@@ -126,7 +138,7 @@ pub(crate) mod tests {
         assert_eq!((peers.by_name("b"), peers.by_name("d")), (Some(b), Some(d)));
         let next = with_peers(&[("b", "h:9"), ("c", "h:3")]);
         let moved = peers.follow(&next);
-        assert_eq!(moved, [Moved::Readdressed(b), Moved::Removed(d), Moved::Added(c)]);
+        assert_eq!(moved, [Moved::Changed(b), Moved::Removed(d), Moved::Added(c)]);
         assert_eq!((peers.by_name("d"), peers.name(d)), (None, Some("d")));
         assert_eq!(peers.target(d), None);
         assert_eq!(peers.names().collect::<Vec<_>>(), ["b", "c"]);

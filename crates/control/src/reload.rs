@@ -138,13 +138,13 @@ pub(crate) fn commands(
         commands.push(Command::SetDeadline(Nanos(after.client.deadline_default.nanos())));
     }
     for moved in peers.follow(after) {
-        commands.push(match moved {
-            Moved::Added(peer) => {
-                Command::AddPeer { peer, name: peers.name(peer).unwrap_or_default().to_owned() }
+        match moved {
+            Moved::Added(peer) => commands.push(peers.introduce(peer)),
+            Moved::Removed(peer) => commands.push(Command::RemovePeer { peer }),
+            Moved::Changed(peer) => {
+                commands.extend([peers.introduce(peer), Command::RedialPeer { peer }]);
             }
-            Moved::Removed(peer) => Command::RemovePeer { peer },
-            Moved::Readdressed(peer) => Command::RedialPeer { peer },
-        });
+        }
     }
     // They prove themselves anew, with what is agreed on now, in both directions.
     let Doubt { distrusted, plain, got_key } = doubt;
@@ -153,8 +153,13 @@ pub(crate) fn commands(
     let anew = distrusted.iter().chain(keyless.map(|(name, _)| name));
     let known = anew.filter_map(|name| peers.by_name(name));
     commands.extend(known.map(|peer| Command::RedialPeer { peer }));
-    if plain > Expelled::Nobody || !distrusted.is_empty() {
-        commands.push(Command::ExpelPeers { names: distrusted, plain });
+    let resummed = after.peers.iter().filter(|(name, peer)| {
+        before.peers.get(*name).is_some_and(|before| before.checksum != peer.checksum)
+    });
+    let names: Vec<String> =
+        distrusted.into_iter().chain(resummed.map(|(name, _)| name.clone())).collect();
+    if plain > Expelled::Nobody || !names.is_empty() {
+        commands.push(Command::ExpelPeers { names, plain });
     }
     commands
 }

@@ -47,6 +47,36 @@ impl Protection {
     }
 }
 
+/// What checksums cover on connections of a peer that have no keys. Those with keys carry an
+/// authentication tag over all bytes instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum Checksum {
+    /// Headers and payloads; headers alone if both nodes are on this machine.
+    #[default]
+    Auto,
+    /// Headers and payloads, wherever the peer is.
+    Payload,
+    /// Headers alone: TCP's own checksum is all that covers payloads.
+    Header,
+}
+
+impl Checksum {
+    /// All choices of a node.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Payload, Self::Header];
+
+    /// Whether a node with this choice wants checksums of payloads. Two nodes use them if one of
+    /// them does. `same_machine`: the peer is on the machine of this node.
+    #[must_use]
+    pub const fn covers_payloads(self, same_machine: bool) -> bool {
+        match self {
+            Self::Auto => !same_machine,
+            Self::Payload => true,
+            Self::Header => false,
+        }
+    }
+}
+
 /// The stage that a report of a peer is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReportedStage {

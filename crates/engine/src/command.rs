@@ -8,7 +8,7 @@ use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{
     ChannelId, DeviceId, FileId, HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId,
 };
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_core::modes::{CalibrationMode, EagerMode, ForcedPlan, PlannerMode, ZeroCopyMode};
 use piped_core::names::{is_shard_name, node_of};
 use piped_core::request::{Completion, Progress};
@@ -252,6 +252,11 @@ impl Standing {
             (one, other) => one == other,
         }
     }
+
+    /// Whether a plain lane does not leave this machine.
+    pub(crate) const fn is_same_machine(self) -> bool {
+        matches!(self, Self::Plain(Origin::User(_)))
+    }
 }
 
 /// Why a connection got no lane, or a lane had to go.
@@ -385,6 +390,8 @@ pub enum Command {
         peer: PeerId,
         /// The name of the peer in events and reports.
         name: String,
+        /// What checksums of its connections cover; those that are up keep what was agreed on.
+        checksum: Checksum,
     },
     /// A peer that is not in the configuration any more: its lanes close, and what was asked of it
     /// or opened there ends with `PeerLost` or `Gone`.

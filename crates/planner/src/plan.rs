@@ -251,6 +251,7 @@ impl Planner {
 
     /// The path of a peer's read here: this node's disk (absent for memory), the checksum, the
     /// connection, and the peer's checksum. The latter is assumed to cost what it costs here.
+    /// Checksums of payloads are assumed to be wanted.
     pub fn path_out(&self, disk: Option<StageIndex>, net: StageIndex) -> Path {
         match disk {
             Some(disk) => path_of([disk, self.check, net, self.check]),

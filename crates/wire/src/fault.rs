@@ -42,6 +42,11 @@ pub enum PeerFault {
          between the nodes"
     )]
     Seal,
+    /// A checksum of a payload, where both sides do without.
+    #[error(
+        "a payload has a checksum after both nodes agreed on none; the peer's daemon is faulty"
+    )]
+    UnaskedSum,
     /// A kind this version does not know.
     #[error("unknown frame kind {0}; compare the releases of both daemons")]
     UnknownKind(u8),

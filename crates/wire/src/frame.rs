@@ -7,8 +7,9 @@
 //! raises the version byte, which is checked before anything that may move.
 //!
 //! The header's own checksum is CRC32C (Castagnoli) over its first 60 bytes. The payload's checksum
-//! stands in the header. A damaged payload is therefore known to belong to a sound frame and costs
-//! only that request, while a damaged header costs the connection.
+//! stands in the header, unless both nodes do without. A damaged payload is therefore known to
+//! belong to a sound frame and costs only that request, while a damaged header costs the
+//! connection.
 
 use crc_fast::CrcAlgorithm;
 use piped_core::pieces::Row;
@@ -40,7 +41,7 @@ pub struct Frame {
     pub message: Message,
     /// Length of the payload in bytes.
     pub payload: u32,
-    /// CRC32C of the payload; 0 without a payload.
+    /// CRC32C of the payload; 0 without a payload, and where payloads have no checksums.
     pub payload_crc: u32,
 }
 

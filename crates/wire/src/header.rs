@@ -5,7 +5,7 @@
 //! values beyond their types, and refuses what neither direction looks at.
 
 use piped_core::access::OpenKind;
-use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::Class;
 use piped_core::status::Status;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -34,6 +34,8 @@ const FLAG_ATOMIC: u16 = 1 << 6;
 const FLAG_PIECES: u16 = 1 << 7;
 /// Other requests shared the device or the connection with this one.
 const FLAG_COMPANY: u16 = 1 << 8;
+/// Payloads have checksums from here on.
+const FLAG_SUMS: u16 = 1 << 9;
 
 /// The header as it lies on the wire.
 #[derive(
@@ -113,6 +115,13 @@ impl Header {
             .ok_or_else(|| self.bad("stage"))
     }
 
+    fn checksum(&self) -> Result<Checksum, PeerFault> {
+        Checksum::ALL
+            .into_iter()
+            .find(|checksum| checksum_number(*checksum) == self.aux)
+            .ok_or_else(|| self.bad("checksum"))
+    }
+
     fn request_class(&self) -> Result<Class, PeerFault> {
         [Class::Latency, Class::Bulk]
             .into_iter()
@@ -157,6 +166,14 @@ const fn lane_number(lane: LaneClass) -> u8 {
     match lane {
         LaneClass::Latency => 1,
         LaneClass::Bulk => 2,
+    }
+}
+
+const fn checksum_number(checksum: Checksum) -> u8 {
+    match checksum {
+        Checksum::Auto => 1,
+        Checksum::Payload => 2,
+        Checksum::Header => 3,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use piped_core::access::{Access, OpenKind};
 use piped_core::limits::{EAGER_BYTES_MAX, PART_ROWS, PAYLOAD_BYTES_MAX};
-use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::names::NODE_NAME_BYTES_MAX;
 use piped_core::pieces::Row;
 use piped_core::request::{Class, Update};
@@ -12,7 +12,7 @@ use piped_core::status::Status;
 /// The version of the header, of its kinds, and of what they mean. A new kind needs a new version:
 /// a peer that does not know the kind would lose its connections in the middle of work instead of
 /// being told at Hello. Version 1, which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 9;
+pub(super) const VERSION: u8 = 10;
 
 /// Handle of a [`Message::Close`] that closes every handle opened on an earlier epoch of the
 /// connection.
@@ -40,6 +40,8 @@ pub enum Message {
         incarnation: u64,
         /// Which of the two connections to the peer this one is.
         lane: LaneClass,
+        /// What the sender wants checksums to cover, if the connection has no keys.
+        checksum: Checksum,
     },
     /// The accepting side agrees to serve.
     HelloAck {
@@ -49,6 +51,9 @@ pub enum Message {
         credit_bytes: u64,
         /// Requests that may be unfinished on the connection at once.
         requests_max: u32,
+        /// Payloads of both directions have checksums from here on; always set on a connection with
+        /// keys, whose tags cover payloads.
+        sums: bool,
     },
     /// The accepting side refuses and closes the connection.
     HelloRefused {

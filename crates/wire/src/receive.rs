@@ -47,7 +47,8 @@ pub enum Step {
         frame: Frame,
         /// Where the payload is; `None` if there is none or if it was discarded.
         landed: Option<Span>,
-        /// Whether the payload is what was sent; true without a payload and for a discarded one.
+        /// Whether the payload is what was sent, as far as that is checked; true without a payload
+        /// and for a discarded one.
         intact: bool,
         /// Payload bytes that had to be copied: from the spill, or away from a wrong prediction.
         copied: u32,
@@ -132,7 +133,13 @@ impl Receiver {
     /// A receiver of a plain connection; see [`Receiver::with_seal`].
     #[must_use]
     pub fn new(scratch: Span) -> Self {
-        Self::with_seal(Seal::Plain, scratch)
+        Self::with_seal(Seal::PLAIN, scratch)
+    }
+
+    /// Sets whether payloads of the frames that follow have checksums; without effect on a
+    /// connection with keys.
+    pub fn set_sums(&mut self, sums: bool) {
+        self.seal.set_sums(sums);
     }
 
     /// A receiver at the start of a stream. `scratch` is registered memory that nothing else uses.
@@ -363,7 +370,7 @@ impl Receiver {
         self.state = State::Header;
         self.streaming = frame.payload >= PAYLOAD_BYTES_STREAMING;
         self.checked = Checked::default();
-        let intact = to.is_none_or(|landed| {
+        let intact = to.filter(|_| self.seal.checks_payloads()).is_none_or(|landed| {
             let check = |io: &mut I| self.seal.open_payload(io, &frame, landed);
             self.checked.timed(io, frame.payload, check)
         });

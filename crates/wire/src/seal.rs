@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!   plain       header 64, with CRC32C of itself and of the payload   │ payload
+//!   header      header 64, with CRC32C of itself                      │ payload
 //!   integrity   header 64 │ payload's tag 16 │ tag of both 16         │ payload
 //!   encrypted   as integrity, all but the last tag encrypted          │ payload, encrypted
 //! ```
@@ -105,8 +106,12 @@ pub(super) enum Body<'a> {
 /// are any.
 #[derive(Debug)]
 pub enum Seal {
-    /// Checksums alone: for loopback and for networks that the operator named.
-    Plain,
+    /// Checksums alone, `sums` of payloads too: for loopback and for networks that the operator
+    /// named.
+    Plain {
+        /// Whether payloads have checksums.
+        sums: bool,
+    },
     /// Authenticated by a key, and encrypted if the two nodes want that.
     Keyed(Box<Keyed>),
 }
@@ -139,6 +144,9 @@ enum Part {
 }
 
 impl Seal {
+    /// A seal without keys, with checksums of payloads.
+    pub const PLAIN: Self = Self::Plain { sums: true };
+
     /// A seal with keys at the beginning of its direction.
     #[must_use]
     pub fn keyed(protection: Protection, key: FrameKey) -> Self {
@@ -156,7 +164,7 @@ impl Seal {
     #[must_use]
     pub const fn header_bytes(&self) -> usize {
         match self {
-            Self::Plain => HEADER_BYTES,
+            Self::Plain { .. } => HEADER_BYTES,
             Self::Keyed(_) => WIRE_HEADER_BYTES_MAX,
         }
     }
@@ -165,8 +173,25 @@ impl Seal {
     #[must_use]
     pub fn protection(&self) -> Option<Protection> {
         match self {
-            Self::Plain => None,
+            Self::Plain { .. } => None,
             Self::Keyed(keyed) => Some(keyed.protection),
+        }
+    }
+
+    /// Whether a payload that changed on the way is noticed.
+    #[must_use]
+    pub const fn checks_payloads(&self) -> bool {
+        match self {
+            Self::Plain { sums } => *sums,
+            Self::Keyed(_) => true,
+        }
+    }
+
+    /// Whether payloads have checksums from the next frame on. A seal with keys has tags, and stays
+    /// as it is.
+    pub(super) fn set_sums(&mut self, wanted: bool) {
+        if let Self::Plain { sums } = self {
+            *sums = wanted;
         }
     }
 
@@ -189,11 +214,12 @@ impl Seal {
         room: Option<Span>,
     ) -> Option<Span> {
         match self {
-            Self::Plain => {
+            Self::Plain { sums } => {
                 let (payload_crc, memory) = match body {
-                    Body::Empty => (0, None),
-                    Body::Bytes(bytes) => (crate::frame::crc32c(bytes), None),
-                    Body::Memory(span) => (io.crc32c(span), Some(span)),
+                    Body::Memory(span) if *sums => (io.crc32c(span), Some(span)),
+                    Body::Memory(span) => (0, Some(span)),
+                    Body::Bytes(bytes) if *sums => (crate::frame::crc32c(bytes), None),
+                    Body::Empty | Body::Bytes(_) => (0, None),
                 };
                 header.copy_from_slice(&Frame { payload_crc, ..frame }.encode());
                 memory
@@ -211,14 +237,18 @@ impl Seal {
             keyed.open(header)?;
         }
         let header = header.first_chunk().expect("the receiver hands over `header_bytes`");
-        Frame::parse(header)
+        let frame = Frame::parse(header)?;
+        match self {
+            Self::Plain { sums: false } if frame.payload_crc != 0 => Err(PeerFault::UnaskedSum),
+            _ => Ok(frame),
+        }
     }
 
     /// Check (and decrypt in place) the payload of the header that was opened last. `false`: the
     /// payload is not what was sent, and nothing was decrypted.
     pub(super) fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool {
         match self {
-            Self::Plain => io.crc32c(landed) == frame.payload_crc,
+            Self::Plain { sums } => !*sums || io.crc32c(landed) == frame.payload_crc,
             Self::Keyed(keyed) => keyed.open_payload(io, landed),
         }
     }

@@ -18,7 +18,6 @@ use std::collections::VecDeque;
 
 use piped_core::io::{Io, Span, Spans};
 use piped_core::limits::PAYLOAD_BYTES_MAX;
-use piped_core::link::Protection;
 use piped_core::units::Nanos;
 
 use crate::checked::Checked;
@@ -165,7 +164,7 @@ impl Sender {
     /// An empty sender of a plain connection; see [`Sender::with_seal`].
     #[must_use]
     pub fn new(scratch: Span, capacity: usize) -> Self {
-        Self::with_seal(Seal::Plain, scratch, None, capacity)
+        Self::with_seal(Seal::PLAIN, scratch, None, capacity)
     }
 
     /// An empty sender of at most `capacity` frames. Headers and small payloads pass through
@@ -204,10 +203,16 @@ impl Sender {
         }
     }
 
-    /// The protection of the frames; `None` if they are plain.
+    /// What is done to the frames on their way out.
     #[must_use]
-    pub fn protection(&self) -> Option<Protection> {
-        self.seal.protection()
+    pub fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
+    /// Sets whether payloads of frames that enter a batch from now on have checksums; without
+    /// effect on a connection with keys.
+    pub fn set_sums(&mut self, sums: bool) {
+        self.seal.set_sums(sums);
     }
 
     /// How many more frames [`Sender::push`] takes. Owners not yet taken from [`Sender::poll_sent`]
@@ -233,12 +238,6 @@ impl Sender {
     #[must_use]
     pub fn is_between_batches(&self) -> bool {
         !self.in_flight && self.batch.frames == 0 && !self.flights.any()
-    }
-
-    /// Whether frames are encrypted, so that payloads leave from memory of the sender.
-    #[must_use]
-    pub fn moves_payloads(&self) -> bool {
-        self.seal.moves_payloads()
     }
 
     /// Whether frames are encrypted and a payload waits for memory to encrypt it into.
@@ -419,8 +418,9 @@ impl Sender {
             Payload::Inline { .. } => Body::Bytes(inline),
             Payload::Memory(span) => Body::Memory(span),
         };
+        let timed = if self.seal.checks_payloads() { length } else { 0 };
         let seal = |io: &mut I| self.seal.seal(io, frame, body, header, room);
-        let memory = self.checked.timed(io, length, seal);
+        let memory = self.checked.timed(io, timed, seal);
         io.store(bytes, place);
         memory
     }

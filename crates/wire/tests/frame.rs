@@ -2,7 +2,7 @@
 
 use piped_core::access::{Access, OpenKind};
 use piped_core::limits::PAYLOAD_BYTES_MAX;
-use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::{Class, Update};
 use piped_core::status::Status;
 use piped_wire::{After, Asker, Change, Frame, HEADER_BYTES, LastPart, Message, PeerFault};
@@ -94,10 +94,12 @@ fn report() -> impl Strategy<Value = Message> {
 }
 
 fn lane_frames() -> impl Strategy<Value = Frame> {
-    let hello =
-        (any::<u64>(), lane()).prop_map(|(incarnation, lane)| Message::Hello { incarnation, lane });
-    let ack = any::<(u64, u64, u32)>().prop_map(|(incarnation, credit_bytes, requests_max)| {
-        Message::HelloAck { incarnation, credit_bytes, requests_max }
+    let checksum = prop::sample::select(Checksum::ALL.as_slice());
+    let hello = (any::<u64>(), lane(), checksum)
+        .prop_map(|(incarnation, lane, checksum)| Message::Hello { incarnation, lane, checksum });
+    let ack = any::<(u64, u64, u32, bool)>().prop_map(|it| {
+        let (incarnation, credit_bytes, requests_max, sums) = it;
+        Message::HelloAck { incarnation, credit_bytes, requests_max, sums }
     });
     let refused = status()
         .prop_filter("a refusal is not Ok", |status| *status != Status::Ok)

@@ -6,7 +6,7 @@ use aegis::aegis128x4::{Aegis128X4, Aegis128X4Mac};
 use piped_core::ids::SegmentId;
 use piped_core::io::{Io, Op, Resource, SPANS_PER_OP_MAX, Span, Spans, Token};
 use piped_core::limits::PAYLOAD_BYTES_MAX;
-use piped_core::link::{LaneClass, Protection};
+use piped_core::link::{Checksum, LaneClass, Protection};
 use piped_core::request::Update;
 use piped_core::units::Nanos;
 use piped_wire::{
@@ -28,26 +28,50 @@ const ROOM: SegmentId = SegmentId(4);
 
 const KEY: [u8; 16] = *b"sixteen bytes !!";
 
-/// How a stream is sealed; nothing: plain.
-type Kind = Option<Protection>;
+/// What protects a stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    /// Checksums of headers and payloads.
+    Payload,
+    /// Checksums of headers.
+    Header,
+    /// Tags.
+    Sealed(Protection),
+}
 
-const KINDS: [Kind; 3] = [None, Some(Protection::Integrity), Some(Protection::Encrypted)];
+const KINDS: [Kind; 4] = [
+    Kind::Payload,
+    Kind::Sealed(Protection::Integrity),
+    Kind::Sealed(Protection::Encrypted),
+    Kind::Header,
+];
 
 fn kinds() -> impl Strategy<Value = Kind> {
     prop::sample::select(&KINDS[..])
 }
 
 fn seal(kind: Kind) -> Seal {
-    kind.map_or(Seal::Plain, |protection| Seal::keyed(protection, FrameKey::new(KEY)))
+    match kind {
+        Kind::Payload => Seal::PLAIN,
+        Kind::Header => Seal::Plain { sums: false },
+        Kind::Sealed(protection) => Seal::keyed(protection, FrameKey::new(KEY)),
+    }
 }
 
 fn header_bytes(kind: Kind) -> usize {
-    HEADER_BYTES + if kind.is_some() { 32 } else { 0 }
+    HEADER_BYTES + if matches!(kind, Kind::Sealed(_)) { 32 } else { 0 }
 }
 
 /// What stands on the wire for the frame of this number of its direction.
 fn on_the_wire(kind: Kind, number: usize, frame: Frame, payload: &[u8]) -> Vec<u8> {
-    let Some(protection) = kind else { return [&frame.encode()[..], payload].concat() };
+    let protection = match kind {
+        Kind::Payload => return [&frame.encode()[..], payload].concat(),
+        Kind::Header => {
+            let header = Frame { payload_crc: 0, ..frame }.encode();
+            return [&header[..], payload].concat();
+        }
+        Kind::Sealed(protection) => protection,
+    };
     let nonce = |part: u8| {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&(number as u64).to_le_bytes());
@@ -483,7 +507,7 @@ proptest! {
 
     #[test]
     fn a_damaged_payload_costs_only_its_frame(
-        kind in kinds(),
+        kind in prop::sample::select(&KINDS[..3]),
         frames in sent_frames(16),
         seed in any::<u64>(),
         which in any::<prop::sample::Index>(),
@@ -580,8 +604,8 @@ proptest! {
 /// Tell the receiver everything at once, without cuts but the ends of spans.
 fn receive_all(frames: &[Sent]) -> (Oracle, Memory) {
     let mut memory = Memory::new();
-    let (stream, _) = stream_of(None, frames, &memory);
-    let mut oracle = Oracle::new(None, &memory, 0);
+    let (stream, _) = stream_of(Kind::Payload, frames, &memory);
+    let mut oracle = Oracle::new(Kind::Payload, &memory, 0);
     let mut left = &stream[..];
     while !left.is_empty() {
         let taken = oracle.turn(frames, &mut memory, left, usize::MAX).expect("sound");
@@ -622,9 +646,9 @@ fn many_small_frames_are_parsed_from_one_receive() {
 fn an_abandoned_payload_leaves_its_destination_alone_and_the_stream_goes_on() {
     let frames = [data(200_000, 0, Guess::Right), data(50, 300_000, Guess::None)];
     let mut memory = Memory::new();
-    let (stream, _) = stream_of(None, &frames, &memory);
+    let (stream, _) = stream_of(Kind::Payload, &frames, &memory);
     let before = memory.bytes(span(ARENA, 1000, 199_000)).to_vec();
-    let mut receiver = new_receiver(None);
+    let mut receiver = new_receiver(Kind::Payload);
     let (spans, _) = receiver.poll_receive(frames[0].prediction());
     assert_eq!(memory.deliver(&spans, &stream, 1064), 1064);
     receiver.handle_received(1064);
@@ -812,7 +836,7 @@ proptest! {
     ) {
         let mut memory = Memory::new();
         let mut random = Random(seed);
-        let mut sender = new_sender(None, 30);
+        let mut sender = new_sender(Kind::Payload, 30);
         let (mut pushed, mut owners) = (0, Vec::new());
         for _ in 0..random.below(6) {
             push_some(&mut sender, &frames, &mut pushed, &memory);
@@ -826,7 +850,7 @@ proptest! {
         prop_assert_eq!(owners, owned(0..pushed));
         prop_assert_eq!((sender.is_empty(), sender.queued_bytes(), sender.room()), (true, 0, 30));
         // The next epoch starts with a whole frame.
-        let hello = Message::Hello { incarnation: 1, lane: LaneClass::Bulk };
+        let hello = Message::Hello { incarnation: 1, lane: LaneClass::Bulk, checksum: Checksum::Payload };
         sender.push_inline(10, hello, b"alpha", Owner(1)).expect("room");
         let spans = sender.poll_send(&mut memory).expect("a frame waits");
         let frame = Frame { epoch: 10, message: hello, payload: 5, payload_crc: crc32c(b"alpha") };
@@ -875,7 +899,7 @@ proptest! {
 #[test]
 fn control_frames_leave_as_one_span() {
     let mut memory = Memory::new();
-    let mut sender = new_sender(None, 64);
+    let mut sender = new_sender(Kind::Payload, 64);
     for nonce in 0..64 {
         sender.push(1, Message::Ping { nonce }, None, Owner::NONE).expect("room");
     }
@@ -888,7 +912,7 @@ fn control_frames_leave_as_one_span() {
 #[test]
 fn a_batch_ends_where_scratch_ends() {
     let mut memory = Memory::new();
-    let mut sender = new_sender(None, 300);
+    let mut sender = new_sender(Kind::Payload, 300);
     for nonce in 0..300 {
         sender.push(1, Message::Ping { nonce }, None, Owner::NONE).expect("room");
     }
@@ -924,7 +948,7 @@ fn the_longest_frame_is_sent_alone() {
 fn in_order(protection: Protection, order: &[usize]) -> (usize, Result<(), PeerFault>) {
     let frames: Vec<Sent> = (0..6).map(|n| data(1000, n * 2000, Guess::None)).collect();
     let mut memory = Memory::new();
-    let kind = Some(protection);
+    let kind = Kind::Sealed(protection);
     let (stream, mut starts) = stream_of(kind, &frames, &memory);
     starts.push(stream.len());
     let mut oracle = Oracle::new(kind, &memory, 1);
@@ -948,9 +972,7 @@ fn a_frame_that_is_repeated_left_out_or_out_of_turn_ends_the_stream() {
 
 #[test]
 fn frames_of_another_key_or_seal_end_the_stream() {
-    for (one, other) in
-        [(None, 1), (Some(Protection::Integrity), 2), (Some(Protection::Encrypted), 1)]
-    {
+    for (one, other) in [(KINDS[0], 1), (KINDS[1], 2), (KINDS[2], 1), (KINDS[3], 1)] {
         let frames = [data(100, 0, Guess::None)];
         let mut memory = Memory::new();
         let (stream, _) = stream_of(one, &frames, &memory);
@@ -960,7 +982,7 @@ fn frames_of_another_key_or_seal_end_the_stream() {
     }
     let frames = [data(100, 0, Guess::None)];
     let mut memory = Memory::new();
-    let kind = Some(Protection::Encrypted);
+    let kind = Kind::Sealed(Protection::Encrypted);
     let (stream, _) = stream_of(kind, &frames, &memory);
     let mut oracle = Oracle::new(kind, &memory, 1);
     let other = Seal::keyed(Protection::Encrypted, FrameKey::new([7; 16]));
@@ -970,15 +992,49 @@ fn frames_of_another_key_or_seal_end_the_stream() {
 }
 
 #[test]
+fn a_payload_without_a_checksum_is_taken_as_it_is_and_one_with_a_checksum_ends_the_stream() {
+    let frames = [data(1000, 0, Guess::None)];
+    let mut memory = Memory::new();
+    let (mut stream, _) = stream_of(Kind::Header, &frames, &memory);
+    *stream.last_mut().expect("a payload") ^= 1;
+    let mut oracle = Oracle::new(Kind::Header, &memory, 1);
+    assert_eq!(oracle.run(&frames, &mut memory, &stream), Ok(()));
+    assert_eq!(oracle.intact, [true]);
+
+    let (stream, _) = stream_of(Kind::Payload, &frames, &memory);
+    let mut oracle = Oracle::new(Kind::Header, &memory, 1);
+    assert_eq!(oracle.run(&frames, &mut memory, &stream), Err(PeerFault::UnaskedSum));
+}
+
+#[test]
+fn checksums_end_with_the_frame_that_says_so() {
+    let frames = [data(1000, 0, Guess::None), data(1000, 2000, Guess::None)];
+    let mut memory = Memory::new();
+    let mut sender = new_sender(Kind::Payload, 4);
+    let mut sums = Vec::new();
+    for sent in &frames {
+        let message = Message::WriteData { transfer: 1, offset: 0, backlogged: false };
+        sender.push(1, message, Some(sent.source()), Owner::NONE).expect("room");
+        let spans = sender.poll_send(&mut memory).expect("a frame waits");
+        let header = memory.bytes(spans.as_slice()[0]);
+        let header: &[u8; HEADER_BYTES] = header.first_chunk().expect("a header first");
+        sums.push(Frame::parse(header).expect("a sound header").payload_crc != 0);
+        sender.handle_sent(spans.bytes() as u32);
+        sender.set_sums(false);
+    }
+    assert_eq!(sums, [true, false]);
+}
+
+#[test]
 fn an_encrypted_stream_shows_nothing_and_a_sealed_header_shows_no_key() {
     let frames = [data(70_000, 0, Guess::None), data(70_000, 0, Guess::None)];
     let memory = Memory::new();
-    let (stream, starts) = stream_of(Some(Protection::Encrypted), &frames, &memory);
+    let (stream, starts) = stream_of(Kind::Sealed(Protection::Encrypted), &frames, &memory);
     let plain = memory.bytes(frames[0].source());
     for window in plain.chunks_exact(16).take(200) {
         assert!(!stream.windows(16).any(|bytes| bytes == window), "a piece of the payload");
     }
     assert!(stream[..starts[1]] != stream[starts[1]..], "the same frame twice looks different");
-    let shown = format!("{:?} {:?}", FrameKey::new(KEY), seal(Some(Protection::Encrypted)));
+    let shown = format!("{:?} {:?}", FrameKey::new(KEY), seal(Kind::Sealed(Protection::Encrypted)));
     assert!(!shown.contains("115") && !shown.contains("sixteen"), "{shown}");
 }

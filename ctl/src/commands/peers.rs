@@ -66,6 +66,7 @@ fn lanes_table(output: &Output, rows: Vec<Vec<String>>) -> Result<(), Failure> {
             Text("LANE"),
             Text("STATE"),
             Text("SEALED"),
+            Text("CHECKED"),
             Number("EPOCH"),
             Number("REQUESTS"),
             Number("FRAMES OUT"),
@@ -91,6 +92,7 @@ fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<Str
         class,
         if lane.up { "up" } else { "DOWN" }.to_owned(),
         lane.protection.map_or("plain", Protection::name).to_owned(),
+        checked(lane).to_owned(),
         lane.epoch.to_string(),
         units::count(lane.requests.into()),
         units::count(lane.frames_sent),
@@ -98,6 +100,16 @@ fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<Str
         lane.last_loss.map_or("-", |why| why.name()).to_owned(),
         peer.address.clone().unwrap_or_else(|| "-".to_owned()),
     ]
+}
+
+/// By what a payload that changed on the way is noticed.
+fn checked(lane: &LaneReport) -> &'static str {
+    match (lane.protection, lane.sums) {
+        (Some(_), _) => "tag",
+        (None, Some(true)) => "payload",
+        (None, Some(false)) => "header",
+        (None, None) => "-",
+    }
 }
 
 /// Prints lanes that tried to send without a copy, with the results and the measurements.

@@ -39,6 +39,7 @@ fn lane(class: LaneClass, epoch: u32) -> LaneReport {
         zero_copy: None,
         messages: None,
         protection: None,
+        sums: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use piped_core::access::{Access, OpenKind};
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_core::status::Status;
 use piped_ring::Segment;
 use piped_wire::{Frame, HEADER_BYTES, Message};
@@ -50,7 +50,10 @@ impl RawPeer {
     }
 
     pub(crate) fn hello(&mut self, name: &str, incarnation: u64, lane: LaneClass) {
-        self.send(Message::Hello { incarnation, lane }, name.as_bytes());
+        self.send(
+            Message::Hello { incarnation, lane, checksum: Checksum::Payload },
+            name.as_bytes(),
+        );
     }
 
     pub(crate) fn open(&mut self, kind: OpenKind, access: Access, name: &str, path: &str) -> u32 {

@@ -1,7 +1,7 @@
 //! A frame of every kind, as an honest peer writes it.
 
 use piped_core::access::{Access, OpenKind};
-use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::{Class, Update};
 use piped_core::status::Status;
 use piped_wire::{After, Asker, Change, Frame, LastPart, Message};
@@ -29,8 +29,28 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
         last,
     };
     vec![
-        ("hello", with(Message::Hello { incarnation: 5, lane: LaneClass::Latency }, 4)),
-        ("hello-bulk", with(Message::Hello { incarnation: 5, lane: LaneClass::Bulk }, 4)),
+        (
+            "hello",
+            with(
+                Message::Hello {
+                    incarnation: 5,
+                    lane: LaneClass::Latency,
+                    checksum: Checksum::Payload,
+                },
+                4,
+            ),
+        ),
+        (
+            "hello-bulk",
+            with(
+                Message::Hello {
+                    incarnation: 5,
+                    lane: LaneClass::Bulk,
+                    checksum: Checksum::Payload,
+                },
+                4,
+            ),
+        ),
         ("ack", bare(ack())),
         ("refused", bare(Message::HelloRefused { status: Status::Denied })),
         (
@@ -112,7 +132,7 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
 /// An answer to a Hello.
 #[must_use]
 pub fn ack() -> Message {
-    Message::HelloAck { incarnation: 9, credit_bytes: 1 << 20, requests_max: 64 }
+    Message::HelloAck { incarnation: 9, credit_bytes: 1 << 20, requests_max: 64, sums: true }
 }
 
 /// A read of 9000 bytes.

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use piped_config::{Config, Export, NodeKey, Peer, Principal};
 use piped_core::ids::SessionId;
-use piped_core::link::Protection;
+use piped_core::link::{Checksum, Protection};
 use piped_core::units::Nanos;
 use piped_sim::{EventQueue, Notice, Random, SimKernel};
 use piped_world::controls::{Controls, Setup};
@@ -130,7 +130,7 @@ impl Operators {
                 continue;
             }
             let other = (node + 1) % self.options.nodes;
-            let act = match random.below(11) {
+            let act = match random.below(12) {
                 0 | 1 => Act::Cut(node, other),
                 2 => Act::Crash(node),
                 3 => {
@@ -299,7 +299,8 @@ impl Operators {
             // A node without a key cannot name those of others.
             let key = key.filter(|_| setup.own.is_some());
             let address = address.to_string().parse().expect("an address");
-            config.peers.insert(NAMES[other].to_owned(), Peer { address, key, next_key: None });
+            let peer = Peer { address, key, checksum: self.checksum(), ..Peer::default() };
+            config.peers.insert(NAMES[other].to_owned(), peer);
         }
         config
     }
@@ -320,13 +321,13 @@ impl Operators {
         let any = KEYS[random.below(KEYS.len() as u64) as usize].public();
         let moved = random.below(3) as u16;
         let peer = config.peers.entry(NAMES[other].to_owned());
-        match random.below(11) {
+        match random.below(12) {
             0 => {
                 config.peers.remove(NAMES[other]);
             }
             1 | 2 => {
                 let to = address.to_string().parse().expect("an address");
-                let right = Peer { address: to, key: theirs, next_key: None };
+                let right = Peer { address: to, key: theirs, ..Peer::default() };
                 peer.insert_entry(right);
             }
             3 => {
@@ -337,6 +338,7 @@ impl Operators {
             5 => peer.or_default().key = None,
             6 => peer.or_default().key = Some(any),
             7 => peer.or_default().next_key = Some(any),
+            11 => peer.or_default().checksum = *random.pick(&Checksum::ALL),
             8 => {
                 let key = node + 3 * random.below(3) as usize;
                 own = Some(KEYS[key].clone()).filter(|_| random.chance(0.8));
@@ -361,7 +363,15 @@ impl Operators {
         {
             config.peers.remove(NAMES[other]);
         }
+        if !self.options.may_do_without_sums {
+            config.peers.values_mut().for_each(|peer| peer.checksum = Checksum::Payload);
+        }
         (config, own)
+    }
+
+    /// What checksums cover until an operator changes that.
+    fn checksum(&self) -> Checksum {
+        if self.options.may_do_without_sums { Checksum::Auto } else { Checksum::Payload }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Options {
     pub careful: bool,
     /// All nodes trust each other in the end.
     pub reconciled: bool,
+    /// Payloads may go without checksums, because nothing changes them on the way.
+    pub may_do_without_sums: bool,
 }
 
 impl Options {
@@ -34,6 +36,7 @@ impl Options {
             one_machine: random.chance(0.3),
             careful: false,
             reconciled: random.chance(0.6),
+            may_do_without_sums: true,
         }
     }
 

@@ -87,6 +87,8 @@ pub struct World {
     served_opens: u64,
     /// Lanes that were refused at one end and not yet down at the other.
     lanes_refused: u32,
+    /// Lanes of a calm world that went down, without a refusal so far.
+    lanes_down: Vec<String>,
     /// A test has broken something by hand.
     disturbed: bool,
     /// A node's clock did not go as the world's: deadlines are its own affair.

@@ -1,6 +1,6 @@
 //! How large a world is and what goes wrong in it.
 
-use piped_core::link::Protection;
+use piped_core::link::{Checksum, Protection};
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::units::Nanos;
 use piped_sim::{Cost, Faults, Random, ZeroCopy};
@@ -70,6 +70,9 @@ pub struct Options {
     pub zero_copy: ZeroCopyMode,
     /// What lanes are sealed with; `None`: plain.
     pub sealed: Option<Protection>,
+    /// What checksums of a node's plain lanes are to cover. Where payloads change on the way, they
+    /// cover them all the same.
+    pub checksums: [Checksum; 2],
     /// What becomes of such sends; `None`: the driver takes none.
     pub lending: Option<ZeroCopy>,
     /// The longest that a client waits before it thinks of something else.
@@ -115,6 +118,7 @@ impl Options {
             eager: EagerMode::Auto,
             zero_copy: ZeroCopyMode::Auto,
             sealed: None,
+            checksums: [Checksum::Auto; 2],
             lending: None,
             think_max: Nanos::from_millis(20),
             operators: None,
@@ -165,6 +169,7 @@ impl Options {
                 0 => EagerMode::Auto,
                 _ => EagerMode::Fixed(random.length(1 << 18) as u32 - 1),
             },
+            checksums: [(); 2].map(|()| *random.pick(&Checksum::ALL)),
             ..Self::scripted()
         }
     }
@@ -259,7 +264,7 @@ impl Options {
         let lending = ZeroCopy {
             copied: if random.chance(0.5) { 0.0 } else { random.below(100) as f64 / 100.0 },
             held_max: Nanos(1 << random.between(10, 27)),
-            refused: if random.chance(0.7) { 0.0 } else { 0.05 },
+            refused: if random.chance(0.7) { 0.0 } else { 0.3 },
             costs: random.chance(0.3).then(|| [cost(random), cost(random)]),
         };
         let zero_copy = *random.pick(&[ZeroCopyMode::On, ZeroCopyMode::On, ZeroCopyMode::Auto]);
@@ -334,6 +339,12 @@ impl Options {
             crashes: 0,
             ..base
         }
+    }
+
+    /// Whether payloads may change on the way.
+    #[must_use]
+    pub fn changes_payloads(&self) -> bool {
+        self.faults.corrupt > 0.0 || self.faults.garbage > 0.0
     }
 
     /// Whether a request may end with something else than `Ok` for reasons of the world.

@@ -7,6 +7,7 @@ use piped_control::parties::Credentials;
 use piped_core::access::Access;
 use piped_core::ids::{RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
+use piped_core::link::Checksum;
 use piped_core::units::Nanos;
 use piped_engine::command::{ChannelTarget, Command, FileTarget, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
@@ -20,7 +21,7 @@ use super::{
     Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World,
     node_name,
 };
-use crate::operators::{CLIENT, EXPORT, NAMES, Operators};
+use crate::operators::{self, CLIENT, EXPORT, NAMES, Operators};
 
 pub(super) const NODES: usize = 2;
 pub(super) const ALL: Access = Access::ALL;
@@ -52,6 +53,7 @@ impl World {
             turns_at_once: 0,
             served_opens: 0,
             lanes_refused: 0,
+            lanes_down: Vec::new(),
             disturbed: false,
             clocks_differ: false,
             ending: false,
@@ -61,7 +63,10 @@ impl World {
         };
         world.kernel.set_zero_copy(options.lending);
         let random = &mut world.random;
-        world.operators = options.operators.map(|it| Operators::new(it, random));
+        let may_do_without_sums = !options.changes_payloads();
+        world.operators = options
+            .operators
+            .map(|it| Operators::new(operators::Options { may_do_without_sums, ..it }, random));
         for node in 0..NODES {
             world.add_node(node);
         }
@@ -110,6 +115,11 @@ impl World {
         let peers = (0..NODES).filter(|&other| other != node).map(|other| (other, NAMES[other]));
         let shards = vec![self.nodes[node].id];
         let mut setup = Setup::plain((node, NAMES[node]), peers, EXPORT, shards);
+        let checksum = match self.options.changes_payloads() {
+            true => Checksum::Payload,
+            false => self.options.checksums[node],
+        };
+        setup.config.peers.values_mut().for_each(|peer| peer.checksum = checksum);
         if let Some(protection) = self.options.sealed {
             let key = |node: usize| NodeKey::of_private(Zeroizing::new([node as u8 + 1; 32]));
             setup.config.security.mode = protection;

@@ -38,7 +38,7 @@ pub const KINDS: [Kind; 11] = [
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 57] = [
+const MUST_SEE: [&str; 58] = [
     "client came anew",
     "client died with calls in flight",
     "connection cut",
@@ -63,6 +63,7 @@ const MUST_SEE: [&str; 57] = [
     "handshake failed",
     "held buffers",
     "lanes lost",
+    "lanes without checksums of payloads",
     "lent when a lane was closed",
     "message received",
     "message received at the end",

@@ -24,6 +24,8 @@ pub(super) enum PeerFault {
     OldEpoch,
     #[error("the peer refused the lane")]
     Refused,
+    #[error("it sends payloads without checksums, which this node does not want")]
+    NoSums,
     #[error("a frame before HelloAck")]
     FrameBeforeHelloAck,
 

@@ -77,7 +77,7 @@ impl Shard {
         io: &mut I,
     ) -> Result<(), PeerFault> {
         let Arrived { frame, landed, intact, .. } = arrived;
-        let Message::Hello { incarnation, lane: class } = frame.message else {
+        let Message::Hello { incarnation, lane: class, checksum } = frame.message else {
             return Err(PeerFault::NoHello);
         };
         if !intact {
@@ -115,6 +115,8 @@ impl Shard {
         let Some(state) = self.links.get_mut(link) else { return Ok(()) };
         state.enter(class, key, frame.epoch, beside_keys);
         let name = state.name().to_owned();
+        let near = standing.is_same_machine();
+        let wishes = [checksum, self.peers.checksum_of(&name)];
         let stages = self.cx.planner.net_stages(&name, class, false);
         self.lanes.stop_time(key);
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
@@ -122,6 +124,7 @@ impl Shard {
         lane.class = class;
         lane.epoch = frame.epoch;
         lane.state = LaneState::Fenced;
+        lane.set_sums(wishes.iter().any(|wish| wish.covers_payloads(near)));
         (lane.stage_in, lane.stage_out) = stages;
         self.acknowledge(link, class);
         Ok(())
@@ -143,7 +146,7 @@ impl Shard {
         };
         let lanes: Vec<LaneKey> = self.lanes.iter().filter(expelled).map(|(key, _)| key).collect();
         for lane in lanes {
-            let reason = "the configuration trusts this node no longer as it did";
+            let reason = "the configuration trusts this node, or checks its frames, otherwise now";
             self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
         }
     }
@@ -212,7 +215,8 @@ impl Shard {
         serving.window.open(window);
         lane.state = LaneState::Up;
         let requests_max = limits::SERVES_PER_LANE;
-        lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max });
+        let sums = lane.has_sums();
+        lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max, sums });
         let epoch = lane.epoch;
         self.cx.sched.make_ready(Work::Lane(key));
         self.cx.event(Event::LaneUp { peer: name, class, epoch });

@@ -22,7 +22,7 @@ use crate::command::Event;
 /// For what a lane sends, and for what it receives.
 fn seals_of(keys: Option<LaneKeys>) -> (Seal, Seal) {
     match keys {
-        None => (Seal::Plain, Seal::Plain),
+        None => (Seal::PLAIN, Seal::PLAIN),
         Some(LaneKeys { protection, send, receive }) => {
             (Seal::keyed(protection, send), Seal::keyed(protection, receive))
         }
@@ -349,9 +349,10 @@ impl Shard {
         (lane, epoch, last_loss): (Option<LaneKey>, u32, Option<LaneLoss>),
     ) -> LaneReport {
         let lane = lane.and_then(|key| self.lanes.get(key));
+        let up = lane.filter(|lane| lane.state == LaneState::Up);
         LaneReport {
             class,
-            up: lane.is_some_and(|lane| lane.state == LaneState::Up),
+            up: up.is_some(),
             epoch,
             frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
             frames_received: lane.map_or(0, |lane| lane.frames_received),
@@ -362,7 +363,8 @@ impl Shard {
             }),
             last_loss,
             pace: lane.and_then(|lane| lane.pacer.rate()),
-            protection: lane.and_then(|lane| lane.sender.protection()),
+            protection: lane.and_then(|lane| lane.sender.seal().protection()),
+            sums: up.map(Lane::has_sums),
             zero_copy: lane.and_then(|lane| {
                 lane.zero_copy.report(self.lanes.zero_copy(), lane.sender.is_lending())
             }),

@@ -4,6 +4,7 @@ use piped_core::ids::{HandleId, PeerId};
 use piped_core::io::Io;
 use piped_core::limits;
 use piped_core::limits::FRAGMENT_BYTES_MIN;
+use piped_core::link::Checksum;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
@@ -39,10 +40,16 @@ impl Shard {
         }
         let Role::Asking(asking) = &mut lane.role else { return Ok(()) };
         match frame.message {
-            Message::HelloAck { incarnation, credit_bytes, requests_max } if greeting => {
+            Message::HelloAck { incarnation, credit_bytes, requests_max, sums } if greeting => {
+                let wish = self.peers.get(peer).map_or(Checksum::Auto, Peer::checksum);
+                if !sums && (wish == Checksum::Payload || lane.sender.seal().protection().is_some())
+                {
+                    return Err(PeerFault::NoSums);
+                }
                 lane.state = LaneState::Up;
                 asking.window.open(credit_bytes);
                 asking.requests_max = requests_max.min(limits::SERVES_PER_LANE);
+                lane.set_sums(sums);
                 self.lane_up(key, peer, incarnation, io);
                 Ok(())
             }

@@ -229,9 +229,13 @@ impl Shard {
         let net = known.map_or(StageIndex::NONE, |lane| lane.stage_out);
         let [net_dial, receive_dial, their_check] =
             known.map_or([StageIndex::NONE; 3], |lane| lane.reports.behind_wire());
-        let check = self.cx.planner.check_stage();
+        let check = known.map_or(StageIndex::NONE, |lane| lane.check_stage(&self.cx.planner));
         // Until it says what it costs there, it is taken to cost what it costs here.
-        let their_check = if their_check == StageIndex::NONE { check } else { their_check };
+        let their_check = match their_check {
+            _ if check == StageIndex::NONE => check,
+            StageIndex::NONE => check,
+            told => told,
+        };
         let dials = match self.cx.dials.any() {
             true => self.dials_out(lane),
             false => [[StageIndex::NONE; 2]; 2],
@@ -252,10 +256,12 @@ impl Shard {
 
     /// The stages of what comes by a lane, up to our memory.
     pub(super) fn way_in(&self, lane: LaneKey) -> [StageIndex; 6] {
-        let net = self.lanes.get(lane).map_or(StageIndex::NONE, |lane| lane.stage_in);
+        let known = self.lanes.get(lane);
+        let net = known.map_or(StageIndex::NONE, |lane| lane.stage_in);
+        let check = known.map_or(StageIndex::NONE, |lane| lane.check_stage(&self.cx.planner));
         let [[net_host, net_dial], [receive_host, receive_dial]] =
             [Hop::Net, Hop::Receive].map(|hop| self.dial_stages(lane, hop));
-        [net, net_host, net_dial, receive_host, receive_dial, self.cx.planner.check_stage()]
+        [net, net_host, net_dial, receive_host, receive_dial, check]
     }
 
     /// A peer says what one of its reads took. A claim: it moves nothing but the choice between
@@ -319,7 +325,7 @@ impl Shard {
             self.cx.planner.observe_outcome(planned.path.stages(), outcome);
         }
         if length <= planned.cut.lane.first() && !waited {
-            let checks = self.cx.planner.check_time(length as u32);
+            let checks = lane.check_time(&self.cx.planner, length as u32);
             let service = Nanos::from_micros(service_us.into());
             let wire = time.since(service).since(checks).since(checks);
             self.cx.planner.sample_alone(stage, length as u32, wire);

@@ -37,8 +37,8 @@ impl Shard {
     pub(super) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
         self.close_lanes_to(
             peer,
-            "the configuration has another address, key or mode for the peer, or other networks \
-             for plain lanes",
+            "the configuration has another address, key, mode or checksum for the peer, or other \
+             networks for plain lanes",
             io,
         );
     }
@@ -62,13 +62,13 @@ impl Shard {
         let Some(epoch) = state.connected(class) else {
             return io.release(Resource::Socket(socket));
         };
-        let name = state.name().to_owned();
+        let (name, checksum) = (state.name().to_owned(), state.checksum());
         let Some(key) = self.make_lane(Role::asking(peer), class, socket, epoch, keys, io) else {
             return self.peers.fail(peer, class, io.now(), &mut self.cx);
         };
         let stages = self.cx.planner.net_stages(&name, class, true);
         let incarnation = self.cx.config.incarnation;
-        let hello = Message::Hello { incarnation, lane: class };
+        let hello = Message::Hello { incarnation, lane: class, checksum };
         let Some(lane) = self.lanes.get_mut(key) else { return };
         (lane.stage_in, lane.stage_out) = stages;
         let node = self.cx.config.node_name.as_bytes();

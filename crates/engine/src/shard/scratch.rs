@@ -51,7 +51,7 @@ impl Shard {
 
     /// Whether there is staging for a lane that has begun to work.
     fn may_work(&self, lane: &Lane) -> bool {
-        let encrypts = lane.sender.moves_payloads();
+        let encrypts = lane.sender.seal().moves_payloads();
         let more = Scratch::footprint_of(Size::Working, encrypts) - lane.scratch.footprint();
         self.cx.buffers.may_grow(more) && (!lane.is_beside_keys() || self.is_plain_share(more))
     }
@@ -64,7 +64,8 @@ impl Shard {
         if !self.cx.buffers.may_grow(rest) {
             self.ask_back(false);
         }
-        let encrypts = encrypts || self.lanes.iter().any(|(_, it)| it.sender.moves_payloads());
+        let encrypts =
+            encrypts || self.lanes.iter().any(|(_, it)| it.sender.seal().moves_payloads());
         let work = Scratch::footprint_of(Size::Working, encrypts);
         let all = rest * (u64::from(self.lanes.len()) + 1) + work;
         self.cx.buffers.may_rest(rest, all) && (!beside_keys || self.is_plain_share(rest))
@@ -106,7 +107,7 @@ impl Shard {
     /// receive now.
     pub(super) fn move_scratch<I: Io>(&mut self, key: LaneKey, io: &mut I) -> bool {
         let Some(lane) = self.lanes.get(key) else { return true };
-        let encrypts = lane.sender.moves_payloads();
+        let encrypts = lane.sender.seal().moves_payloads();
         if lane.scratch.size() == Size::Resting && lane.is_at_work() && !self.may_work(lane) {
             self.ask_back(lane.is_beside_keys());
             if encrypts {

@@ -326,7 +326,7 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return true };
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
         // The checksum comes when the frame leaves, but is no part of the wire either.
-        let check = self.cx.planner.check_time(span.length);
+        let check = lane.check_time(&self.cx.planner, span.length);
         let service = (now.since(serve.started) + check).0 / 1_000;
         let bytes = serve.done + u64::from(span.length);
         let last = last.then(|| LastPart {

@@ -29,6 +29,16 @@ pub(crate) fn connected_with(
 ) -> (LineId, Vec<SegmentId>) {
     world.add_peer();
     let line = world.answer_connect(LaneClass::Latency, credit);
+    let segments = open_arenas(world, line, sessions);
+    (line, segments)
+}
+
+/// Sessions that have a region of the peer open.
+pub(crate) fn open_arenas(
+    world: &mut World,
+    line: LineId,
+    sessions: &[SessionId],
+) -> Vec<SegmentId> {
     let arena = |(number, &session): (usize, &SessionId)| {
         let segment = world.session(session, ARENA);
         let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
@@ -55,7 +65,7 @@ pub(crate) fn connected_with(
     let segments = sessions.iter().enumerate().map(arena).collect();
     world.settle();
     while world.take_frame(line).is_some() {}
-    (line, segments)
+    segments
 }
 
 pub(crate) fn read(offset: u64, length: u64) -> Verb {

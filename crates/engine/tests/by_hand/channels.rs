@@ -3,7 +3,7 @@
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{ChannelId, HandleId, SegmentId, SessionId};
 use piped_core::io::Span;
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_core::modes::EagerMode;
 use piped_core::request::{ArenaBuffer, Completion, Verb};
 use piped_core::status::Status;
@@ -609,7 +609,11 @@ fn a_peer_that_restarts_or_closes_takes_its_announcements_along() {
         assert_eq!(world.next(line), Message::Queued { transfer: 1001 });
         if restarts {
             let line = world.dial();
-            let hello = Message::Hello { incarnation: 6, lane: LaneClass::Latency };
+            let hello = Message::Hello {
+                incarnation: 6,
+                lane: LaneClass::Latency,
+                checksum: Checksum::Payload,
+            };
             world.send(line, hello, b"beta");
         } else {
             world.send(line, Message::Close { handle }, &[]);

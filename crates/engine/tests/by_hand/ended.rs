@@ -3,7 +3,7 @@
 
 use piped_core::access::OpenKind;
 use piped_core::ids::{HandleId, RegionId, SessionId};
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_core::request::{ArenaBuffer, Completion, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -272,7 +272,11 @@ fn what_ends_as_its_lane_is_lost_is_let_go_once() {
         assert_eq!(closed(&world), 0, "it may come back and is told then");
         // As another run of that node: what the old one had is forgotten.
         let again = world.dial();
-        let hello = Message::Hello { incarnation: 99, lane: LaneClass::Latency };
+        let hello = Message::Hello {
+            incarnation: 99,
+            lane: LaneClass::Latency,
+            checksum: Checksum::Payload,
+        };
         world.send(again, hello, b"beta");
         world.settle();
         assert_eq!(closed(&world), 1);

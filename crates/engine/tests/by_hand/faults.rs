@@ -97,7 +97,7 @@ fn answers_that_break_the_rules_cost_the_lane_and_land_nowhere() {
         }),
         ("a request on a lane", |_| {
             let (incarnation, credit_bytes, requests_max) = (1, u64::MAX, u32::MAX);
-            (Message::HelloAck { incarnation, credit_bytes, requests_max }, vec![])
+            (Message::HelloAck { incarnation, credit_bytes, requests_max, sums: true }, vec![])
         }),
         ("a request on a lane", |_| (Message::HelloRefused { status: Status::Denied }, vec![])),
         // A read that was called a message would leave its lane's list, and keep its buffer.

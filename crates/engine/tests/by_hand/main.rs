@@ -18,6 +18,7 @@ mod nested;
 mod once;
 mod peering;
 mod serving;
+mod sums;
 mod tracing;
 mod vectored;
 mod world;

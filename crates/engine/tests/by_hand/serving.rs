@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use piped_core::ids::{RegionId, SessionId};
 use piped_core::io::{Io, Resource, Span};
 use piped_core::limits;
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_core::modes::{CalibrationMode, PlannerMode};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -429,7 +429,8 @@ fn idle_lanes_of_a_peer_that_is_gone_without_a_word_are_lost() {
 fn a_peer_of_another_version_is_refused_at_hello_with_what_to_do() {
     let mut world = World::new();
     let old = world.dial();
-    let hello = Message::Hello { incarnation: 5, lane: LaneClass::Bulk };
+    let hello =
+        Message::Hello { incarnation: 5, lane: LaneClass::Bulk, checksum: Checksum::Payload };
     let mut frame = world.frame(old, hello, b"beta");
     // The version stands before all that may differ, the checksum included.
     frame[2] = 1;

@@ -14,13 +14,13 @@
 //! - what clients do (sessions, handles, opens at peers), and limits, modes and plans: the driver
 //!   passes these on as they are.
 
-use piped_config::Config;
+use piped_config::{Config, Peer};
 use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{
     DeviceId, FileId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId,
 };
 use piped_core::io::{Io, Op, Resource, Span, Token};
-use piped_core::link::{LaneClass, ReportedStage};
+use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::request::{Class, Completion, Origin, Progress, Request, Update, Verb};
 use piped_core::status::Status;
@@ -100,6 +100,8 @@ struct Line {
     epoch: u32,
     /// The control thread knows what it has open.
     is_known: bool,
+    /// The far end sends payloads with checksums.
+    sums: bool,
 }
 
 impl World {
@@ -361,7 +363,12 @@ impl World {
 
     /// An operator adds the far node to our peers, at the address where it is.
     pub(crate) fn add_peer(&mut self) {
-        let peer = peer_at(self.controls.nodes[FAR].setup.address);
+        self.add_peer_with(Checksum::Auto);
+    }
+
+    /// The same, and what checksums of its connections are to cover; or changes that.
+    pub(crate) fn add_peer_with(&mut self, checksum: Checksum) {
+        let peer = Peer { checksum, ..peer_at(self.controls.nodes[FAR].setup.address) };
         self.reload(|config| drop(config.peers.insert("beta".to_owned(), peer)));
     }
 
@@ -395,8 +402,18 @@ impl World {
     }
 
     pub(crate) fn hello(&mut self, line: LineId, name: &str, class: LaneClass, epoch: u32) {
+        self.hello_with(line, name, (class, epoch), Checksum::Payload);
+    }
+
+    pub(crate) fn hello_with(
+        &mut self,
+        line: LineId,
+        name: &str,
+        (lane, epoch): (LaneClass, u32),
+        checksum: Checksum,
+    ) {
         self.lines[line].epoch = epoch;
-        self.send(line, Message::Hello { incarnation: 5, lane: class }, name.as_bytes());
+        self.send(line, Message::Hello { incarnation: 5, lane, checksum }, name.as_bytes());
     }
 
     /// A peer opens something; its number.
@@ -452,15 +469,21 @@ impl World {
         credit_bytes: u64,
         incarnation: u64,
     ) -> LineId {
+        let (line, _) = self.take_hello(wanted);
+        let ack = Message::HelloAck { incarnation, credit_bytes, requests_max: 64, sums: true };
+        self.send(line, ack, &[]);
+        line
+    }
+
+    /// We dial a peer and say hello: the connection, and what our payloads are to be checked by.
+    pub(crate) fn take_hello(&mut self, wanted: LaneClass) -> (LineId, Checksum) {
         let line = self.lines.len();
         self.take_up_dial(wanted);
         self.wait_until("a connection", |world| world.lines.len() > line);
         let (frame, _) = self.next_frame(line);
-        assert!(matches!(frame.message, Message::Hello { .. }), "{frame:?}");
+        let Message::Hello { checksum, .. } = frame.message else { panic!("{frame:?}") };
         self.lines[line].epoch = frame.epoch;
-        let ack = Message::HelloAck { incarnation, credit_bytes, requests_max: 64 };
-        self.send(line, ack, &[]);
-        line
+        (line, checksum)
     }
 
     /// The control thread takes up a dial of ours.
@@ -501,7 +524,7 @@ impl World {
     }
 
     fn take_up(&mut self, connection: ConnectionId, socket: SocketId, is_known: bool) -> LineId {
-        self.lines.push(Line { connection, epoch: 1, is_known });
+        self.lines.push(Line { connection, epoch: 1, is_known, sums: true });
         self.far.take_up(socket, &mut self.kernel)
     }
 
@@ -518,10 +541,15 @@ impl World {
 
     /// A frame's bytes.
     pub(crate) fn frame(&self, line: LineId, message: Message, payload: &[u8]) -> Vec<u8> {
-        let payload_crc = if payload.is_empty() { 0 } else { crc32c(payload) };
-        let epoch = self.lines[line].epoch;
+        let Line { epoch, sums, .. } = self.lines[line];
+        let payload_crc = if sums && !payload.is_empty() { crc32c(payload) } else { 0 };
         let frame = Frame { epoch, message, payload: payload.len() as u32, payload_crc };
         [&frame.encode(), payload].concat()
+    }
+
+    /// Whether the far end sends payloads with checksums from now on.
+    pub(crate) fn set_sums(&mut self, line: LineId, sums: bool) {
+        self.lines[line].sums = sums;
     }
 
     /// Queues bytes that need not be a frame.

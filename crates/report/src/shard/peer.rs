@@ -56,6 +56,10 @@ pub struct LaneReport {
     /// How frames are protected; absent if the connection is plain or not up.
     #[cfg_attr(feature = "serde", serde(default))]
     pub protection: Option<Protection>,
+    /// Whether a payload that changed on the way is noticed: by a checksum, or by a tag if there is
+    /// protection. Absent if the connection is not up.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub sums: Option<bool>,
     /// What is known of sends without a copy; absent if none was tried.
     #[cfg_attr(feature = "serde", serde(default))]
     pub zero_copy: Option<ZeroCopyReport>,

@@ -1,8 +1,8 @@
 //! Messages about a connection as a whole, in both directions.
 
 use super::{
-    FLAG_BACKLOGGED, FLAG_COMPANY, FLAG_LAST, Header, flag, halves, high_half, lane_number,
-    low_half, stage_number,
+    FLAG_BACKLOGGED, FLAG_COMPANY, FLAG_LAST, FLAG_SUMS, Header, checksum_number, flag, halves,
+    high_half, lane_number, low_half, stage_number,
 };
 use crate::fault::PeerFault;
 use crate::message::Message;
@@ -20,11 +20,16 @@ const KIND_OUTCOME: u8 = 18;
 pub(super) fn write(message: &Message) -> Option<Header> {
     let empty = Header::default();
     Some(match *message {
-        Message::Hello { incarnation, lane } => {
-            Header { kind: KIND_HELLO, arg0: incarnation.into(), class: lane_number(lane), ..empty }
-        }
-        Message::HelloAck { incarnation, credit_bytes, requests_max } => Header {
+        Message::Hello { incarnation, lane, checksum } => Header {
+            kind: KIND_HELLO,
+            arg0: incarnation.into(),
+            class: lane_number(lane),
+            aux: checksum_number(checksum),
+            ..empty
+        },
+        Message::HelloAck { incarnation, credit_bytes, requests_max, sums } => Header {
             kind: KIND_HELLO_ACK,
+            flags: flag(sums, FLAG_SUMS).into(),
             arg0: incarnation.into(),
             arg1: credit_bytes.into(),
             arg2: requests_max.into(),
@@ -80,11 +85,16 @@ pub(super) fn write(message: &Message) -> Option<Header> {
 /// A field has a value that its kind does not allow.
 pub(super) fn read(header: &Header) -> Result<Option<Message>, PeerFault> {
     Ok(Some(match header.kind {
-        KIND_HELLO => Message::Hello { incarnation: header.arg0.get(), lane: header.lane_class()? },
+        KIND_HELLO => Message::Hello {
+            incarnation: header.arg0.get(),
+            lane: header.lane_class()?,
+            checksum: header.checksum()?,
+        },
         KIND_HELLO_ACK => Message::HelloAck {
             incarnation: header.arg0.get(),
             credit_bytes: header.arg1.get(),
             requests_max: header.arg2.get(),
+            sums: header.has(FLAG_SUMS),
         },
         KIND_HELLO_REFUSED => Message::HelloRefused { status: header.status()? },
         KIND_CREDIT => Message::Credit { bytes: header.arg0.get(), window: header.arg1.get() },

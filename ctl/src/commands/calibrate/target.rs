@@ -20,10 +20,10 @@ use crate::{client, page_cache, random};
 /// One path to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Memory of a peer.
-    Memory { peer: String },
+    /// Memory of a peer. `sums`: payloads from there have checksums or tags.
+    Memory { peer: String, sums: bool },
     /// A file of a peer: its disk and the way from there.
-    Remote { peer: String, export: String, path: String },
+    Remote { peer: String, sums: bool, export: String, path: String },
     /// A device of this node.
     Device { major: u32, minor: u32 },
 }
@@ -31,8 +31,8 @@ pub(super) enum Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { peer } => write!(f, "peer {peer}, memory"),
-            Self::Remote { peer, export, path } => write!(f, "peer {peer}, {export}/{path}"),
+            Self::Memory { peer, .. } => write!(f, "peer {peer}, memory"),
+            Self::Remote { peer, export, path, .. } => write!(f, "peer {peer}, {export}/{path}"),
             Self::Device { major, minor } => write!(f, "device {major}:{minor}, reads"),
         }
     }
@@ -74,13 +74,14 @@ pub(super) fn choose(admin: &Admin, args: &CalibrateArgs) -> Result<Vec<Target>,
 fn paths(known: &Peers<LaneReport>, args: &CalibrateArgs) -> Result<Vec<Target>, Failure> {
     let mut targets = Vec::new();
     for peer in peers(known, args)? {
-        targets.push(Target::Memory { peer: peer.clone() });
+        let sums = has_sums(known, &peer);
+        targets.push(Target::Memory { peer: peer.clone(), sums });
         if let Some(file) = args.file.as_ref().filter(|_| !args.peers.is_empty()) {
             let place = file.split_once('/').filter(|(a, b)| !a.is_empty() && !b.is_empty());
             let (export, path) = place.ok_or_else(|| {
                 Failure::usage(format!("--file {file}: of a peer it is EXPORT/PATH"))
             })?;
-            targets.push(Target::Remote { peer, export: export.into(), path: path.into() });
+            targets.push(Target::Remote { peer, sums, export: export.into(), path: path.into() });
         }
     }
     let devices = devices(args)?;
@@ -135,6 +136,12 @@ fn is_up(known: &Peers<LaneReport>, name: &str) -> bool {
     asked.flat_map(|peer| &peer.lanes).any(|lane| lane.up)
 }
 
+/// Whether payloads that come from a peer have checksums or tags.
+fn has_sums(known: &Peers<LaneReport>, name: &str) -> bool {
+    let asked = known.peers.iter().filter(|peer| !peer.inbound && peer.name == name);
+    !asked.flat_map(|peer| &peer.lanes).any(|lane| lane.sums == Some(false))
+}
+
 fn devices(args: &CalibrateArgs) -> Result<Vec<(u32, u32)>, Failure> {
     if !args.devices.is_empty() || !args.peers.is_empty() {
         return Ok(args.devices.clone());
@@ -156,7 +163,7 @@ fn device_of(path: &Path) -> Result<(u32, u32), Failure> {
 impl Target {
     pub(super) fn open(&self, client: &Client, args: &CalibrateArgs) -> Result<Opened, Failure> {
         let handle = match self {
-            Self::Memory { peer } => {
+            Self::Memory { peer, .. } => {
                 let opened = client.open_region(Some(peer), ECHO_REGION, Access::READ);
                 opened.map_err(|error| {
                     let failure = client::open(self, &error);
@@ -169,7 +176,7 @@ impl Target {
                     }
                 })?
             }
-            Self::Remote { peer, export, path } => client
+            Self::Remote { peer, export, path, .. } => client
                 .open_export(Some(peer), export, path, OpenOptions::read())
                 .map_err(|error| client::open(self, &error))?,
             Self::Device { major, minor } => self.open_device(client, args, (*major, *minor))?,
@@ -249,15 +256,17 @@ impl Target {
 
     fn stage_names(&self) -> Vec<String> {
         match self {
-            Self::Memory { peer } | Self::Remote { peer, .. } => vec![
+            Self::Memory { peer, sums } | Self::Remote { peer, sums, .. } => {
                 // The peer's checksum is taken to cost as much as the one here.
-                "check".to_owned(),
-                format!("net {peer} bulk asked in"),
-                format!("dial net:{peer}"),
-                format!("dial receive:{peer} host"),
-                format!("dial receive:{peer}"),
-                "check".to_owned(),
-            ],
+                let check = sums.then(|| "check".to_owned());
+                let wire = [
+                    format!("net {peer} bulk asked in"),
+                    format!("dial net:{peer}"),
+                    format!("dial receive:{peer} host"),
+                    format!("dial receive:{peer}"),
+                ];
+                check.clone().into_iter().chain(wire).chain(check).collect()
+            }
             Self::Device { major, minor } => vec![
                 format!("disk {major}:{minor} read"),
                 format!("dial disk:{major}:{minor}:read host"),
@@ -324,6 +333,7 @@ mod tests {
             last_loss: None,
             pace: None,
             protection: None,
+            sums: None,
             zero_copy: None,
             messages: None,
         };
@@ -332,7 +342,7 @@ mod tests {
     }
 
     fn memory(peer: &str) -> Target {
-        Target::Memory { peer: peer.to_owned() }
+        Target::Memory { peer: peer.to_owned(), sums: true }
     }
 
     #[test]

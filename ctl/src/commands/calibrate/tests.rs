@@ -220,7 +220,7 @@ fn dialled(dial: &str) -> Rig {
 
 #[test]
 fn a_dial_of_the_wire_is_found_as_it_was_set_and_as_the_engine_has_it() {
-    let target = Target::Memory { peer: "b".to_owned() };
+    let target = Target::Memory { peer: "b".to_owned(), sums: true };
     for (dial, overhead, per_byte) in [
         ("g = \"20us\"\nG = \"1us/KB\"", 20e-6, 1e-9),
         ("g = \"100us\"", 100e-6, 0.0),

@@ -97,6 +97,7 @@ fn peer(name: &str) -> PeerEntry<LaneReport> {
         requests: 0,
         last_loss: None,
         protection: None,
+        sums: None,
         pace: None,
         zero_copy: None,
         messages: None,

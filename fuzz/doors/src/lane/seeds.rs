@@ -1,7 +1,7 @@
 //! Talks of peers to begin with: those of an honest peer, and a few that are nearly so.
 
 use piped_core::access::{Access, OpenKind};
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_core::request::Update;
 use piped_core::status::Status;
 use piped_wire::{After, Change, Frame, Message};
@@ -258,7 +258,7 @@ impl Talk {
     }
 
     fn epoch(self, lane: u8, class: LaneClass, epoch: u32) -> Self {
-        let message = Message::Hello { incarnation: 5, lane: class };
+        let message = Message::Hello { incarnation: 5, lane: class, checksum: Checksum::Payload };
         let frame = Frame { epoch, message, payload: 4, payload_crc: 0 };
         self.given(lane, flag::EPOCH, frame, b"beta").go()
     }

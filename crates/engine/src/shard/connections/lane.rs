@@ -10,6 +10,7 @@ use piped_core::io::Span;
 use piped_core::limits;
 use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
+use piped_planner::plan::Planner;
 use piped_planner::stage::StageIndex;
 use piped_report::tally::LaneLoss;
 use piped_wire::{Frame, Message, Owner, Receiver, Seal, Sender};
@@ -111,7 +112,7 @@ pub(in crate::shard) struct Arrived {
     pub(in crate::shard) frame: Frame,
     /// Where its payload lies.
     pub(in crate::shard) landed: Option<Span>,
-    /// Its payload matches its checksum.
+    /// Its payload matches its checksum, if the lane has such.
     pub(in crate::shard) intact: bool,
     /// Bytes of it that came by way of a copy.
     pub(in crate::shard) copied: u32,
@@ -291,7 +292,7 @@ impl Lane {
 
     /// Whether it encrypts, and has no room for payloads yet.
     pub(in crate::shard) fn is_without_room(&self) -> bool {
-        self.sender.moves_payloads() && self.scratch.size() == Size::Resting
+        self.sender.seal().moves_payloads() && self.scratch.size() == Size::Resting
     }
 
     /// Whether it is plain, where others prove who they are.
@@ -338,6 +339,27 @@ impl Lane {
     /// Whether it has work beside the last request that came.
     pub(in crate::shard) fn serves_others(&self) -> bool {
         self.serves().len() > 1 || self.has_frames()
+    }
+
+    /// Whether payloads have checksums, or tags.
+    pub(in crate::shard) fn has_sums(&self) -> bool {
+        self.sender.seal().checks_payloads()
+    }
+
+    /// The stage of checksums and tags here; [`StageIndex::NONE`] if payloads have no such.
+    pub(in crate::shard) fn check_stage(&self, planner: &Planner) -> StageIndex {
+        if self.has_sums() { planner.check_stage() } else { StageIndex::NONE }
+    }
+
+    /// How long the checksum or tag of a payload takes here, as far as is known.
+    pub(in crate::shard) fn check_time(&self, planner: &Planner, payload: u32) -> Nanos {
+        if self.has_sums() { planner.check_time(payload) } else { Nanos::ZERO }
+    }
+
+    /// Sets whether payloads have checksums from the next frame on, in both directions.
+    pub(in crate::shard) fn set_sums(&mut self, sums: bool) {
+        self.sender.set_sums(sums);
+        self.receiver.set_sums(sums);
     }
 
     /// Notes what is waited for by the receive that is about to be posted.

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use piped_core::ids::PeerId;
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
+use piped_core::names::node_of;
 use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
@@ -36,6 +37,8 @@ pub(super) struct Peers {
 #[derive(Debug)]
 pub(super) struct Peer {
     name: String,
+    /// What checksums of its lanes are to cover.
+    checksum: Checksum,
     lanes: [Dialled; 2],
     /// The incarnation of the daemon that answers now; handles of an earlier one are opened again.
     incarnation: u64,
@@ -73,9 +76,9 @@ impl Peers {
 
     /// A peer is in the configuration, new or again. A lane that is still closing is dialled when
     /// it is over.
-    pub(super) fn add(&mut self, peer: PeerId, name: String, cx: &mut Cx) {
+    pub(super) fn add(&mut self, peer: PeerId, (name, checksum): (String, Checksum), cx: &mut Cx) {
         let state = self.all.entry(peer).or_insert_with(|| Peer::new(name));
-        state.removed = false;
+        (state.removed, state.checksum) = (false, checksum);
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             state.dial((peer, class), Nanos::ZERO, cx);
         }
@@ -128,12 +131,19 @@ impl Peers {
     pub(super) fn lane(&self, peer: PeerId, class: LaneClass) -> Option<LaneKey> {
         self.get(peer)?.lane(class)
     }
+
+    /// What checksums of a connection are to cover that a node of this name made.
+    pub(super) fn checksum_of(&self, name: &str) -> Checksum {
+        let peer = self.all_there().find(|peer| peer.name == node_of(name));
+        peer.map_or(Checksum::Auto, Peer::checksum)
+    }
 }
 
 impl Peer {
     fn new(name: String) -> Self {
         Self {
             name,
+            checksum: Checksum::Auto,
             lanes: Default::default(),
             incarnation: 0,
             swept_epoch: 0,
@@ -146,6 +156,10 @@ impl Peer {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) fn checksum(&self) -> Checksum {
+        self.checksum
     }
 
     /// The daemon that answers now; another one has nothing of ours open.

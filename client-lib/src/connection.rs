@@ -76,7 +76,8 @@ impl Connection {
         for (number, fd) in (0..welcome.segments).zip(&mut fds) {
             arena.add(number, Segment::from_fd(fd)?);
         }
-        let rings: Result<_, AttachFault> = (0..welcome.queues).map(|_| attach(&mut fds)).collect();
+        let rings: Result<_, AttachFault> =
+            (0..welcome.queues).map(|_| attach(&mut fds, &control)).collect();
         Ok(Self {
             generation,
             control,
@@ -101,7 +102,7 @@ impl Connection {
         let Reply::Queue { .. } = reply else {
             return Err(SessionError::Unexpected.into());
         };
-        Ok(attach(&mut fds.into_iter())?)
+        Ok(attach(&mut fds.into_iter(), &self.control)?)
     }
 
     /// Has rings for that many queues ready, so that none of them has to wait for its own.
@@ -154,9 +155,17 @@ impl Connection {
     }
 }
 
-fn attach(fds: &mut impl Iterator<Item = OwnedFd>) -> Result<ClientQueue, AttachFault> {
+fn attach(
+    fds: &mut impl Iterator<Item = OwnedFd>,
+    control: &Control,
+) -> Result<ClientQueue, AttachFault> {
     let mut next = || fds.next().expect("the reply's descriptors were counted");
-    ClientQueue::attach(QueueFds { memory: next(), to_daemon: next(), to_client: next() })
+    let fds = QueueFds { memory: next(), to_daemon: next(), to_client: next() };
+    let mut queue = ClientQueue::attach(fds)?;
+    if control.has_naps() {
+        queue.nap_on_flag();
+    }
+    Ok(queue)
 }
 
 const _: () = assert!(FDS_PER_QUEUE == 3, "`attach` takes that many");

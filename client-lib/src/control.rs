@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use piped_ring::handshake::fds::{self, ReceiveFault};
 use piped_ring::handshake::{
-    FEATURE_PATH_COSTS, HandshakeFault, MESSAGE_BYTES_MAX, Reply, Request,
+    FEATURE_NAPS, FEATURE_PATH_COSTS, HandshakeFault, MESSAGE_BYTES_MAX, Reply, Request,
 };
 use piped_text::shown;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -95,7 +95,16 @@ impl Control {
 
     /// Whether the daemon answers what a path costs.
     pub(crate) fn tells_costs(&self) -> bool {
-        self.features.load(Ordering::Relaxed) & FEATURE_PATH_COSTS != 0
+        self.has(FEATURE_PATH_COSTS)
+    }
+
+    /// Whether the daemon wakes clients that sleep on a queue's flag.
+    pub(crate) fn has_naps(&self) -> bool {
+        self.has(FEATURE_NAPS)
+    }
+
+    fn has(&self, feature: u64) -> bool {
+        self.features.load(Ordering::Relaxed) & feature != 0
     }
 
     /// Ask, and wait for the answer. A refusal is an error.

@@ -94,26 +94,56 @@ fn completion_place(layout: QueueLayout) -> Place {
     }
 }
 
-/// Take the other side's flag down if it is up. `true`: ring its bell.
-fn must_wake(words: &[AtomicU64], flag: usize) -> bool {
+/// How the other side is to be woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a side that is not woken sleeps on"]
+pub enum Wake {
+    /// The side does not sleep.
+    Nobody,
+    /// The side waits for its bell.
+    Bell,
+    /// The side waits for its flag to go down: a client that naps.
+    Flag,
+}
+
+/// Value of the flag of a side that waits for its bell.
+const BELL: u64 = 1;
+
+/// Value of the flag of a client that sleeps on the flag itself, as on a futex, and not until its
+/// bell rings. Every other value but 0 is that of a side that waits for its bell.
+const NAPPING: u64 = 2;
+
+/// Take the other side's flag down if it is up.
+fn must_wake(words: &[AtomicU64], flag: usize) -> Wake {
     // *work then flag*: pairs with the fence in `say_asleep`. Without it this load could be done
     // before our publish is visible, and the other side would sleep on work that is there.
     fence(Ordering::SeqCst);
     let flag = &words[flag];
     // The load spares a busy side the swap, which would take the cache line away from its owner.
-    flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
+    if flag.load(Ordering::Relaxed) == 0 {
+        return Wake::Nobody;
+    }
+    // *work then flag down*: a client that finds its flag down sees the work, too.
+    match flag.swap(0, Ordering::Release) {
+        0 => Wake::Nobody,
+        NAPPING => Wake::Flag,
+        _ => Wake::Bell,
+    }
 }
 
 /// Put our own flag up; the caller looks for work after it.
 fn say_asleep(words: &[AtomicU64], flag: usize) {
-    words[flag].store(1, Ordering::Relaxed);
+    // Two swaps, here and in `say_awake`, because of the last time that the other side took the
+    // flag down: that must not look newer than this. Coherence says so for stores, too, but loom
+    // only knows what was acquired.
+    words[flag].swap(BELL, Ordering::Acquire);
     // *flag then work*: pairs with the fence in `must_wake`. Without it the caller's look for work
     // could be done before the flag is visible, and the other side would not ring.
     fence(Ordering::SeqCst);
 }
 
 fn say_awake(words: &[AtomicU64], flag: usize) {
-    words[flag].store(0, Ordering::Relaxed);
+    words[flag].swap(0, Ordering::Acquire);
 }
 
 /// The daemon's half: takes descriptors, posts completions. The other side is hostile.
@@ -254,20 +284,27 @@ impl ServerHalf {
         }
     }
 
-    /// Let the client see what was posted and that places are free. `true`: ring its bell.
-    #[must_use]
-    pub fn publish(&mut self, words: &[AtomicU64]) -> bool {
+    /// Let the client see what was posted and that places are free, and say how to wake it.
+    pub fn publish(&mut self, words: &[AtomicU64]) -> Wake {
         // Free places alone wake nobody: a client that waits for a place has requests in the ring,
         // and their completions will.
         self.submissions.release(words);
-        self.completions.publish(words) && must_wake(words, word::CLIENT_ASLEEP)
+        match self.completions.publish(words) {
+            true => must_wake(words, word::CLIENT_ASLEEP),
+            false => Wake::Nobody,
+        }
+    }
+
+    /// The client's flag, on which it sleeps if it naps.
+    #[cfg(not(loom))]
+    pub(crate) fn client_flag<'a>(&self, words: &'a [AtomicU64]) -> &'a AtomicU64 {
+        &words[word::CLIENT_ASLEEP]
     }
 
     /// Publish, then say that the daemon is about to sleep. The second value is `false` if there is
     /// something to take after all (or a fault to be reported): do not sleep. The first is that of
     /// [`Self::publish`].
-    #[must_use]
-    pub fn prepare_sleep(&mut self, words: &[AtomicU64]) -> (bool, bool) {
+    pub fn prepare_sleep(&mut self, words: &[AtomicU64]) -> (Wake, bool) {
         let ring = self.publish(words);
         say_asleep(words, word::DAEMON_ASLEEP);
         let may_sleep = self.looks_idle(words).unwrap_or(false);
@@ -372,7 +409,8 @@ impl ClientHalf {
         let reaped = self.completions.release(words);
         let submitted = self.submissions.publish(words);
         // Room alone matters only to a daemon that left descriptors lying for want of it.
-        (submitted || (reaped && self.has_waiting(words))) && must_wake(words, word::DAEMON_ASLEEP)
+        (submitted || (reaped && self.has_waiting(words)))
+            && must_wake(words, word::DAEMON_ASLEEP) != Wake::Nobody
     }
 
     /// Copy the next completion out. The second value is `true` if the daemon's bell must be rung:
@@ -391,7 +429,7 @@ impl ClientHalf {
             && due
             && self.completions.release(words)
             && self.has_waiting(words)
-            && must_wake(words, word::DAEMON_ASLEEP);
+            && must_wake(words, word::DAEMON_ASLEEP) != Wake::Nobody;
         (entry.map(CompletionEntry::from_words), ring)
     }
 
@@ -423,6 +461,23 @@ impl ClientHalf {
             say_awake(words, word::CLIENT_ASLEEP);
         }
         (ring, may_sleep)
+    }
+
+    /// After [`Self::prepare_sleep`]: say that the client sleeps on its flag from now on; the flag,
+    /// and its value as long as nobody wakes the client. `None`: the daemon has rung the bell
+    /// already.
+    pub fn begin_nap<'a>(&self, words: &'a [AtomicU64]) -> Option<(&'a AtomicU64, u64)> {
+        let flag = &words[word::CLIENT_ASLEEP];
+        // Whatever the daemon published before, it took down the flag that `prepare_sleep` put up.
+        let begun = flag.compare_exchange(BELL, NAPPING, Ordering::Relaxed, Ordering::Acquire);
+        begun.is_ok().then_some((flag, NAPPING))
+    }
+
+    /// Say that the client waits for its bell again. `false`: the daemon has taken the flag down,
+    /// and rings no bell.
+    pub fn end_nap(&self, words: &[AtomicU64]) -> bool {
+        let flag = &words[word::CLIENT_ASLEEP];
+        flag.compare_exchange(NAPPING, BELL, Ordering::Relaxed, Ordering::Acquire).is_ok()
     }
 
     /// Say that the client is up again.

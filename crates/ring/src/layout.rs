@@ -299,7 +299,8 @@ struct QueueHeader {
     completion_head: Line,
     /// Not zero while the daemon sleeps, or is about to.
     daemon_asleep: Line,
-    /// Not zero while the client sleeps, or is about to.
+    /// Not zero while the client sleeps, or is about to: 1 until its bell rings, 2 until this word
+    /// is zero.
     client_asleep: Line,
     tail_padding: Line,
 }

@@ -84,6 +84,8 @@ pub mod handshake;
 pub mod layout;
 mod mapping;
 #[cfg(not(loom))]
+mod nap;
+#[cfg(not(loom))]
 pub mod queue;
 pub mod segment;
 pub mod spinner;
@@ -91,7 +93,7 @@ pub mod spinner;
 pub mod testing;
 pub mod view;
 
-pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault};
+pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault, Wake};
 pub use layout::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, CompletionEntry, CompletionKind, Descriptor,
     FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout, SLOT_NONE,

@@ -10,8 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::cursor::IndexFault;
 use crate::doorbell::{ClientBell, DaemonBell, Drained, HEARING_TIME, Heard};
-use crate::half::{ClientFault, ClientHalf, CompletionRingFull, Full, HeaderFault, ServerHalf};
+use crate::half::{
+    ClientFault, ClientHalf, CompletionRingFull, Full, HeaderFault, ServerHalf, Wake,
+};
 use crate::layout::{CompletionEntry, Descriptor, FIRST_INDEX, QueueLayout};
+use crate::nap;
 use crate::segment::{Segment, SegmentFault};
 
 /// Descriptors that the daemon passes to the client for a queue, in the order of
@@ -142,16 +145,16 @@ impl ServerQueue {
     /// Let the client see what was posted and which places are free, and wake it if it sleeps.
     /// Returns whether that took a system call. Costs nothing if there is nothing new.
     pub fn publish(&mut self) -> bool {
-        let ring = self.half.publish(self.memory.words());
-        self.ring_client(ring)
+        let wake = self.half.publish(self.memory.words());
+        self.wake_client(wake)
     }
 
     /// Publish, and tell the client that the daemon is about to sleep. `false`: work arrived (or a
     /// fault that [`Self::take`] will report), do not sleep.
     #[must_use]
     pub fn prepare_sleep(&mut self) -> bool {
-        let (ring, may_sleep) = self.half.prepare_sleep(self.memory.words());
-        self.ring_client(ring);
+        let (wake, may_sleep) = self.half.prepare_sleep(self.memory.words());
+        self.wake_client(wake);
         may_sleep
     }
 
@@ -173,11 +176,13 @@ impl ServerQueue {
         self.to_daemon.drain();
     }
 
-    fn ring_client(&self, ring: bool) -> bool {
-        if ring {
-            self.to_client.ring();
+    fn wake_client(&self, wake: Wake) -> bool {
+        match wake {
+            Wake::Nobody => return false,
+            Wake::Bell => self.to_client.ring(),
+            Wake::Flag => nap::wake(self.half.client_flag(self.memory.words())),
         }
-        ring
+        true
     }
 }
 
@@ -189,6 +194,7 @@ pub struct ClientQueue {
     memory: Segment,
     to_daemon: DaemonBell,
     to_client: ClientBell,
+    naps_on_flag: bool,
 }
 
 impl ClientQueue {
@@ -200,7 +206,14 @@ impl ClientQueue {
         let memory = Segment::from_fd(fds.memory)?;
         let half = ClientHalf::attach(memory.words())?;
         let to_daemon = DaemonBell::from_fd(fds.to_daemon);
-        Ok(Self { half, memory, to_daemon, to_client: ClientBell::from_fd(fds.to_client) })
+        let to_client = ClientBell::from_fd(fds.to_client);
+        Ok(Self { half, memory, to_daemon, to_client, naps_on_flag: false })
+    }
+
+    /// Sleep on the queue's flag in [`Self::nap`], of which the daemon knows
+    /// ([`FEATURE_NAPS`](crate::handshake::FEATURE_NAPS)): that is a quicker end of the sleep.
+    pub fn nap_on_flag(&mut self) {
+        self.naps_on_flag = true;
     }
 
     /// Descriptors the queue holds; also the number of progress slots.
@@ -270,6 +283,9 @@ impl ClientQueue {
     /// it are two. `None`: no news, and the sleep may go on; else `finish_sleep` is done, and the
     /// value is its.
     pub fn nap(&mut self) -> Option<bool> {
+        if self.naps_on_flag {
+            return self.nap_quickly();
+        }
         match self.to_client.hear() {
             Heard::Silence => None,
             Heard::Interrupted => Some(self.finish_sleep()),
@@ -277,6 +293,20 @@ impl ClientQueue {
                 self.half.finish_sleep(self.memory.words());
                 Some(heard == Heard::Rung)
             }
+        }
+    }
+
+    fn nap_quickly(&mut self) -> Option<bool> {
+        let words = self.memory.words();
+        let Some((flag, value)) = self.half.begin_nap(words) else {
+            return Some(self.finish_sleep());
+        };
+        let is_over = nap::sleep(flag, value, Self::NAP);
+        match self.half.end_nap(words) {
+            // Who was interrupted has other things to do.
+            true if is_over => Some(self.finish_sleep()),
+            true => None,
+            false => Some(true),
         }
     }
 

@@ -354,37 +354,82 @@ fn a_daemon_that_is_gone_ends_the_wait() {
 }
 
 #[test]
-fn a_nap_ends_with_the_bell_or_in_silence() {
-    let mut server = ServerQueue::create(4).expect("memory");
-    let mut client = ClientQueue::attach(fds(&server)).expect("a fresh queue");
-    let serve = |server: &mut ServerQueue| {
-        server.take().expect("an honest client").expect("it was submitted");
-        server.post(CompletionEntry::default()).expect("room was promised");
-        server.publish()
-    };
-    for _ in 0..3 {
+fn a_nap_ends_with_a_wake_up_or_in_silence() {
+    for on_flag in [false, true] {
+        let mut server = ServerQueue::create(4).expect("memory");
+        let mut client = ClientQueue::attach(fds(&server)).expect("a fresh queue");
+        if on_flag {
+            client.nap_on_flag();
+        }
+        let serve = |server: &mut ServerQueue| {
+            server.take().expect("an honest client").expect("it was submitted");
+            server.post(CompletionEntry::default()).expect("room was promised");
+            server.publish()
+        };
+        for _ in 0..3 {
+            client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
+            assert!(client.prepare_sleep());
+            assert!(serve(&mut server), "a sleeping client is woken");
+            assert_eq!(client.nap(), Some(true));
+            assert!(client.reap().is_some());
+        }
+        // The bell was silenced each time, and nobody rings for a side that is up.
         client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
+        client.flush();
+        assert!(!serve(&mut server), "the nap's end was said");
+        assert!(client.reap().is_some());
         assert!(client.prepare_sleep());
-        assert!(serve(&mut server), "a sleeping client is rung for");
+        assert_eq!(client.nap(), None);
+        // Silence is no end of the sleep: it goes on with the bell.
+        client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
+        client.flush();
+        assert!(serve(&mut server), "it still sleeps");
         assert_eq!(client.nap(), Some(true));
         assert!(client.reap().is_some());
+        assert!(client.prepare_sleep());
+        drop(server);
+        // Only the bell tells that nobody will ever ring.
+        assert_eq!(client.nap(), if on_flag { None } else { Some(false) });
+        assert!(!client.finish_sleep());
     }
-    // The bell was silenced each time, and nobody rings for a side that is up.
-    client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
-    client.flush();
-    assert!(!serve(&mut server), "the nap's end was said");
-    assert!(client.reap().is_some());
-    assert!(client.prepare_sleep());
-    assert_eq!(client.nap(), None);
-    // Silence is no end of the sleep: it goes on with the bell.
-    client.submit(Descriptor::new(Opcode::Nop, 1)).expect("room");
-    client.flush();
-    assert!(serve(&mut server), "it still sleeps");
-    assert_eq!(client.nap(), Some(true));
-    assert!(client.reap().is_some());
-    assert!(client.prepare_sleep());
-    drop(server);
-    assert_eq!(client.nap(), Some(false), "nobody will ever ring");
+}
+
+#[test]
+fn a_nap_is_woken_in_its_middle() {
+    let mut server = ServerQueue::create(4).expect("memory");
+    let mut client = ClientQueue::attach(fds(&server)).expect("a fresh queue");
+    client.nap_on_flag();
+    let daemon = thread::spawn(move || {
+        for number in 0..500 {
+            let descriptor = loop {
+                match server.take().expect("an honest client") {
+                    Some(descriptor) => break descriptor,
+                    None => thread::yield_now(),
+                }
+            };
+            // Now and then it is asleep by then.
+            (0..number % 7).for_each(|_| thread::yield_now());
+            let entry = CompletionEntry::finished(descriptor.user_data, Status::Ok, 0);
+            server.post(entry).expect("room was promised");
+            server.publish();
+        }
+        server
+    });
+    for number in 0..500 {
+        client.submit(Descriptor::new(Opcode::Nop, number)).expect("room");
+        client.flush();
+        let entry = loop {
+            if let Some(entry) = client.reap() {
+                break entry;
+            }
+            if client.prepare_sleep() && client.nap().is_none() {
+                // A loaded machine is no lost wake-up: the bell would end this sleep.
+                assert!(client.finish_sleep());
+            }
+        };
+        assert_eq!(entry.user_data, number);
+    }
+    daemon.join().expect("the daemon's thread lives");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p piped-ring --release --test loom`. The models
 //! drive the code that ships, over loom's atomics; a bell is loom's `Notify`, which, as a real one,
-//! stays rung until somebody hears it. A lost wake-up is a deadlock, and loom reports those. Loom
+//! stays rung until somebody hears it. So does the wake-up of a client that naps on its flag: the
+//! kernel does not let it sleep once the flag is down. A lost wake-up is a deadlock, and loom reports those. Loom
 //! cannot run spin loops, so a side that finds nothing sleeps.
 //!
 //! What a change must break here (tried by hand, each makes a model fail): no fence at either end,
@@ -18,7 +19,7 @@ use piped_core::status::Status;
 use piped_ring::atomic::AtomicU64;
 use piped_ring::cursor::{Consumer, Place, Producer};
 use piped_ring::half::{ClientHalf, ServerHalf};
-use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout};
+use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout, Wake};
 
 /// Starts so close to the wrap that every model wraps.
 const FIRST: u64 = u64::MAX;
@@ -92,6 +93,28 @@ struct Shared {
     words: Arc<Vec<AtomicU64>>,
     daemon_bell: Notify,
     client_bell: Notify,
+    /// Wakes a client that naps.
+    flag: Notify,
+}
+
+impl Shared {
+    fn wake_client(&self, wake: Wake) {
+        match wake {
+            Wake::Nobody => {}
+            Wake::Bell => self.client_bell.notify(),
+            Wake::Flag => self.flag.notify(),
+        }
+    }
+}
+
+/// How the client sleeps.
+#[derive(Clone, Copy, PartialEq)]
+enum Sleep {
+    Bell,
+    /// On its flag.
+    Nap,
+    /// On its flag, for no time at all, and then until its bell rings.
+    ShortNap,
 }
 
 /// The daemon: serves `requests` and sleeps whenever there is nothing to do.
@@ -105,15 +128,11 @@ fn serve(shared: &Shared, mut server: ServerHalf, requests: u64, kinds: &[Comple
                     server.post(&shared.words, entry.with_kind(*kind)).expect("take made room");
                 }
                 served += 1;
-                if server.publish(&shared.words) {
-                    shared.client_bell.notify();
-                }
+                shared.wake_client(server.publish(&shared.words));
             }
             None => {
-                let (ring, may_sleep) = server.prepare_sleep(&shared.words);
-                if ring {
-                    shared.client_bell.notify();
-                }
+                let (wake, may_sleep) = server.prepare_sleep(&shared.words);
+                shared.wake_client(wake);
                 if may_sleep {
                     shared.daemon_bell.wait();
                     server.finish_sleep(&shared.words);
@@ -125,12 +144,23 @@ fn serve(shared: &Shared, mut server: ServerHalf, requests: u64, kinds: &[Comple
 
 /// A session of `requests` requests, submitted as the ring has room, both sides sleeping when idle.
 fn session(entries: u32, requests: u64, preemptions: usize, kinds: &'static [CompletionKind]) {
+    session_with(Sleep::Bell, entries, requests, preemptions, kinds);
+}
+
+fn session_with(
+    sleep: Sleep,
+    entries: u32,
+    requests: u64,
+    preemptions: usize,
+    kinds: &'static [CompletionKind],
+) {
     model(preemptions, move || {
         let layout = QueueLayout::new(entries).expect("a power of two");
         let shared = Arc::new(Shared {
             words: words(layout.words()),
             daemon_bell: Notify::new(),
             client_bell: Notify::new(),
+            flag: Notify::new(),
         });
         let server = ServerHalf::create(layout, &shared.words, FIRST);
         let mut client = ClientHalf::attach(&shared.words).expect("a fresh queue");
@@ -168,8 +198,15 @@ fn session(entries: u32, requests: u64, preemptions: usize, kinds: &'static [Com
                 shared.daemon_bell.notify();
             }
             if may_sleep {
-                shared.client_bell.wait();
-                client.finish_sleep(&shared.words);
+                let naps = sleep != Sleep::Bell && client.begin_nap(&shared.words).is_some();
+                if naps && sleep == Sleep::Nap {
+                    shared.flag.wait();
+                }
+                // A wake-up that came too late for its nap may end the next one.
+                if !naps || client.end_nap(&shared.words) {
+                    shared.client_bell.wait();
+                    client.finish_sleep(&shared.words);
+                }
             }
         }
         daemon.join().expect("the daemon's thread lives");
@@ -179,6 +216,14 @@ fn session(entries: u32, requests: u64, preemptions: usize, kinds: &'static [Com
 #[test]
 fn no_wake_up_is_lost_for_one_request() {
     session(1, 1, 3, &[CompletionKind::Finished]);
+}
+
+#[test]
+fn no_wake_up_of_a_nap_is_lost() {
+    for sleep in [Sleep::Nap, Sleep::ShortNap] {
+        session_with(sleep, 1, 1, 3, &[CompletionKind::Finished]);
+        session_with(sleep, 1, 2, 2, &[CompletionKind::Finished]);
+    }
 }
 
 #[test]

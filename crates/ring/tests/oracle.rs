@@ -7,7 +7,7 @@ use piped_core::status::Status;
 use piped_ring::atomic::AtomicU64;
 use piped_ring::cursor::{Consumer, Place, Producer};
 use piped_ring::half::{ClientHalf, ServerHalf};
-use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout};
+use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout, Wake};
 use proptest::prelude::*;
 
 fn words(count: usize) -> Vec<AtomicU64> {
@@ -233,7 +233,9 @@ impl Both {
                     self.post(user_data, CompletionKind::Released)?;
                 }
             }
-            QueueOp::Publish => prop_assert!(!self.server.publish(&self.memory), "nobody sleeps"),
+            QueueOp::Publish => {
+                prop_assert_eq!(self.server.publish(&self.memory), Wake::Nobody);
+            }
             QueueOp::Reap => {
                 let (entry, _) = self.client.reap(&self.memory);
                 if let Some(entry) = entry {
@@ -290,12 +292,12 @@ fn a_client_that_does_not_reap_waits_for_itself_and_wakes_the_daemon() {
             taken += 1;
             let entry = CompletionEntry::finished(descriptor.user_data, Status::Ok, 0);
             both.server.post(&both.memory, entry).expect("take made room");
-            assert!(!both.server.publish(&both.memory));
+            assert_eq!(both.server.publish(&both.memory), Wake::Nobody);
         }
     }
     assert_eq!(taken, 7, "with 7 of 8 places used a request's two completions do not fit");
     // The daemon sleeps although descriptors lie there: it cannot take them.
-    assert_eq!(both.server.prepare_sleep(&both.memory), (false, true));
+    assert_eq!(both.server.prepare_sleep(&both.memory), (Wake::Nobody, true));
     // One reaped entry is kept back for the next flush, which must ring.
     let (entry, ring) = both.client.reap(&both.memory);
     assert!(entry.is_some() && !ring);
@@ -307,7 +309,7 @@ fn a_client_that_does_not_reap_waits_for_itself_and_wakes_the_daemon() {
     // Again, and this time the client only polls: half a ring of reaped entries rings as well.
     let entry = CompletionEntry::finished(0, Status::Ok, 0);
     both.server.post(&both.memory, entry).expect("take made room");
-    assert_eq!(both.server.prepare_sleep(&both.memory), (false, true));
+    assert_eq!(both.server.prepare_sleep(&both.memory), (Wake::Nobody, true));
     let (entry, ring) = both.client.reap(&both.memory);
     assert!(entry.is_some() && !ring);
     let (entry, ring) = both.client.reap(&both.memory);
@@ -322,7 +324,7 @@ fn room_alone_wakes_nobody_who_does_not_wait_for_it() {
     }
     both.post(0, CompletionKind::Finished).expect("posts");
     both.running.clear();
-    assert_eq!(both.server.prepare_sleep(&both.memory), (false, true));
+    assert_eq!(both.server.prepare_sleep(&both.memory), (Wake::Nobody, true));
     let (entry, ring) = both.client.reap(&both.memory);
     assert!(entry.is_some() && !ring);
     assert!(!both.client.flush(&both.memory), "the daemon has nothing to take");
@@ -338,7 +340,7 @@ fn more_completions_than_owed_are_refused_and_not_written() {
     assert!(both.server.post(&both.memory, entry).is_ok());
     assert!(both.server.post(&both.memory, entry).is_ok());
     assert!(both.server.post(&both.memory, entry).is_err());
-    assert!(!both.server.publish(&both.memory));
+    assert_eq!(both.server.publish(&both.memory), Wake::Nobody);
     assert_eq!(both.client.reap(&both.memory).0, Some(entry));
     assert_eq!(both.client.reap(&both.memory).0, Some(entry));
     assert_eq!(both.client.reap(&both.memory).0, None);

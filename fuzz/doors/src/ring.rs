@@ -10,7 +10,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use piped_core::status::Status;
 use piped_ring::half::{ClientHalf, ServerHalf};
 use piped_ring::layout::{COMPLETION_WORDS, DESCRIPTOR_WORDS, FIRST_INDEX, PROGRESS_WORDS};
-use piped_ring::{ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout};
+use piped_ring::{
+    ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, QueueLayout, Wake,
+};
 
 use crate::Seed;
 use crate::input::Input;
@@ -244,13 +246,18 @@ impl Queue {
     }
 
     fn publish(&mut self) {
-        let asleep = self.get(CLIENT_ASLEEP) != 0;
+        let asleep = match self.get(CLIENT_ASLEEP) {
+            0 => Wake::Nobody,
+            2 => Wake::Flag,
+            _ => Wake::Bell,
+        };
         let new = self.book.published != self.book.posted;
-        let ring = self
+        let wake = self
             .by_server(&[SUBMISSION_HEAD, COMPLETION_TAIL, CLIENT_ASLEEP], |server, words| {
                 server.publish(words)
             });
-        assert_eq!(ring, asleep && new, "a bell for a sleeping side, and for no other");
+        let expected = if new { asleep } else { Wake::Nobody };
+        assert_eq!(wake, expected, "a side is woken as it sleeps, and no other is");
         self.published();
     }
 

@@ -45,6 +45,9 @@ pub const FEATURE_PATH_COSTS: u64 = 1 << 0;
 /// The feature of both sides: refusals of opens may have a status after [`Status::TooLong`], which
 /// tells more.
 pub const FEATURE_OPEN_REASONS: u64 = 1 << 1;
+/// The feature of both sides: a client may sleep on the flag of a queue, and not only until its
+/// bell rings ([`crate::ClientQueue::nap_on_flag`]).
+pub const FEATURE_NAPS: u64 = 1 << 2;
 
 /// The users and nodes that may open a region; without a list all that the daemon admits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

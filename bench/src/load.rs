@@ -14,7 +14,7 @@ use crate::raw::Timing;
 use crate::stats::Random;
 
 /// No measured request takes this long; it is lost.
-const LOST_AFTER: Duration = Duration::from_secs(5);
+const LOST_AFTER: Duration = Duration::from_secs(15);
 
 /// How and where the client waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -52,7 +52,8 @@ impl Cpus {
     }
 }
 
-fn allowed_cpus() -> Vec<usize> {
+/// CPUs that the calling thread may run on.
+pub(crate) fn allowed_cpus() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }

@@ -9,6 +9,7 @@
 
 mod ab;
 mod admin;
+mod anatomy;
 mod bulk;
 mod clock;
 mod contest;
@@ -17,6 +18,7 @@ mod dials;
 mod failure;
 mod flood;
 mod kernels;
+mod lines;
 mod load;
 mod machine;
 mod nbd;
@@ -96,6 +98,9 @@ enum Group {
     /// Record the way of one get of 4 KiB, step by step: its functions, and how often it returns to
     /// a file it had left.
     Walk(walk::Arguments),
+    /// Measure what each step of a get of 4 KiB and of a read of 1 MiB takes in the client and in
+    /// both daemons: instructions, system calls, time. Needs permission to trace.
+    Anatomy(anatomy::Arguments),
     /// Run very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did
     /// not, 2 none failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
@@ -206,6 +211,7 @@ fn main() -> ExitCode {
         Group::Sensitivity(arguments) => sensitivity::run(arguments),
         Group::Ab(arguments) => ab::run(arguments),
         Group::Walk(arguments) => walk::run(arguments).map(|()| 0),
+        Group::Anatomy(arguments) => anatomy::run(arguments).map(|()| 0),
         Group::Front(arguments) => front(arguments).map(|()| 0),
         Group::AbArm(arguments) => ab::arm::serve(&arguments).map(|()| 0),
         Group::Simulate(arguments) => simulate::run(&arguments),

@@ -39,6 +39,18 @@ pub(crate) fn write_rows(
     write_front(root)
 }
 
+/// Writes what belongs between the markers of that name into a document below `root`.
+pub(crate) fn write_part(
+    root: &Path,
+    document: &str,
+    name: &str,
+    part: &str,
+) -> Result<(), Failure> {
+    let path = root.join(document);
+    let text = fs::read_to_string(&path).doing(path.display())?;
+    write(&path, &text, name, part)
+}
+
 /// Writes README's table from the rows in docs/benchmarks.md below `root`.
 pub(crate) fn write_front(root: &Path) -> Result<(), Failure> {
     let path = root.join(BENCHMARKS);
@@ -87,7 +99,8 @@ fn markers(group: &str) -> [String; 2] {
     [format!("<!-- {group}:begin -->\n"), format!("<!-- {group}:end -->")]
 }
 
-fn between<'a>(text: &'a str, group: &str) -> Option<&'a str> {
+/// What stands between the markers of that name.
+pub(crate) fn between<'a>(text: &'a str, group: &str) -> Option<&'a str> {
     let [begin, end] = markers(group);
     Some(text.split_once(&begin)?.1.split_once(&end)?.0)
 }

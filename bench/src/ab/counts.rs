@@ -16,14 +16,14 @@ use crate::raw::process_cpu_time;
 
 /// Counts of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Counts {
-    pub(super) cpu_seconds: f64,
+pub(crate) struct Counts {
+    pub(crate) cpu_seconds: f64,
     /// Instructions and cycles, if they were counted.
-    pub(super) hardware: Option<[f64; 2]>,
+    pub(crate) hardware: Option<[f64; 2]>,
 }
 
 /// Reason why the CPU's counters cannot be read; none if they can.
-pub(super) fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     let error = builder(Hardware::INSTRUCTIONS).observe_self().build().err()?;
     let fix = match error.kind() {
         io::ErrorKind::PermissionDenied => "; see kernel.perf_event_paranoid",
@@ -45,8 +45,8 @@ impl Watch {
     pub(super) fn begin(process: u32, with_hardware: bool) -> Result<Self, Failure> {
         let counters = match with_hardware {
             true => Some([
-                of_all_threads(process, Hardware::INSTRUCTIONS)?,
-                of_all_threads(process, Hardware::CPU_CYCLES)?,
+                of_all_threads(process, builder(Hardware::INSTRUCTIONS))?,
+                of_all_threads(process, builder(Hardware::CPU_CYCLES))?,
             ]),
             false => None,
         };
@@ -67,20 +67,21 @@ fn cpu_time(process: u32) -> Result<Duration, Failure> {
     process_cpu_time(process).ok_or_else(|| Failure::new(format!("process {process} is gone")))
 }
 
-fn builder(event: impl Event) -> Builder<'static> {
+/// A counter of user mode, of threads that there are and of those that they begin.
+pub(crate) fn builder(event: impl Event) -> Builder<'static> {
     let mut builder = Builder::new(event);
-    // Threads that begin meanwhile count, too.
     builder.any_cpu().inherit(true).exclude_kernel(true).exclude_hv(true).enabled(true);
     builder
 }
 
 /// Opens a counter for each thread of the process, because the kernel counts threads.
-fn of_all_threads(process: u32, event: impl Event + Clone) -> Result<Vec<Counter>, Failure> {
+pub(crate) fn of_all_threads(
+    process: u32,
+    mut builder: Builder<'_>,
+) -> Result<Vec<Counter>, Failure> {
     let mut counters = Vec::new();
-    for thread in fs::read_dir(format!("/proc/{process}/task")).doing("threads")? {
-        let name = thread?.file_name();
-        let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        match builder(event.clone()).observe_pid(thread).build() {
+    for thread in threads(process)? {
+        match builder.observe_pid(thread).build() {
             Ok(counter) => counters.push(counter),
             // The thread ended in the meantime.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -90,8 +91,18 @@ fn of_all_threads(process: u32, event: impl Event + Clone) -> Result<Vec<Counter
     Ok(counters)
 }
 
+/// Numbers of the threads of a process.
+pub(crate) fn threads(process: u32) -> Result<Vec<libc::pid_t>, Failure> {
+    let mut threads = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{process}/task")).doing("threads")? {
+        let name = thread?.file_name();
+        threads.extend(name.to_str().and_then(|name| name.parse::<libc::pid_t>().ok()));
+    }
+    Ok(threads)
+}
+
 /// Sum of the counters. If they shared the CPU's registers in turn, it is scaled to the whole time.
-fn sum(counters: Vec<Counter>) -> Result<f64, Failure> {
+pub(crate) fn sum(counters: Vec<Counter>) -> Result<f64, Failure> {
     let mut sum = 0.0;
     for mut counter in counters {
         let data = counter.read_full().doing("a counter")?;
@@ -134,7 +145,7 @@ mod tests {
             // The thread lives until it has been counted.
             begun.recv().unwrap_err();
         });
-        let counters = match of_all_threads(std::process::id(), Software::PAGE_FAULTS) {
+        let counters = match of_all_threads(std::process::id(), builder(Software::PAGE_FAULTS)) {
             Ok(counters) => counters,
             Err(failure) => {
                 println!("skipped: {failure}");

@@ -11,9 +11,9 @@
 //! [`counts`]. Where the CPU counts no instructions, those of a get are counted in [`stepped`].
 
 pub(crate) mod arm;
-mod counts;
+pub(crate) mod counts;
 pub(crate) mod process;
-mod protocol;
+pub(crate) mod protocol;
 mod report;
 pub(crate) mod stepped;
 mod tasks;
@@ -163,9 +163,9 @@ struct Found {
 
 /// One turn: the client's measurement, and the work of each process.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
-    measured: Measured,
-    counts: [Counts; PROCESSES.len()],
+pub(crate) struct Turn {
+    pub(crate) measured: Measured,
+    pub(crate) counts: [Counts; PROCESSES.len()],
 }
 
 fn measure(

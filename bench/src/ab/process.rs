@@ -25,8 +25,8 @@ const PROGRAMS: [&str; 3] = ["bench", "piped", "pipectl"];
 const END_LIMIT: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
-pub(super) struct Arm {
-    pub(super) name: &'static str,
+pub(crate) struct Arm {
+    pub(crate) name: &'static str,
     process: Child,
     /// None once no more is asked.
     questions: Option<ChildStdin>,
@@ -36,7 +36,7 @@ pub(super) struct Arm {
 
 impl Arm {
     /// Starts the arm of a build, and its daemons.
-    pub(super) fn start(
+    pub(crate) fn start(
         name: &'static str,
         build: &Path,
         profile: Profile,
@@ -78,7 +78,7 @@ impl Arm {
     }
 
     /// Makes the arm do a task for a while, and watches its processes.
-    pub(super) fn turn(
+    pub(crate) fn turn(
         &mut self,
         task: &str,
         seconds: f64,
@@ -93,13 +93,13 @@ impl Arm {
     }
 
     /// Process numbers in the order of [`PROCESSES`].
-    pub(super) fn processes(&self) -> [u32; PROCESSES.len()] {
+    pub(crate) fn processes(&self) -> [u32; PROCESSES.len()] {
         let [asked, serving] = self.daemons;
         [self.process.id(), asked, serving]
     }
 
     /// Makes the arm do a task for a while, but once at least.
-    pub(super) fn ask(&mut self, task: &str, seconds: f64) -> Result<Measured, Failure> {
+    pub(crate) fn ask(&mut self, task: &str, seconds: f64) -> Result<Measured, Failure> {
         let question = Question { task: task.to_owned(), seconds };
         let mut line = serde_json::to_vec(&question).doing("a question")?;
         line.push(b'\n');

@@ -35,9 +35,9 @@ pub(super) enum Answer {
 
 /// Measurement of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// Time of one request: the median, or the mean if many are under way at once.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Number of requests measured.
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
 }

@@ -1,9 +1,10 @@
-//! Instructions of one get of 4 KiB, one by one: see [`crate::steps`].
+//! Instructions of one request, one by one: see [`crate::steps`].
 //!
-//! A get begins and ends while the stepped thread sleeps in the kernel. So it includes waking up,
-//! the turns of a reactor that find nothing, and going to sleep. One thread is stepped at a time,
-//! and the others have the full speed: a stepped daemon then finds the answer of the other one
-//! without sleeping, as it does at full speed. Everything is on one CPU, which makes stepping fast.
+//! A request begins and ends while the stepped thread sleeps in the kernel. So it includes waking
+//! up, the turns of a reactor that find nothing, and going to sleep. One thread is stepped at a
+//! time, and the others have the full speed: a stepped daemon then finds the answer of the other
+//! one without sleeping, as it does at full speed. Everything is on one CPU, which makes stepping
+//! fast.
 //!
 //! Time does not wait for a stepped thread. What a daemon does once in a while, such as to solve a
 //! plan anew, comes once in ten thousand gets at full speed, and in every fifth of these: see
@@ -26,40 +27,49 @@ use crate::machine::{self, Cpus};
 use crate::stats::Interval;
 use crate::steps::{Stepper, Steps};
 
-/// The row of the task.
+/// The usual task: a get of 4 KiB.
 pub(crate) const TASK: &str = "get-4k";
 
 /// Threads with this at the beginning of their names are the shards of a daemon.
 const SHARD: &str = "piped-shard";
 
-/// Gets at full speed before stepping, for the estimators, in seconds.
+/// Requests at full speed before stepping, for the estimators, in seconds.
 const WARM: f64 = 1.0;
 
-/// Stepped gets before those that count: the reactors learn that spinning does not pay.
+/// Stepped requests before those that count: the reactors learn that spinning does not pay.
 const UNCOUNTED: usize = 2;
 
-/// Gets that took longer (in a new plan, or on a busy machine) go on without steps, because a
-/// client gives a request up after 5 s.
-const LIMIT: Duration = Duration::from_secs(3);
+/// Requests that took longer (in a new plan, or on a busy machine) go on without steps, because a
+/// client gives a request up after 15 s.
+const LIMIT: Duration = Duration::from_secs(10);
 
-/// Gets that are stepped and count.
-const GETS: usize = 15;
+/// Requests that are stepped and count.
+const REQUESTS: usize = 15;
 
-/// Fewest gets that are alike, and by how much they may differ.
+/// Fewest requests that are alike, and by how much they may differ.
 const ALIKE: (usize, f64) = (3, 1.02);
 
-/// Steps of one thread.
+/// Steps of one thread for one request.
 #[derive(Debug)]
-pub(crate) struct Get {
+pub(crate) struct Stretch {
     /// Steps when it is woken for nothing.
     idle: Steps,
     steps: Steps,
 }
 
-impl Get {
-    /// Steps of the thread when it is woken for nothing, and those of the get.
-    pub(crate) fn into_steps(self) -> [Steps; 2] {
-        [self.idle, self.steps]
+impl Stretch {
+    /// Addresses of the steps when the thread is woken for nothing, and of those of the request.
+    pub(crate) fn into_addresses(self) -> [Vec<u64>; 2] {
+        [self.idle, self.steps].map(Steps::into_addresses)
+    }
+
+    pub(crate) fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    /// Steps when it is woken for nothing.
+    pub(crate) fn idle(&self) -> &Steps {
+        &self.idle
     }
 }
 
@@ -67,13 +77,15 @@ impl Get {
 #[derive(Debug)]
 pub(crate) struct Stepped {
     arm: Arm,
-    /// The thread of each process that a get is the work of.
+    task: &'static str,
+    /// The thread of each process that a request is the work of.
     threads: [u32; PROCESSES.len()],
 }
 
 impl Stepped {
-    /// Starts the daemons of a build, with one shard each.
+    /// Starts the daemons of a build, with one shard each, to step one of the tasks of `bench ab`.
     pub(crate) fn start(
+        task: &'static str,
         name: &'static str,
         build: &Path,
         profile: Profile,
@@ -84,9 +96,9 @@ impl Stepped {
         let started = Arm::start(name, build, profile, data);
         machine::unpin()?;
         let mut arm = started?;
-        arm.ask(TASK, WARM)?;
+        arm.ask(task, WARM)?;
         let [client, asked, serving] = arm.processes();
-        Ok(Self { arm, threads: [client, shard_of(asked)?, shard_of(serving)?] })
+        Ok(Self { arm, task, threads: [client, shard_of(asked)?, shard_of(serving)?] })
     }
 
     /// Process numbers in the order of [`PROCESSES`].
@@ -94,33 +106,39 @@ impl Stepped {
         self.arm.processes()
     }
 
-    /// Steps gets in a process, by its place in [`PROCESSES`]. Returns the usual ones, fewest steps
-    /// first.
-    pub(crate) fn gets(&mut self, process: usize) -> Result<Vec<Get>, Failure> {
-        let mut gets = Vec::new();
-        for number in 0..UNCOUNTED + GETS {
-            contest::check()?;
-            let get = self.get(self.threads[process])?;
-            gets.extend(get.filter(|_| number >= UNCOUNTED));
-        }
-        gets.sort_by_key(|get| get.steps.len());
-        let found = usual(&gets, |get| get.steps.len());
-        let found = found.ok_or_else(|| {
-            Failure::new(format!(
-                "of {GETS} stepped gets, {} took less than {} s, and no {} of them are alike: \
-                 repeat it when the machine is idle",
-                gets.len(),
-                LIMIT.as_secs(),
-                ALIKE.0
-            ))
-        })?;
-        gets.truncate(found.end);
-        gets.drain(..found.start);
-        Ok(gets)
+    /// Steps requests in a process, by its place in [`PROCESSES`]. Returns the usual ones, fewest
+    /// steps first.
+    pub(crate) fn requests(&mut self, process: usize) -> Result<Vec<Stretch>, Failure> {
+        let mut all = self.recorded(process, REQUESTS)?;
+        let found = usual(&all, |stretch| stretch.steps.len());
+        let found = found.ok_or_else(|| too_few(REQUESTS, all.len()))?;
+        all.truncate(found.end);
+        all.drain(..found.start);
+        Ok(all)
     }
 
-    fn get(&mut self, thread: u32) -> Result<Option<Get>, Failure> {
-        let arm = &mut self.arm;
+    /// Steps so many requests in a process. Returns those that ended in time, fewest steps first:
+    /// long requests may not be alike.
+    pub(crate) fn recorded(
+        &mut self,
+        process: usize,
+        count: usize,
+    ) -> Result<Vec<Stretch>, Failure> {
+        let mut all = Vec::new();
+        for number in 0..UNCOUNTED + count {
+            contest::check()?;
+            let stretch = self.stretch(self.threads[process])?;
+            all.extend(stretch.filter(|_| number >= UNCOUNTED));
+        }
+        if all.len() < ALIKE.0 {
+            return Err(too_few(count, all.len()));
+        }
+        all.sort_by_key(|stretch| stretch.steps.len());
+        Ok(all)
+    }
+
+    fn stretch(&mut self, thread: u32) -> Result<Option<Stretch>, Failure> {
+        let (arm, task) = (&mut self.arm, self.task);
         let over = &AtomicBool::new(false);
         let (begin, begun) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -131,22 +149,31 @@ impl Stepped {
                 let idle = stepper.run(|| true, LIMIT)?;
                 let _ = begin.send(());
                 let steps = stepper.run(|| over.load(Ordering::Acquire), LIMIT)?;
-                Ok(idle.zip(steps).map(|(idle, steps)| Get { idle, steps }))
+                Ok(idle.zip(steps).map(|(idle, steps)| Stretch { idle, steps }))
             });
             // Without that message it failed, and says why below.
-            let answer = begun.recv().ok().map(|()| arm.ask(TASK, 0.0));
+            let answer = begun.recv().ok().map(|()| arm.ask(task, 0.0));
             over.store(true, Ordering::Release);
-            let get = joined(stepping.join(), "a thread that steps")?;
+            let stretch = joined(stepping.join(), "a thread that steps")?;
             match answer {
-                Some(Ok(measured)) if measured.requests == 1 => Ok(get),
+                Some(Ok(measured)) if measured.requests == 1 => Ok(stretch),
                 Some(Ok(measured)) => {
-                    Err(Failure::new(format!("{} gets instead of one", measured.requests)))
+                    Err(Failure::new(format!("{} requests instead of one", measured.requests)))
                 }
                 Some(Err(failure)) => Err(failure),
                 None => Err(Failure::new("nothing was stepped")),
             }
         })
     }
+}
+
+fn too_few(stepped: usize, ended: usize) -> Failure {
+    Failure::new(format!(
+        "of {stepped} stepped requests, {ended} took less than {} s, and no {} of them are alike: \
+         repeat it when the machine is idle",
+        LIMIT.as_secs(),
+        ALIKE.0
+    ))
 }
 
 /// The cheapest of some things that are alike, which begin with the cheapest of all.
@@ -167,8 +194,8 @@ pub(super) fn count(
     data: &Path,
 ) -> Result<[Vec<f64>; 2], Failure> {
     let counted = || {
-        let mut stepped = Stepped::start(name, build, profile, data)?;
-        let gets = [stepped.gets(1)?, stepped.gets(2)?];
+        let mut stepped = Stepped::start(TASK, name, build, profile, data)?;
+        let gets = [stepped.requests(1)?, stepped.requests(2)?];
         Ok(gets.map(|gets| gets.iter().map(|get| get.steps.len() as f64).collect()))
     };
     counted().map_err(|failure: Failure| failure.within(format!("{name} build")))

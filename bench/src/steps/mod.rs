@@ -4,9 +4,14 @@
 //! (ptrace with single steps). That is ten thousand times slower, and exact: the addresses of all
 //! instructions in user mode, in order. See decision 0148.
 //!
+//! An instruction that repeats itself is passed whole ([`breakpoint`]): a copy of a mebibyte would
+//! be a million steps.
+//!
 //! The kernel knows one tracing thread, so a [`Stepper`] stays in the thread that made it. A step
 //! costs a few microseconds if that thread has the CPU of the stepped one, and ten times as much
 //! otherwise: pin both.
+
+mod breakpoint;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,6 +26,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use self::breakpoint::Breakpoint;
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
 
@@ -30,8 +36,40 @@ const YIELDS: u32 = 16;
 /// Sleep between two looks at a thread that waits in the kernel.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Addresses of a thread's instructions, in order.
-pub(crate) type Steps = Vec<u64>;
+/// Instructions of a thread, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Steps {
+    addresses: Vec<u64>,
+    calls: Vec<Call>,
+}
+
+/// A system call among the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Place of its instruction among the steps.
+    pub(crate) step: usize,
+    /// Number by which the kernel knows it.
+    pub(crate) number: u64,
+}
+
+impl Steps {
+    pub(crate) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    pub(crate) fn addresses(&self) -> &[u64] {
+        &self.addresses
+    }
+
+    pub(crate) fn into_addresses(self) -> Vec<u64> {
+        self.addresses
+    }
+
+    /// The system calls, in order.
+    pub(crate) fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+}
 
 /// A thread that is stepped. It runs on by itself when this is dropped.
 #[derive(Debug)]
@@ -40,6 +78,8 @@ pub(crate) struct Stepper {
     memory: File,
     kinds: HashMap<u64, Kind>,
     state: State,
+    /// Where an instruction that repeats itself ends, while it does.
+    end: Option<Breakpoint>,
     steps: Steps,
     stays: PhantomData<Rc<()>>,
 }
@@ -60,8 +100,9 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     SystemCall,
-    /// Stops after each of its repetitions, which the CPU retires as one instruction.
-    Repeated,
+    /// Stops after each of its repetitions, which the CPU retires as one instruction of so many
+    /// bytes.
+    Repeated(u64),
     Plain,
 }
 
@@ -82,12 +123,13 @@ impl Stepper {
             memory: memory?,
             kinds: HashMap::new(),
             state: State::Calling,
-            steps: Vec::new(),
+            end: None,
+            steps: Steps::default(),
             stays: PhantomData,
         };
         ptrace::interrupt(number).doing("interrupt")?;
         stepper.wait(WaitPidFlag::__WALL)?;
-        program_counter(number).doing("registers")?;
+        registers(number).doing("registers")?;
         Ok(stepper)
     }
 
@@ -146,16 +188,33 @@ impl Stepper {
             WaitStatus::Stopped(_, signal) => State::Stopped(Some(signal)),
             other => return Err(Failure::new(format!("a stepped thread ended: {other:?}"))),
         };
-        Ok(true)
+        match self.end.take() {
+            Some(end) => end.clear().map(|()| true).doing("a breakpoint"),
+            None => Ok(true),
+        }
     }
 
     fn step(&mut self) -> Result<(), Failure> {
-        let address = program_counter(self.number).doing("registers")?;
+        let Registers { address, call } = registers(self.number).doing("registers")?;
         let kind = self.kind(address)?;
-        if kind != Kind::Repeated || self.steps.last() != Some(&address) {
-            self.steps.push(address);
+        let Steps { addresses, calls } = &mut self.steps;
+        if kind == Kind::SystemCall {
+            calls.push(Call { step: addresses.len(), number: call });
         }
-        ptrace::step(self.number, None).doing("a step")?;
+        let repeats = matches!(kind, Kind::Repeated(_));
+        if !repeats || addresses.last() != Some(&address) {
+            addresses.push(address);
+        }
+        self.end = match kind {
+            Kind::Repeated(length) => Breakpoint::set(self.number, address + length).ok(),
+            _ => None,
+        };
+        // Without a breakpoint, each repetition is a step.
+        let goes_on = match self.end {
+            Some(_) => ptrace::cont(self.number, None),
+            None => ptrace::step(self.number, None),
+        };
+        goes_on.doing("a step")?;
         self.state = if kind == Kind::SystemCall { State::Calling } else { State::Stepping };
         Ok(())
     }
@@ -164,13 +223,11 @@ impl Stepper {
         if let Some(kind) = self.kinds.get(&address) {
             return Ok(*kind);
         }
-        let mut code = [0; 2];
-        self.memory.read_exact_at(&mut code, address).doing("an instruction")?;
-        let kind = match code {
-            [0x0f, 0x05] => Kind::SystemCall,
-            [0xf2 | 0xf3, _] => Kind::Repeated,
-            _ => Kind::Plain,
-        };
+        let mut code = [0; 3];
+        // Two bytes are an instruction at the end of memory, too.
+        self.memory.read_exact_at(&mut code[..2], address).doing("an instruction")?;
+        let _ = self.memory.read_exact_at(&mut code[2..], address + 2);
+        let kind = kind_of(code);
         self.kinds.insert(address, kind);
         Ok(kind)
     }
@@ -192,6 +249,18 @@ impl Stepper {
     }
 }
 
+/// Kind of the instruction that begins with these bytes.
+fn kind_of(code: [u8; 3]) -> Kind {
+    // Moves, comparisons, stores, loads and searches of strings.
+    let is_of_strings = |code| matches!(code, 0xa4..=0xa7 | 0xaa..=0xaf);
+    match code {
+        [0x0f, 0x05, _] => Kind::SystemCall,
+        [0xf2 | 0xf3, code, _] if is_of_strings(code) => Kind::Repeated(2),
+        [0xf2 | 0xf3, 0x40..=0x4f, code] if is_of_strings(code) => Kind::Repeated(3),
+        _ => Kind::Plain,
+    }
+}
+
 impl Drop for Stepper {
     fn drop(&mut self) {
         if !matches!(self.state, State::Stepped | State::Stopped(_)) {
@@ -208,15 +277,24 @@ impl Drop for Stepper {
     }
 }
 
+/// The registers of a stopped thread that are looked at.
+struct Registers {
+    /// Address of the next instruction.
+    address: u64,
+    /// Number of the system call, if that instruction is one.
+    call: u64,
+}
+
 #[cfg(target_arch = "x86_64")]
-fn program_counter(thread: Pid) -> nix::Result<u64> {
-    Ok(ptrace::getregs(thread)?.rip)
+fn registers(thread: Pid) -> nix::Result<Registers> {
+    let all = ptrace::getregs(thread)?;
+    Ok(Registers { address: all.rip, call: all.rax })
 }
 
 /// Other CPUs are not stepped: a stop between the two halves of an atomic operation makes it fail,
 /// again and again.
 #[cfg(not(target_arch = "x86_64"))]
-fn program_counter(_: Pid) -> nix::Result<u64> {
+fn registers(_: Pid) -> nix::Result<Registers> {
     Err(Errno::ENOSYS)
 }
 
@@ -347,6 +425,16 @@ mod tests {
         let of_copy = copy as i64 - nothing as i64;
         // 8 KiB byte by byte would be 8192, and 16 bytes a time are 1024 with the loop.
         assert!(of_copy < 2000, "{copy} instructions, {nothing} without a copy");
+    }
+
+    #[test]
+    fn only_what_works_on_strings_repeats_itself() {
+        assert_eq!(kind_of([0x0f, 0x05, 0]), Kind::SystemCall);
+        assert_eq!(kind_of([0xf3, 0xa4, 0]), Kind::Repeated(2), "rep movsb");
+        assert_eq!(kind_of([0xf3, 0x48, 0xab]), Kind::Repeated(3), "rep stosq");
+        assert_eq!(kind_of([0xf3, 0x0f, 0x1e]), Kind::Plain, "endbr64");
+        assert_eq!(kind_of([0xf3, 0x90, 0]), Kind::Plain, "pause");
+        assert_eq!(kind_of([0xf3, 0xc3, 0]), Kind::Plain, "rep ret");
     }
 
     #[test]

@@ -6,9 +6,7 @@
 //! listed, in the order in which they are first entered. So the list can be read like the source:
 //! file after file, with so many returns to files already left.
 
-mod image;
 mod shares;
-mod source;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -16,12 +14,11 @@ use std::path::PathBuf;
 use piped_core::modes::Profile;
 use serde::Serialize;
 
-use self::image::Image;
 use self::shares::Shares;
-use self::source::{Function, Tree};
 use crate::ab::process::PROCESSES;
-use crate::ab::stepped::Stepped;
+use crate::ab::stepped::{self, Stepped};
 use crate::failure::{Doing as _, Failure};
+use crate::lines::{Function, Image, Tree};
 
 /// Lines of a function that is no more than an accessor.
 const ACCESSOR_LINES: u32 = 3;
@@ -58,14 +55,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     crate::hear_interrupts()?;
     let build = crate::beside_this(build)?;
     let data = tempfile::tempdir()?;
-    let mut stepped = Stepped::start("only", &build, profile, data.path())?;
+    let mut stepped = Stepped::start(stepped::TASK, "only", &build, profile, data.path())?;
     let mut tree = Tree::new(&source);
     let mut names = Names::default();
     let (mut ways, mut shares) = (Vec::new(), String::new());
     for (place, process) in PROCESSES.into_iter().enumerate() {
         eprintln!("bench: {process}");
-        let mut gets = stepped.gets(place)?;
-        let [idle, steps] = gets.swap_remove(gets.len() / 2).into_steps();
+        let mut gets = stepped.requests(place)?;
+        let [idle, steps] = gets.swap_remove(gets.len() / 2).into_addresses();
         let image = Image::of(stepped.processes()[place])?;
         if instructions {
             shares += &Shares::of(&steps, &image, &mut tree)?.text(process);

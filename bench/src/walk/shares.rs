@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use super::image::Image;
-use super::source::Tree;
 use crate::failure::Failure;
+use crate::lines::{Image, Tree};
 
 /// Smallest share of all instructions that has a line of its own.
 const SHOWN: f64 = 0.002;

@@ -9,7 +9,7 @@ use crate::failure::{Doing as _, Failure};
 
 /// A place in a source file, with the function as the compiler names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Path as it was when the program was built.
     file: String,
     line: u32,
@@ -18,21 +18,21 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn file(&self) -> &str {
+    pub(crate) fn file(&self) -> &str {
         &self.file
     }
 
-    pub(super) fn line(&self) -> u32 {
+    pub(crate) fn line(&self) -> u32 {
         self.line
     }
 
-    pub(super) fn function(&self) -> Option<&str> {
+    pub(crate) fn function(&self) -> Option<&str> {
         self.function.as_deref()
     }
 }
 
 /// A program in the memory of a process.
-pub(super) struct Image {
+pub(crate) struct Image {
     loader: Loader,
     begin: u64,
     end: u64,
@@ -40,7 +40,7 @@ pub(super) struct Image {
 
 impl Image {
     /// The program that a process runs.
-    pub(super) fn of(process: u32) -> Result<Self, Failure> {
+    pub(crate) fn of(process: u32) -> Result<Self, Failure> {
         let program = format!("/proc/{process}/exe");
         let path = fs::read_link(&program).doing(&program)?;
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).doing("its memory")?;
@@ -50,10 +50,15 @@ impl Image {
         Ok(Self { loader, begin, end })
     }
 
+    /// Whether an address is in the program, and not in a library.
+    pub(crate) fn has(&self, address: u64) -> bool {
+        (self.begin..self.end).contains(&address)
+    }
+
     /// Places of an address: the function, and those that the compiler put into it there, outermost
     /// first. Addresses in libraries have none.
-    pub(super) fn places(&self, address: u64) -> Result<Vec<Place>, Failure> {
-        if !(self.begin..self.end).contains(&address) {
+    pub(crate) fn places(&self, address: u64) -> Result<Vec<Place>, Failure> {
+        if !self.has(address) {
             return Ok(Vec::new());
         }
         let mut places = Vec::new();
@@ -150,7 +155,7 @@ a000-b000 rw-p 00003000 fe:00 1 /bin/piped
         let places = image.places(here as fn() -> u64 as usize as u64).expect("readable");
         let place = places.first().expect("it has a place");
         assert_eq!(place.function.as_deref(), Some("here"));
-        assert!(place.file.ends_with("bench/src/walk/image.rs"), "{place:?}");
+        assert!(place.file.ends_with("bench/src/lines/image.rs"), "{place:?}");
         assert_eq!(image.places(0).expect("no address of it"), Vec::new());
     }
 }

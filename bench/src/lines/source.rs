@@ -12,7 +12,7 @@ use crate::failure::{Doing as _, Failure};
 
 /// A function with a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Function {
+pub(crate) struct Function {
     /// Name, after that of its type if it is a method.
     name: String,
     /// Path from the root of the tree.
@@ -22,37 +22,37 @@ pub(super) struct Function {
 }
 
 impl Function {
-    pub(super) fn new(name: String, file: Rc<str>, lines: (u32, u32)) -> Self {
+    pub(crate) fn new(name: String, file: Rc<str>, lines: (u32, u32)) -> Self {
         Self { name, file, lines }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn file(&self) -> &str {
+    pub(crate) fn file(&self) -> &str {
         &self.file
     }
 
     /// Line of its signature.
-    pub(super) fn line(&self) -> u32 {
+    pub(crate) fn line(&self) -> u32 {
         self.lines.0
     }
 
     /// Lines of it all.
-    pub(super) fn length(&self) -> u32 {
+    pub(crate) fn length(&self) -> u32 {
         self.lines.1 + 1 - self.lines.0
     }
 
     /// Name without that of the type.
-    pub(super) fn plain(&self) -> &str {
+    pub(crate) fn plain(&self) -> &str {
         self.name.rsplit("::").next().unwrap_or(&self.name)
     }
 }
 
 /// A source tree, of which files are read as they are needed.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     root: PathBuf,
     /// Path of the tree when the program was built; found with the first file.
     built: Option<String>,
@@ -60,13 +60,13 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), built: None, files: HashMap::new() }
     }
 
     /// The innermost function at a line of a file, by the path that the debug information has; none
     /// in files of others, and in code that the compiler derives.
-    pub(super) fn at(&mut self, path: &str, line: u32) -> Result<Option<&Function>, Failure> {
+    pub(crate) fn at(&mut self, path: &str, line: u32) -> Result<Option<&Function>, Failure> {
         if !self.files.contains_key(path) {
             let functions = match self.within(path) {
                 Some(file) => functions(&self.root, &file)?,
@@ -78,9 +78,9 @@ impl Tree {
         Ok(self.files[path].iter().filter(around).max_by_key(|it| it.lines.0))
     }
 
-    /// Path of a file from the root. Which part of a path was the root shows in the first file that
-    /// is in this tree, too.
-    fn within(&mut self, path: &str) -> Option<String> {
+    /// Path of a file from the root; none if the file is not of this tree. Which part of a path was
+    /// the root shows in the first file that is in this tree, too.
+    pub(crate) fn within(&mut self, path: &str) -> Option<String> {
         if self.built.is_none() {
             let is_here = |place: usize| self.root.join(&path[place + 1..]).is_file();
             let place = path.match_indices('/').map(|(place, _)| place).find(|it| is_here(*it))?;

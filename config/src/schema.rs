@@ -330,9 +330,10 @@ pub struct Peer {
     #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
     pub next_key: Option<PublicKey>,
     /// What checksums of plain lanes with the peer cover: `payload` for headers and payloads,
-    /// `header` for headers alone, `auto` for payloads too unless both nodes are on this machine.
-    /// Payloads have checksums if one of the two nodes wants them. Lanes with a key have
-    /// authentication tags over all bytes instead.
+    /// `header` for headers alone, `auto` for payloads too unless both nodes are on this machine,
+    /// in one network namespace. Payloads have checksums if one of the two nodes wants them. Names
+    /// and tables of requests always have. Lanes with a key have authentication tags over all bytes
+    /// instead.
     pub checksum: Checksum,
 }
 

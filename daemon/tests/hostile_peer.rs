@@ -214,18 +214,11 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
     };
     let (transfer, handle, time_left_us) = (a, b as u32, c as u32);
     let stages = ReportedStage::ALL;
+    let (checksum, sums) = (Checksum::ALL[a as usize % 3], b % 2 == 0);
     vec![
+        (Message::Hello { incarnation: a, lane: LaneClass::Bulk, checksum }, b"mallory".to_vec()),
         (
-            Message::Hello { incarnation: a, lane: LaneClass::Bulk, checksum: Checksum::Payload },
-            b"mallory".to_vec(),
-        ),
-        (
-            Message::HelloAck {
-                incarnation: a,
-                credit_bytes: b,
-                requests_max: c as u32,
-                sums: true,
-            },
+            Message::HelloAck { incarnation: a, credit_bytes: b, requests_max: c as u32, sums },
             vec![],
         ),
         (Message::HelloRefused { status }, vec![]),

@@ -48,7 +48,10 @@ pub(super) const STEPS: [Step; 29] = [
             "daemon/src/io/memory.rs",
         ],
     },
-    Step { name: "doorbells: sleep and wake", modules: &["crates/ring/src/doorbell.rs"] },
+    Step {
+        name: "doorbells: sleep and wake",
+        modules: &["crates/ring/src/doorbell.rs", "crates/ring/src/nap.rs"],
+    },
     Step { name: "spinning: how long", modules: &["crates/ring/src/spinner.rs"] },
     Step { name: "reactor: turns", modules: &["daemon/src/shard", "daemon/src/watchdog.rs"] },
     Step { name: "driver: io_uring", modules: &["daemon/src/io"] },

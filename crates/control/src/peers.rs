@@ -57,7 +57,8 @@ impl Peers {
                 (None, Some(_)) => Some(Moved::Added(id)),
                 (Some(_), None) => Some(Moved::Removed(id)),
                 (Some(one), Some(other)) => {
-                    let same = one.address == other.address && one.checksum == other.checksum;
+                    let sums = |peer: &Peer| peer.key.is_none().then_some(peer.checksum);
+                    let same = one.address == other.address && sums(one) == sums(other);
                     (!same).then_some(Moved::Changed(id))
                 }
                 (None, None) => None,

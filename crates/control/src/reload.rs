@@ -1,10 +1,11 @@
 //! What another configuration changes in a daemon that runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use piped_config::admin::Change;
 use piped_config::{Admin, Client, Config, Export, Listen, Names};
+use piped_core::link::Checksum;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Expelled};
 
@@ -153,11 +154,19 @@ pub(crate) fn commands(
     let anew = distrusted.iter().chain(keyless.map(|(name, _)| name));
     let known = anew.filter_map(|name| peers.by_name(name));
     commands.extend(known.map(|peer| Command::RedialPeer { peer }));
-    let resummed = after.peers.iter().filter(|(name, peer)| {
-        before.peers.get(*name).is_some_and(|before| before.checksum != peer.checksum)
+    // Whose frames are to be checked otherwise connects anew. A node that has no entry is like one
+    // that says nothing, and one with a key has tags.
+    let plain_sums = |config: &Config, name: &str| {
+        let peer = config.peers.get(name);
+        let is_plain = peer.is_none_or(|peer| peer.key.is_none());
+        is_plain.then(|| peer.map_or_else(Checksum::default, |peer| peer.checksum))
+    };
+    let known: BTreeSet<&String> = before.peers.keys().chain(after.peers.keys()).collect();
+    let resummed = known.into_iter().filter(|name| {
+        let (was, is) = (plain_sums(before, name), plain_sums(after, name));
+        was.is_some() && is.is_some() && was != is
     });
-    let names: Vec<String> =
-        distrusted.into_iter().chain(resummed.map(|(name, _)| name.clone())).collect();
+    let names: Vec<String> = distrusted.into_iter().chain(resummed.cloned()).collect();
     if plain > Expelled::Nobody || !names.is_empty() {
         commands.push(Command::ExpelPeers { names, plain });
     }

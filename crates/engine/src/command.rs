@@ -413,6 +413,8 @@ pub enum Command {
         class: LaneClass,
         /// The connected socket that carries the lane.
         socket: SocketId,
+        /// Whether the dialled address is of this machine. A peer there may still be a forwarder.
+        near: bool,
         /// Keys from the lane's handshake; none for a plain lane.
         keys: Option<LaneKeys>,
     },

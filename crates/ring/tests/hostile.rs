@@ -394,6 +394,21 @@ fn a_nap_ends_with_a_wake_up_or_in_silence() {
     }
 }
 
+/// A client that says that it naps, and does not, or says it in words that mean nothing.
+#[test]
+fn whatever_a_client_says_of_its_sleep_costs_the_daemon_one_call() {
+    for said in [1_u64, 2, 3, 1 << 32 | 2, 2 << 32, u64::MAX] {
+        let (mut server, client) = hostile(4);
+        for _ in 0..3 {
+            server.post(CompletionEntry::default()).expect("room for a few");
+            client.scribble(768, &said.to_ne_bytes()).expect("inside");
+            assert!(server.publish(), "{said}: woken once");
+            server.post(CompletionEntry::default()).expect("room for a few");
+            assert!(!server.publish(), "{said}: the flag was taken down");
+        }
+    }
+}
+
 #[test]
 fn a_nap_is_woken_in_its_middle() {
     let mut server = ServerQueue::create(4).expect("memory");

@@ -309,6 +309,13 @@ pub enum Message {
 }
 
 impl Message {
+    /// Whether the payload is bytes that clients move. Others (names, sizes, tables) say what is
+    /// done, and have a checksum whatever two nodes agreed on.
+    #[must_use]
+    pub const fn carries_data(&self) -> bool {
+        matches!(self, Self::Data { .. } | Self::WriteData { .. } | Self::Send { .. })
+    }
+
     /// The least and the most payload bytes of this kind.
     pub(super) fn payload_bounds(&self) -> (u32, u32) {
         match self {

@@ -370,7 +370,7 @@ impl Receiver {
         self.state = State::Header;
         self.streaming = frame.payload >= PAYLOAD_BYTES_STREAMING;
         self.checked = Checked::default();
-        let intact = to.filter(|_| self.seal.checks_payloads()).is_none_or(|landed| {
+        let intact = to.filter(|_| self.seal.checks(&frame.message)).is_none_or(|landed| {
             let check = |io: &mut I| self.seal.open_payload(io, &frame, landed);
             self.checked.timed(io, frame.payload, check)
         });

@@ -28,7 +28,7 @@ use piped_core::limits::PAYLOAD_BYTES_MAX;
 use piped_core::link::Protection;
 use zeroize::Zeroize;
 
-use crate::frame::{Frame, HEADER_BYTES, PeerFault};
+use crate::frame::{Frame, HEADER_BYTES, Message, PeerFault};
 
 /// The longest header with what a seal adds to it, in bytes.
 pub const WIRE_HEADER_BYTES_MAX: usize = SEALED_BYTES + TAG_BYTES;
@@ -106,10 +106,9 @@ pub(super) enum Body<'a> {
 /// are any.
 #[derive(Debug)]
 pub enum Seal {
-    /// Checksums alone, `sums` of payloads too: for loopback and for networks that the operator
-    /// named.
+    /// Checksums alone: for loopback and for networks that the operator named.
     Plain {
-        /// Whether payloads have checksums.
+        /// Whether payloads that clients move have checksums; all others have.
         sums: bool,
     },
     /// Authenticated by a key, and encrypted if the two nodes want that.
@@ -178,13 +177,18 @@ impl Seal {
         }
     }
 
-    /// Whether a payload that changed on the way is noticed.
+    /// Whether a payload that changed on the way is noticed, also one that clients move.
     #[must_use]
     pub const fn checks_payloads(&self) -> bool {
         match self {
             Self::Plain { sums } => *sums,
             Self::Keyed(_) => true,
         }
+    }
+
+    /// Whether the payload of a frame has a checksum, or a tag.
+    pub(super) const fn checks(&self, message: &Message) -> bool {
+        self.checks_payloads() || !message.carries_data()
     }
 
     /// Whether payloads have checksums from the next frame on. A seal with keys has tags, and stays
@@ -214,11 +218,12 @@ impl Seal {
         room: Option<Span>,
     ) -> Option<Span> {
         match self {
-            Self::Plain { sums } => {
+            Self::Plain { .. } => {
+                let has_sum = self.checks(&frame.message);
                 let (payload_crc, memory) = match body {
-                    Body::Memory(span) if *sums => (io.crc32c(span), Some(span)),
+                    Body::Memory(span) if has_sum => (io.crc32c(span), Some(span)),
                     Body::Memory(span) => (0, Some(span)),
-                    Body::Bytes(bytes) if *sums => (crate::frame::crc32c(bytes), None),
+                    Body::Bytes(bytes) if has_sum => (crate::frame::crc32c(bytes), None),
                     Body::Empty | Body::Bytes(_) => (0, None),
                 };
                 header.copy_from_slice(&Frame { payload_crc, ..frame }.encode());
@@ -238,17 +243,18 @@ impl Seal {
         }
         let header = header.first_chunk().expect("the receiver hands over `header_bytes`");
         let frame = Frame::parse(header)?;
-        match self {
-            Self::Plain { sums: false } if frame.payload_crc != 0 => Err(PeerFault::UnaskedSum),
-            _ => Ok(frame),
+        if !self.checks(&frame.message) && frame.payload_crc != 0 {
+            return Err(PeerFault::UnaskedSum);
         }
+        Ok(frame)
     }
 
-    /// Check (and decrypt in place) the payload of the header that was opened last. `false`: the
+    /// Check (and decrypt in place) the payload of the header that was opened last, which
+    /// [`Self::checks`]. `false`: the
     /// payload is not what was sent, and nothing was decrypted.
     pub(super) fn open_payload<I: Io>(&mut self, io: &mut I, frame: &Frame, landed: Span) -> bool {
         match self {
-            Self::Plain { sums } => !*sums || io.crc32c(landed) == frame.payload_crc,
+            Self::Plain { .. } => io.crc32c(landed) == frame.payload_crc,
             Self::Keyed(keyed) => keyed.open_payload(io, landed),
         }
     }

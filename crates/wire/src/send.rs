@@ -418,7 +418,7 @@ impl Sender {
             Payload::Inline { .. } => Body::Bytes(inline),
             Payload::Memory(span) => Body::Memory(span),
         };
-        let timed = if self.seal.checks_payloads() { length } else { 0 };
+        let timed = if self.seal.checks(&entry.message) { length } else { 0 };
         let seal = |io: &mut I| self.seal.seal(io, frame, body, header, room);
         let memory = self.checked.timed(io, timed, seal);
         io.store(bytes, place);

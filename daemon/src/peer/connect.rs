@@ -32,7 +32,7 @@ pub(crate) async fn lane(control: Rc<Control>, mut dial: Dial) {
     };
     let (peer, class) = (dial.peer, dial.class);
     let message = match line.and_then(|line| line.socket().map_err(failed)) {
-        Ok((socket, keys)) => Message::Connected { peer, class, socket, keys },
+        Ok((socket, near, keys)) => Message::Connected { peer, class, socket, near, keys },
         Err(fault) => {
             let core = control.core.borrow();
             let peer_name = core.peers().name(peer).unwrap_or("?");
@@ -89,9 +89,12 @@ impl Line {
         }
     }
 
-    fn socket(self) -> io::Result<(OwnedFd, Option<LaneKeys>)> {
+    /// The socket, whether the dialled address is of this machine, and the keys.
+    fn socket(self) -> io::Result<(OwnedFd, bool, Option<LaneKeys>)> {
         let stream = self.stream.ok_or(io::ErrorKind::NotConnected)?;
-        Ok((lane_socket(stream)?, self.keys))
+        let [from, to] =
+            [stream.local_addr()?, stream.peer_addr()?].map(|it| it.ip().to_canonical());
+        Ok((lane_socket(stream)?, to.is_loopback() || from == to, self.keys))
     }
 }
 

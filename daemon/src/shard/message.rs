@@ -120,6 +120,8 @@ pub enum Message {
         class: LaneClass,
         /// Socket of the connection.
         socket: OwnedFd,
+        /// Whether the dialled address is of this machine.
+        near: bool,
         /// Keys from its handshake.
         keys: Option<LaneKeys>,
     },

@@ -342,9 +342,9 @@ impl Reactor {
                 }
                 self.engine(Command::ServeOpened { ticket, result });
             }
-            Message::Connected { peer, class, socket, keys } => {
+            Message::Connected { peer, class, socket, near, keys } => {
                 let command = match self.io.add_socket(socket) {
-                    Ok(socket) => Command::LaneConnected { peer, class, socket, keys },
+                    Ok(socket) => Command::LaneConnected { peer, class, socket, near, keys },
                     Err(error) => {
                         self.say_no_room(&error);
                         Command::ConnectFailed { peer, class }

@@ -30,6 +30,17 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
     };
     vec![
         (
+            "hello-header",
+            with(
+                Message::Hello {
+                    incarnation: 5,
+                    lane: LaneClass::Latency,
+                    checksum: Checksum::Header,
+                },
+                4,
+            ),
+        ),
+        (
             "hello",
             with(
                 Message::Hello {

@@ -1,5 +1,5 @@
-//! Gets against three bare processes on the same path: the same hand-overs, the same checksums, and
-//! no engine.
+//! Gets against three bare processes on the same path: the same hand-overs, checksums of headers
+//! alone, and no engine.
 
 use piped_core::modes::Profile;
 

@@ -24,7 +24,10 @@ pub(super) enum PeerFault {
     OldEpoch,
     #[error("the peer refused the lane")]
     Refused,
-    #[error("it sends payloads without checksums, which this node does not want")]
+    #[error(
+        "it answers that payloads have no checksum or tag, which this node did not offer \
+         (peers.NAME.checksum); its daemon is faulty"
+    )]
     NoSums,
     #[error("a frame before HelloAck")]
     FrameBeforeHelloAck,

@@ -211,8 +211,8 @@ impl Shard {
             }
             Command::RemovePeer { peer } => self.remove_peer(peer, io),
             Command::RedialPeer { peer } => self.redial_peer(peer, io),
-            Command::LaneConnected { peer, class, socket, keys } => {
-                self.lane_connected(peer, class, (socket, keys), io);
+            Command::LaneConnected { peer, class, socket, near, keys } => {
+                self.lane_connected(peer, class, (socket, near, keys), io);
             }
             Command::ConnectFailed { peer, class } => {
                 self.peers.fail(peer, class, io.now(), &mut self.cx);

@@ -4,7 +4,6 @@ use piped_core::ids::{HandleId, PeerId};
 use piped_core::io::Io;
 use piped_core::limits;
 use piped_core::limits::FRAGMENT_BYTES_MIN;
-use piped_core::link::Checksum;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
@@ -41,9 +40,8 @@ impl Shard {
         let Role::Asking(asking) = &mut lane.role else { return Ok(()) };
         match frame.message {
             Message::HelloAck { incarnation, credit_bytes, requests_max, sums } if greeting => {
-                let wish = self.peers.get(peer).map_or(Checksum::Auto, Peer::checksum);
-                if !sums && (wish == Checksum::Payload || lane.sender.seal().protection().is_some())
-                {
+                let is_keyed = lane.sender.seal().protection().is_some();
+                if !sums && (asking.insists_on_sums() || is_keyed) {
                     return Err(PeerFault::NoSums);
                 }
                 lane.state = LaneState::Up;

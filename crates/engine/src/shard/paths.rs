@@ -231,11 +231,8 @@ impl Shard {
             known.map_or([StageIndex::NONE; 3], |lane| lane.reports.behind_wire());
         let check = known.map_or(StageIndex::NONE, |lane| lane.check_stage(&self.cx.planner));
         // Until it says what it costs there, it is taken to cost what it costs here.
-        let their_check = match their_check {
-            _ if check == StageIndex::NONE => check,
-            StageIndex::NONE => check,
-            told => told,
-        };
+        let has_told = check != StageIndex::NONE && their_check != StageIndex::NONE;
+        let their_check = if has_told { their_check } else { check };
         let dials = match self.cx.dials.any() {
             true => self.dials_out(lane),
             false => [[StageIndex::NONE; 2]; 2],

@@ -4,7 +4,7 @@
 use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
 use piped_core::io::{Io, Resource};
 use piped_core::limits;
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, LaneClass};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_report::tally::{LaneLoss, RetryReason};
@@ -55,15 +55,22 @@ impl Shard {
         &mut self,
         peer: PeerId,
         class: LaneClass,
-        (socket, keys): (SocketId, Option<LaneKeys>),
+        (socket, near, keys): (SocketId, bool, Option<LaneKeys>),
         io: &mut I,
     ) {
         let Some(state) = self.peers.get_mut(peer) else { return };
         let Some(epoch) = state.connected(class) else {
             return io.release(Resource::Socket(socket));
         };
-        let (name, checksum) = (state.name().to_owned(), state.checksum());
-        let Some(key) = self.make_lane(Role::asking(peer), class, socket, epoch, keys, io) else {
+        // Behind an address of another machine may be a forwarder, and behind that a node which
+        // takes the connection for one of its own machine.
+        let checksum = match state.checksum() {
+            Checksum::Auto if !near => Checksum::Payload,
+            checksum => checksum,
+        };
+        let name = state.name().to_owned();
+        let role = Role::asking(peer, checksum == Checksum::Payload);
+        let Some(key) = self.make_lane(role, class, socket, epoch, keys, io) else {
             return self.peers.fail(peer, class, io.now(), &mut self.cx);
         };
         let stages = self.cx.planner.net_stages(&name, class, true);

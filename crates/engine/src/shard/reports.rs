@@ -229,7 +229,7 @@ impl Shard {
         let Some(lane) = self.lanes.get(key) else { return };
         let sources = [
             [StageIndex::NONE, lane.stage_in],
-            [StageIndex::NONE, self.cx.planner.check_stage()],
+            [StageIndex::NONE, lane.check_stage(&self.cx.planner)],
             self.dial_stages(key, Hop::Net),
             self.dial_stages(key, Hop::Receive),
         ];

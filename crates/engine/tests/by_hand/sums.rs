@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use piped_core::access::OpenKind;
 use piped_core::ids::SegmentId;
 use piped_core::link::{Checksum, LaneClass};
 use piped_core::request::{ArenaBuffer, Verb};
@@ -10,7 +11,7 @@ use piped_engine::command::{Caller, Origin};
 use piped_wire::{LastPart, Message};
 
 use crate::asking::{ARENA, CREDIT, HANDLE, connected, open_arenas};
-use crate::world::{LineId, SESSION, World, read, region};
+use crate::world::{ALL, LineId, SESSION, World, read, region};
 
 /// The far node says hello with its choice, from this machine or another one: whether payloads have
 /// checksums then.
@@ -93,7 +94,7 @@ fn answer_without(world: &mut World, wish: Checksum) -> LineId {
 fn an_answer_without_a_checksum_is_taken_and_one_with_a_checksum_is_a_fault() {
     for has_sum in [false, true] {
         let mut world = World::new();
-        let line = answer_without(&mut world, Checksum::Auto);
+        let line = answer_without(&mut world, Checksum::Header);
         open_arenas(&mut world, line, &[SESSION]);
         let buffer = ArenaBuffer { segment: 0, offset: 0, length: 4096 };
         world.submit(SESSION, 1, Verb::Read { handle: HANDLE, offset: 0, buffer, wanted: 0 });
@@ -127,12 +128,53 @@ fn an_answer_without_a_checksum_is_taken_and_one_with_a_checksum_is_a_fault() {
 }
 
 #[test]
+fn what_is_dialled_elsewhere_is_asked_for_checksums_unless_the_operator_does_without() {
+    for (wish, told) in [
+        (Checksum::Auto, Checksum::Payload),
+        (Checksum::Payload, Checksum::Payload),
+        (Checksum::Header, Checksum::Header),
+    ] {
+        let mut world = World::new();
+        world.add_peer_with(wish);
+        assert_eq!(world.take_hello(LaneClass::Latency).1, told);
+    }
+}
+
+#[test]
+fn a_name_to_open_has_a_checksum_all_the_same() {
+    let mut world = World::new();
+    let (line, sums) = greet(&mut world, Checksum::Auto, true, 1);
+    assert!(!sums);
+    let (kind, access) = (OpenKind::Region, ALL);
+    let open = Message::Open { ticket: 1, kind, access, create: false, name_length: 4 };
+    let mut bytes = world.frame(line, open, b"name");
+    *bytes.last_mut().expect("a name") ^= 1;
+    world.send_bytes(line, &bytes);
+    world.settle();
+    assert_eq!(world.reasons(), ["the name to open is damaged"]);
+}
+
+#[test]
+fn a_choice_that_comes_or_goes_with_its_peer_holds_for_lanes_that_are_up() {
+    let mut world = World::new();
+    let (before, sums) = greet(&mut world, Checksum::Auto, true, 1);
+    assert!(!sums);
+    world.add_peer_with(Checksum::Payload);
+    world.settle();
+    assert!(!world.is_up(before), "agreed on before there was a choice");
+    let (with, sums) = greet(&mut world, Checksum::Auto, true, 2);
+    assert!(sums);
+    world.remove_peer();
+    world.settle();
+    assert!(!world.is_up(with), "the choice is gone");
+}
+
+#[test]
 fn a_peer_that_does_without_is_left_by_a_node_that_wants_checksums() {
     let mut world = World::new();
     let line = answer_without(&mut world, Checksum::Payload);
     assert!(!world.is_up(line));
-    let reason = "it sends payloads without checksums, which this node does not want";
-    assert_eq!(world.reasons(), [reason]);
+    assert!(world.reasons()[0].contains("(peers.NAME.checksum)"), "{:?}", world.reasons());
 }
 
 #[test]

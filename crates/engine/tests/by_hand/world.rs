@@ -512,7 +512,7 @@ impl World {
     /// A dial of ours succeeds that nobody waits for any more.
     pub(crate) fn connect_late(&mut self, peer: PeerId, class: LaneClass) -> LineId {
         let (line, socket) = self.connect();
-        self.command(Command::LaneConnected { peer, class, socket, keys: None });
+        self.command(Command::LaneConnected { peer, class, socket, near: false, keys: None });
         line
     }
 
@@ -542,7 +542,8 @@ impl World {
     /// A frame's bytes.
     pub(crate) fn frame(&self, line: LineId, message: Message, payload: &[u8]) -> Vec<u8> {
         let Line { epoch, sums, .. } = self.lines[line];
-        let payload_crc = if sums && !payload.is_empty() { crc32c(payload) } else { 0 };
+        let has_sum = !payload.is_empty() && (sums || !message.carries_data());
+        let payload_crc = if has_sum { crc32c(payload) } else { 0 };
         let frame = Frame { epoch, message, payload: payload.len() as u32, payload_crc };
         [&frame.encode(), payload].concat()
     }

@@ -208,7 +208,8 @@ impl Controls {
         });
         let keys = mine.map(|(keys, _)| keys);
         let (peer, class, socket) = (dial.peer, dial.class, sockets[0]);
-        let command = Command::LaneConnected { peer, class, socket, keys };
+        let near = from == address.ip();
+        let command = Command::LaneConnected { peer, class, socket, near, keys };
         self.tell(node, dial.shard, command, kernel);
         let arrival = Arrival {
             node: to,

@@ -26,6 +26,8 @@ pub(in crate::shard) enum Role {
 #[derive(Debug)]
 pub(in crate::shard) struct Asking {
     pub(in crate::shard) peer: PeerId,
+    /// The peer was told that payloads must have checksums.
+    insists: bool,
     /// Requests that are not answered, in the order they were sent.
     pub(in crate::shard) outstanding: Vec<TransferKey>,
     /// The most requests that may be outstanding.
@@ -78,9 +80,11 @@ pub(in crate::shard) struct PeerRequest {
 }
 
 impl Role {
-    pub(in crate::shard) fn asking(peer: PeerId) -> Self {
+    /// `insists`: on checksums of payloads.
+    pub(in crate::shard) fn asking(peer: PeerId, insists: bool) -> Self {
         Self::Asking(Asking {
             peer,
+            insists,
             outstanding: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
             requests_max: 0,
             abandoned: 0,
@@ -118,6 +122,11 @@ impl Role {
 }
 
 impl Asking {
+    /// Whether the peer was told that payloads must have checksums.
+    pub(in crate::shard) fn insists_on_sums(&self) -> bool {
+        self.insists
+    }
+
     /// A request is sent. Whether no other one was outstanding.
     pub(in crate::shard) fn ask(&mut self, transfer: TransferKey) -> bool {
         self.outstanding.push(transfer);

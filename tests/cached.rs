@@ -14,6 +14,7 @@ const FILE_BYTES: usize = 64 * PAGE;
 
 /// Where the bytes of the last read that a daemon planned came from.
 fn source(daemon: &Daemon) -> String {
+    daemon.await_rest();
     let last = daemon.json(&["explain", "last"]);
     let stages = last["explanation"]["stages"].as_array().expect("a list");
     let names = stages.iter().filter_map(|stage| stage["name"].as_str());

@@ -114,6 +114,7 @@ fn is_same(a: &[f64; 3], b: &[f64; 3]) -> bool {
 
 /// The last read that a daemon has served, as it planned it.
 fn plan(beta: &Daemon) -> Value {
+    beta.await_rest();
     beta.json(&["explain", "last"])["explanation"].clone()
 }
 
@@ -138,7 +139,7 @@ fn what_was_measured_is_known_after_a_restart() {
     fs::write(root.join("blocks"), pattern(BLOCKS_BYTES)).expect("written");
     // Costs of the page cache are not kept.
     drop_cached(&root.join("blocks"));
-    let asks = format!("[peers.beta]\naddress = \"{address}\"\n");
+    let asks = format!("[peers.beta]\naddress = \"{address}\"\nchecksum = \"payload\"\n");
     let serves = format!(
         "[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\n",
         root.display()

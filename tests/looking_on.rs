@@ -292,7 +292,7 @@ fn the_last_transfer_is_one_that_moved_bytes_and_says_what_it_waited_for() {
 fn fragments_are_recorded_at_both_ends_and_drawn() {
     let Some(programs) = Programs::find() else { return };
     let directory = tempfile::tempdir().expect("a directory");
-    let pair = Pair::start(&programs, directory.path());
+    let pair = Pair::start_with(&programs, directory.path(), "checksum = \"payload\"\n");
     let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
     let mut queue = client.queue().expect("a queue");
     let options = OpenOptions::read();
@@ -348,6 +348,7 @@ fn fragments_are_recorded_at_both_ends_and_drawn() {
     assert!(!served["predicted"].as_array().expect("visits").is_empty(), "{served}");
     // What explain has of it in sums.
     let id = served["id"].as_u64().expect("a number").to_string();
+    pair.beta.await_rest();
     let told = json(&pair.beta, &["explain", &id]);
     let passed = told["explanation"]["passed"].as_array().expect("stages").clone();
     assert!(passed.iter().any(|it| it["measured"]["busy_seconds"].as_f64() > Some(0.0)), "{told}");

@@ -41,6 +41,7 @@ fn it_says_what_the_next_read_of_a_peer_gets() {
     // It says how to ask there.
     let there = part["ask_there"].as_str().expect("words").to_owned();
     let there: Vec<&str> = there.split(' ').skip(1).collect();
+    beta.await_rest();
     let before = [beta.json(&["stages"]), beta.json(&["explain", "last"])];
     let said = eventually("the same, however often it is asked", || {
         let said = beta.json(&there);
@@ -50,6 +51,7 @@ fn it_says_what_the_next_read_of_a_peer_gets() {
     assert_eq!([beta.json(&["stages"]), beta.json(&["explain", "last"])], before);
     let said = &said["parts"][0]["forecast"];
     read(&alpha, 1);
+    beta.await_rest();
     let got = &beta.json(&["explain", "last"])["explanation"];
     for field in ["chosen", "levels", "fragment_bytes", "shrink_bytes", "fragments", "depth"] {
         assert_eq!(said[field], got[field], "{field}: {said} {got}");

@@ -301,6 +301,16 @@ impl Daemon {
             .map_or_else(|| panic!("no staging in {status}"), |(used, lanes)| used - lanes)
     }
 
+    /// Waits until nothing is under way: a peer has its answer a moment before that is noted here.
+    ///
+    /// # Panics
+    /// If something stays.
+    pub fn await_rest(&self) {
+        eventually("nothing is under way", || {
+            (self.number("serves") == 0 && self.number("transfers") == 0).then_some(())
+        });
+    }
+
     /// Waits until all lanes to its peers are up.
     ///
     /// # Panics

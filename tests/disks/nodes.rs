@@ -42,7 +42,8 @@ impl Nodes {
              [exports.sound]\npath = \"{sound}\"\nwrite = true\n"
         );
         let settings = [
-            format!("[peers.beta]\naddress = \"{address}\"\n{exports}"),
+            // With checksums writes are cut before anything is known of the disk there.
+            format!("[peers.beta]\naddress = \"{address}\"\nchecksum = \"payload\"\n{exports}"),
             format!("[listen]\naddress = \"{address}\"\n{exports}"),
         ];
         let beta = Daemon::start(programs, directory.path(), "beta", &settings[1]);

@@ -28,8 +28,9 @@
 
 use core::ops::Range;
 
-use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::atomic::{AtomicU64, Ordering};
 use crate::cursor::{Consumer, IndexFault, Place, Producer};
+use crate::flag::{self, NAPPING, Wake, must_wake, say_asleep, say_awake};
 use crate::layout::{
     COMPLETION_WORDS, CompletionEntry, CompletionKind, DESCRIPTOR_WORDS, Descriptor, QUEUE_MAGIC,
     QueueLayout, VERSION, word,
@@ -92,58 +93,6 @@ fn completion_place(layout: QueueLayout) -> Place {
         entries: layout.completions_start(),
         capacity: u64::from(layout.completions()),
     }
-}
-
-/// How the other side is to be woken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a side that is not woken sleeps on"]
-pub enum Wake {
-    /// The side does not sleep.
-    Nobody,
-    /// The side waits for its bell.
-    Bell,
-    /// The side waits for its flag to go down: a client that naps.
-    Flag,
-}
-
-/// Value of the flag of a side that waits for its bell.
-const BELL: u64 = 1;
-
-/// Value of the flag of a client that sleeps on the flag itself, as on a futex, and not until its
-/// bell rings. Every other value but 0 is that of a side that waits for its bell.
-const NAPPING: u64 = 2;
-
-/// Take the other side's flag down if it is up.
-fn must_wake(words: &[AtomicU64], flag: usize) -> Wake {
-    // *work then flag*: pairs with the fence in `say_asleep`. Without it this load could be done
-    // before our publish is visible, and the other side would sleep on work that is there.
-    fence(Ordering::SeqCst);
-    let flag = &words[flag];
-    // The load spares a busy side the swap, which would take the cache line away from its owner.
-    if flag.load(Ordering::Relaxed) == 0 {
-        return Wake::Nobody;
-    }
-    // *work then flag down*: a client that finds its flag down sees the work, too.
-    match flag.swap(0, Ordering::Release) {
-        0 => Wake::Nobody,
-        NAPPING => Wake::Flag,
-        _ => Wake::Bell,
-    }
-}
-
-/// Put our own flag up; the caller looks for work after it.
-fn say_asleep(words: &[AtomicU64], flag: usize) {
-    // Two swaps, here and in `say_awake`, because of the last time that the other side took the
-    // flag down: that must not look newer than this. Coherence says so for stores, too, but loom
-    // only knows what was acquired.
-    words[flag].swap(BELL, Ordering::Acquire);
-    // *flag then work*: pairs with the fence in `must_wake`. Without it the caller's look for work
-    // could be done before the flag is visible, and the other side would not ring.
-    fence(Ordering::SeqCst);
-}
-
-fn say_awake(words: &[AtomicU64], flag: usize) {
-    words[flag].swap(0, Ordering::Acquire);
 }
 
 /// The daemon's half: takes descriptors, posts completions. The other side is hostile.
@@ -454,11 +403,11 @@ impl ClientHalf {
     #[must_use]
     pub fn prepare_sleep(&mut self, words: &[AtomicU64]) -> (bool, bool) {
         let ring = self.flush(words);
-        say_asleep(words, word::CLIENT_ASLEEP);
+        flag::client_asleep(words);
         self.completions.refresh(words).unwrap_or_else(|fault| self.fault = Some(fault));
         let may_sleep = self.completions.is_empty() && self.fault.is_none();
         if !may_sleep {
-            say_awake(words, word::CLIENT_ASLEEP);
+            flag::client_awake(words);
         }
         (ring, may_sleep)
     }
@@ -467,22 +416,18 @@ impl ClientHalf {
     /// and its value as long as nobody wakes the client. `None`: the daemon has rung the bell
     /// already.
     pub fn begin_nap<'a>(&self, words: &'a [AtomicU64]) -> Option<(&'a AtomicU64, u64)> {
-        let flag = &words[word::CLIENT_ASLEEP];
-        // Whatever the daemon published before, it took down the flag that `prepare_sleep` put up.
-        let begun = flag.compare_exchange(BELL, NAPPING, Ordering::Relaxed, Ordering::Acquire);
-        begun.is_ok().then_some((flag, NAPPING))
+        flag::begin_nap(words).then_some((&words[word::CLIENT_ASLEEP], NAPPING))
     }
 
     /// Say that the client waits for its bell again. `false`: the daemon has taken the flag down,
     /// and rings no bell.
     pub fn end_nap(&self, words: &[AtomicU64]) -> bool {
-        let flag = &words[word::CLIENT_ASLEEP];
-        flag.compare_exchange(NAPPING, BELL, Ordering::Relaxed, Ordering::Acquire).is_ok()
+        flag::end_nap(words)
     }
 
     /// Say that the client is up again.
     pub fn finish_sleep(&mut self, words: &[AtomicU64]) {
-        say_awake(words, word::CLIENT_ASLEEP);
+        flag::client_awake(words);
     }
 
     /// The daemon's first action that it cannot have meant, if there was one: the queue is then of

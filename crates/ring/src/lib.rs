@@ -79,6 +79,7 @@ pub mod atomic;
 pub mod cursor;
 #[cfg(not(loom))]
 mod doorbell;
+mod flag;
 pub mod half;
 pub mod handshake;
 pub mod layout;
@@ -93,7 +94,8 @@ pub mod spinner;
 pub mod testing;
 pub mod view;
 
-pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault, Wake};
+pub use flag::Wake;
+pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault};
 pub use layout::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, CompletionEntry, CompletionKind, Descriptor,
     FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout, SLOT_NONE,

@@ -10,9 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::cursor::IndexFault;
 use crate::doorbell::{ClientBell, DaemonBell, Drained, HEARING_TIME, Heard};
-use crate::half::{
-    ClientFault, ClientHalf, CompletionRingFull, Full, HeaderFault, ServerHalf, Wake,
-};
+use crate::flag::Wake;
+use crate::half::{ClientFault, ClientHalf, CompletionRingFull, Full, HeaderFault, ServerHalf};
 use crate::layout::{CompletionEntry, Descriptor, FIRST_INDEX, QueueLayout};
 use crate::nap;
 use crate::segment::{Segment, SegmentFault};

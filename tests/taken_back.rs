@@ -30,16 +30,6 @@ fn export(place: &Path, name: &str) -> String {
     root.display().to_string()
 }
 
-/// Replaces a part of a daemon's configuration and has it loaded; the answer.
-fn reload(daemon: &Daemon, file: &Path, from: &str, to: &str) -> Value {
-    let text = fs::read_to_string(file).expect("there");
-    assert!(text.contains(from), "{from} in {text}");
-    fs::write(file, text.replacen(from, to, 1)).expect("written");
-    let output = daemon.pipectl(["config", "reload", "--json"]).output().expect("it starts");
-    assert!(output.status.success(), "{}", words(&output));
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
 fn status(error: &RequestError) -> Status {
     match error.cause {
         Cause::Status(status) => status,
@@ -107,7 +97,6 @@ fn a_reload_ends_what_local_users_may_not_do_any_more_and_nothing_else() {
          [exports.logs]\npath = \"{logs}\"\nwrite = true # logs\n[exports.old]\npath = \"{logs}\"\n"
     );
     let alpha = Daemon::start(&programs, place, "alpha", &more);
-    let file = place.join("alpha.toml");
     let as_user =
         |uid| Who::user(uid).does(|| Client::connect(alpha.client_socket()).expect("listed"));
     let (Some(one), Some(two)) = (as_user(4001), as_user(4002)) else { return };
@@ -140,7 +129,7 @@ fn a_reload_ends_what_local_users_may_not_do_any_more_and_nothing_else() {
             let some = |it: &AtomicU64| it.load(Ordering::Relaxed) > 2;
             (some(&begun) && some(&others)).then_some(())
         });
-        let done = reload(&alpha, &file, "users = [4001, 4002, 0]", "users = [4002, 0]");
+        let done = alpha.reload("users = [4001, 4002, 0]", "users = [4002, 0]");
         assert_eq!((&done["ended_sessions"], &done["ended_handles"]), (&0.into(), &1.into()));
         eventually("its requests end", || own.is_finished().then_some(()));
         assert_eq!(own.join().expect("no panic"), Some(Status::Gone));
@@ -170,7 +159,7 @@ fn a_reload_ends_what_local_users_may_not_do_any_more_and_nothing_else() {
     rest(&one);
 
     // Writing is taken back: what was opened to be written ends, and can be opened to be read.
-    let done = reload(&alpha, &file, "write = true # logs", "");
+    let done = alpha.reload("write = true # logs", "");
     assert_eq!(done["ended_handles"], 2);
     for (client, handle) in [(&one, &one_logs), (&two, &two_logs)] {
         assert_eq!(
@@ -184,13 +173,13 @@ fn a_reload_ends_what_local_users_may_not_do_any_more_and_nothing_else() {
     rest(&one);
 
     // An export goes.
-    let done = reload(&alpha, &file, &format!("[exports.old]\npath = \"{logs}\"\n"), "");
+    let done = alpha.reload(&format!("[exports.old]\npath = \"{logs}\"\n"), "");
     assert_eq!(done["ended_handles"], 1);
     assert_eq!(reads(&one, &one_old), Err(Status::Gone));
     assert_eq!(reads(&one, &grid), Ok(()));
 
     // A user goes: its session, and what it has open.
-    let done = reload(&alpha, &file, "users = [4001, 4002]", "users = [4002]");
+    let done = alpha.reload("users = [4001, 4002]", "users = [4002]");
     assert_eq!(done["ended_sessions"], 1);
     eventually("its session is over", || is_over(&one).then_some(()));
     let refused = Who::user(4001).does(|| Client::connect(alpha.client_socket()).map(drop));
@@ -244,7 +233,7 @@ fn a_reload_ends_what_a_peer_may_not_do_any_more_and_nothing_else() {
         let _ends = AtEnd(&stop);
         let own = scope.spawn(|| read_on(&one, &one_data, &begun, &stop));
         eventually("it reads", || (begun.load(Ordering::Relaxed) > 2).then_some(()));
-        let done = reload(&beta, &file, "\"alpha\", \"gamma\"", "\"gamma\"");
+        let done = beta.reload("\"alpha\", \"gamma\"", "\"gamma\"");
         assert_eq!(done["ended_handles"], 1);
         eventually("its requests end", || own.is_finished().then_some(()));
         assert_eq!(own.join().expect("no panic"), Some(Status::Gone));
@@ -258,12 +247,12 @@ fn a_reload_ends_what_a_peer_may_not_do_any_more_and_nothing_else() {
     open(&one, both()).expect_err("nor opened again");
 
     // Given back, it is opened anew; what ended has ended.
-    reload(&beta, &file, "\"gamma\"", "\"alpha\", \"gamma\"");
+    beta.reload("\"gamma\"", "\"alpha\", \"gamma\"");
     assert_eq!(reads(&one, &one_data), Err(Status::Gone));
     let again = open(&one, both()).expect("open");
     assert_eq!(reads(&one, &again), Ok(()));
 
-    let done = reload(&beta, &file, "write = true # data", "");
+    let done = beta.reload("write = true # data", "");
     assert_eq!(done["ended_handles"], 2);
     assert_eq!(
         (writes(&one, &again), writes(&two, &two_data)),
@@ -272,7 +261,7 @@ fn a_reload_ends_what_a_peer_may_not_do_any_more_and_nothing_else() {
     assert_eq!(reads(&two, &two_reads), Ok(()), "it was opened to be read");
     let text = fs::read_to_string(&file).expect("there");
     let from = text.find("[exports.data]").expect("there");
-    let done = reload(&beta, &file, &text[from..], "");
+    let done = beta.reload(&text[from..], "");
     assert_eq!(done["ended_handles"], 1);
     assert_eq!(reads(&two, &two_reads), Err(Status::Gone));
     assert_eq!(reads(&one, &grid), Ok(()));
@@ -416,7 +405,6 @@ fn a_reload_takes_back_also_from_exports_that_wait_for_a_restart() {
         eprintln!("skipped: {}", alpha.status()["degraded"]);
         return;
     }
-    let file = directory.path().join("alpha.toml");
     let as_user =
         |uid| Who::user(uid).does(|| Client::connect(alpha.client_socket()).expect("listed"));
     let (Some(first), Some(second)) = (as_user(4001), as_user(4002)) else { return };
@@ -429,7 +417,7 @@ fn a_reload_takes_back_also_from_exports_that_wait_for_a_restart() {
     };
 
     // Writing has to wait, and who may not use it any more has not.
-    let done = reload(&alpha, &file, "users = [4001, 4002]\n", "users = [4002]\nwrite = true\n");
+    let done = alpha.reload("users = [4001, 4002]\n", "users = [4002]\nwrite = true\n");
     waits(&done, "exports.data.write");
     assert_eq!(done["ended_handles"], 1);
     assert_eq!((reads(&first, &mine), reads(&second, &yours)), (Err(Status::Gone), Ok(())));
@@ -437,7 +425,7 @@ fn a_reload_takes_back_also_from_exports_that_wait_for_a_restart() {
     open(&second, OpenOptions::read_write()).expect_err("nor to be written before the restart");
 
     // Another directory has to wait, and the one that the files do not name any more has not.
-    let done = reload(&alpha, &file, &one, &other);
+    let done = alpha.reload(&one, &other);
     waits(&done, "exports.data.path");
     assert_eq!(done["ended_handles"], 1);
     assert_eq!(reads(&second, &yours), Err(Status::Gone));
@@ -447,7 +435,7 @@ fn a_reload_takes_back_also_from_exports_that_wait_for_a_restart() {
         log.contains("exports.data waits for a restart") && log.contains("not offered"),
         "{log}"
     );
-    let done = reload(&alpha, &file, &other, &one);
+    let done = alpha.reload(&other, &one);
     waits(&done, "exports.data.write");
     open(&second, OpenOptions::read()).expect_err("what ended is offered again by the restart");
 }
@@ -470,7 +458,7 @@ fn a_connection_of_an_operator_is_asked_again_at_each_request() {
         String::from_utf8_lossy(&answer).into_owned()
     };
     assert_eq!(ask(), "HTTP/1.1 200");
-    reload(&alpha, &directory.path().join("alpha.toml"), "users = [4001]", "users = [4002]");
+    alpha.reload("users = [4001]", "users = [4002]");
     assert_eq!(ask(), "HTTP/1.1 403");
 }
 
@@ -482,7 +470,6 @@ fn clients_that_leave_while_access_is_taken_back_leave_nothing() {
     let data = export(place, "data");
     let more = format!("[exports.data]\npath = \"{data}\"\nwrite = true # data\n");
     let alpha = Daemon::start(&programs, place, "alpha", &more);
-    let file = place.join("alpha.toml");
     let (over, gone) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let _ends = AtEnd(&over);
@@ -512,8 +499,8 @@ fn clients_that_leave_while_access_is_taken_back_leave_nothing() {
             if round >= 20 && gone.load(Ordering::Relaxed) > 0 {
                 break;
             }
-            reload(&alpha, &file, "write = true # data", "write = false # data");
-            reload(&alpha, &file, "write = false # data", "write = true # data");
+            alpha.reload("write = true # data", "write = false # data");
+            alpha.reload("write = false # data", "write = true # data");
         }
         over.store(true, Ordering::Relaxed);
         clients.into_iter().for_each(|it| it.join().expect("no panic"));

@@ -343,6 +343,13 @@ impl Peer {
         self.named_keys().map(|(_, key)| key)
     }
 
+    /// What checksums of the peer's lanes cover if they are plain; none if it has a key, and its
+    /// lanes have tags.
+    #[must_use]
+    pub fn plain_checksum(&self) -> Option<Checksum> {
+        self.key.is_none().then_some(self.checksum)
+    }
+
     /// Keys of the peer with the name of each field.
     pub(crate) fn named_keys(&self) -> impl Iterator<Item = (&'static str, PublicKey)> {
         let fields = [("key", self.key), ("next_key", self.next_key)];

@@ -214,17 +214,16 @@ impl Daemon {
         *self = Self::start(&programs, &directory, &self.name.clone(), more);
     }
 
-    /// Replaces a part of the configuration and has it loaded.
+    /// Replaces a part of the configuration and has it loaded; the answer.
     ///
     /// # Panics
     /// If there is no such part, or the daemon refuses the new one.
-    pub fn reload(&self, from: &str, to: &str) {
+    pub fn reload(&self, from: &str, to: &str) -> Value {
         let file = self.directory.join(format!("{}.toml", self.name));
         let text = fs::read_to_string(&file).expect("there");
         assert!(text.contains(from), "{from} in {text}");
         fs::write(file, text.replacen(from, to, 1)).expect("written");
-        let output = self.pipectl(["config", "reload"]).output().expect("pipectl starts");
-        assert!(output.status.success(), "{}", words(&output));
+        self.json(&["config", "reload"])
     }
 
     /// The socket that clients connect to.

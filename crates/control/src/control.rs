@@ -390,13 +390,9 @@ impl<M: Clone> Control<M> {
 
     /// What each shard of a node that starts is told of its peers.
     pub fn start(&mut self) {
-        for place in 0.. {
-            let peer = PeerId(place);
-            if self.peers.name(peer).is_none() {
-                break;
-            }
-            self.tell_all(&self.peers.introduce(peer));
-        }
+        let peers = (0..).map_while(|place| self.peers.introduce(PeerId(place)));
+        let commands: Vec<Command> = peers.collect();
+        commands.iter().for_each(|command| self.tell_all(command));
     }
 }
 

@@ -57,9 +57,8 @@ impl Peers {
                 (None, Some(_)) => Some(Moved::Added(id)),
                 (Some(_), None) => Some(Moved::Removed(id)),
                 (Some(one), Some(other)) => {
-                    let sums = |peer: &Peer| peer.key.is_none().then_some(peer.checksum);
-                    let same = one.address == other.address && sums(one) == sums(other);
-                    (!same).then_some(Moved::Changed(id))
+                    let seen = |peer: &Peer| (peer.address.clone(), peer.plain_checksum());
+                    (seen(one) != seen(other)).then_some(Moved::Changed(id))
                 }
                 (None, None) => None,
             });
@@ -92,13 +91,11 @@ impl Peers {
         self.known.get(peer.0 as usize).map(|known| known.name.as_str())
     }
 
-    /// What a shard is told of a peer.
-    pub(crate) fn introduce(&self, peer: PeerId) -> Command {
-        Command::AddPeer {
-            peer,
-            name: self.name(peer).unwrap_or_default().to_owned(),
-            checksum: self.target(peer).map_or(Checksum::Auto, |target| target.checksum),
-        }
+    /// What a shard is told of a peer; nothing of a number that no peer has.
+    pub(crate) fn introduce(&self, peer: PeerId) -> Option<Command> {
+        let name = self.name(peer)?.to_owned();
+        let checksum = self.target(peer).map_or_else(Checksum::default, |target| target.checksum);
+        Some(Command::AddPeer { peer, name, checksum })
     }
 
     /// Address, keys and checksums of a peer; none if it left.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use piped_config::admin::Change;
-use piped_config::{Admin, Client, Config, Export, Listen, Names};
+use piped_config::{Admin, Client, Config, Export, Listen, Names, Peer};
 use piped_core::link::Checksum;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Expelled};
@@ -140,10 +140,11 @@ pub(crate) fn commands(
     }
     for moved in peers.follow(after) {
         match moved {
-            Moved::Added(peer) => commands.push(peers.introduce(peer)),
+            Moved::Added(peer) => commands.extend(peers.introduce(peer)),
             Moved::Removed(peer) => commands.push(Command::RemovePeer { peer }),
             Moved::Changed(peer) => {
-                commands.extend([peers.introduce(peer), Command::RedialPeer { peer }]);
+                commands.extend(peers.introduce(peer));
+                commands.push(Command::RedialPeer { peer });
             }
         }
     }
@@ -157,9 +158,7 @@ pub(crate) fn commands(
     // Whose frames are to be checked otherwise connects anew. A node that has no entry is like one
     // that says nothing, and one with a key has tags.
     let plain_sums = |config: &Config, name: &str| {
-        let peer = config.peers.get(name);
-        let is_plain = peer.is_none_or(|peer| peer.key.is_none());
-        is_plain.then(|| peer.map_or_else(Checksum::default, |peer| peer.checksum))
+        config.peers.get(name).map_or(Some(Checksum::default()), Peer::plain_checksum)
     };
     let known: BTreeSet<&String> = before.peers.keys().chain(after.peers.keys()).collect();
     let resummed = known.into_iter().filter(|name| {

@@ -13,6 +13,9 @@ pub const LINES_MAX: usize = 500;
 /// Words a doc comment has at least.
 const WORDS_MIN: usize = 4;
 
+/// The module with the flows of the type beside it.
+const FLOWS: &str = "flows";
+
 /// Words that stand for something said elsewhere: a doc comment is read alone.
 const PRONOUNS: &[&str] = &[
     "It", "Its", "They", "Their", "Those", "These", "That", "This", "He", "She", "Who", "Whose",
@@ -170,7 +173,8 @@ impl<'a> Visit<'a> for Fields {
     }
 }
 
-/// Methods of a type that are not in the file of the type.
+/// Methods of a type that are neither in the file of the type nor in its flows: modules below
+/// `flows` beside it (decision 0159).
 #[must_use]
 pub fn scattered_methods(sources: &[Source]) -> Vec<Finding> {
     let mut homes: BTreeMap<String, Vec<&[String]>> = BTreeMap::new();
@@ -192,7 +196,9 @@ pub fn scattered_methods(sources: &[Source]) -> Vec<Finding> {
             let (None, Some(last)) = (&it.trait_, path.path.segments.last()) else { continue };
             let name = last.ident.to_string();
             let Some(homes) = homes.get(&name) else { continue };
-            if homes.iter().any(|home| source.module == **home) {
+            let place = source.module.iter().position(|part| part == FLOWS);
+            let of_flow = place.map(|place| &source.module[..place]);
+            if homes.iter().any(|home| source.module == **home || of_flow == Some(*home)) {
                 continue;
             }
             for method in &it.items {

@@ -458,9 +458,10 @@ impl World {
         if seen != bytes {
             let wrong = bytes.iter().zip(seen).position(|(wanted, seen)| wanted != seen);
             let whose = &self.boards[board].slots[slot].put;
+            let length = bytes.len();
             panic!(
-                "{when}: slot {slot} of board {board} is wrong from byte {wrong:?} of {}: {whose:?}",
-                bytes.len()
+                "{when}: slot {slot} of board {board} is wrong from byte {wrong:?} of {length}: \
+                 {whose:?}"
             );
         }
     }

@@ -18,9 +18,6 @@ use super::sched::{Sched, Work};
 use super::watch::Watch;
 use crate::command::{Event, FileTarget, Limits, Output};
 
-/// The most bytes at either end of a read that the page cache is asked for.
-const LOOK_BYTES: u64 = 1 << 20;
-
 /// What is lent to the components of one shard.
 #[derive(Debug)]
 pub(super) struct Cx {
@@ -87,22 +84,19 @@ impl Cx {
     /// The way of a read: through the page cache if that has all of it. A device that a dial slows
     /// is to be seen, so it is read itself.
     pub(super) fn way_of_read<I: Io>(
-        &self,
+        &mut self,
         file: FileTarget,
-        (offset, length): (u64, u64),
+        range: (u64, u64),
         io: &mut I,
     ) -> FileTarget {
         let is_slowed = self.dials.of_disk(file.device, false) != [StageIndex::NONE; 2];
         if file.direct.is_none() || file.foreign || is_slowed {
             return file;
         }
-        // Of a long read both ends are looked at: to look at all of it takes a part of the time of
-        // the read itself.
-        let looked_at = length.min(LOOK_BYTES);
-        let is_cached = io.is_cached(file.buffered, offset, looked_at)
-            && (length == looked_at
-                || io.is_cached(file.buffered, offset + length - looked_at, looked_at));
-        if is_cached { FileTarget { direct: None, cached: true, ..file } } else { file }
+        match self.driver.is_cached(file.buffered, range, io) {
+            true => FileTarget { direct: None, cached: true, ..file },
+            false => file,
+        }
     }
 
     /// The stages of what is read of a file.

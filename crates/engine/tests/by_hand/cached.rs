@@ -7,20 +7,27 @@ use piped_core::request::{ArenaBuffer, Verb};
 use piped_core::status::Status;
 use piped_engine::command::{Command, Target};
 use piped_report::dial::{DialCost, DialPlace};
+use piped_sim::InodeId;
 
-use crate::world::{SESSION, World, read};
+use crate::world::{SESSION, Step, World, read};
 
 const HANDLE: HandleId = HandleId(9);
 const BYTES: usize = 64 << 10;
 
 /// A client with a file that is open both ways, and the file.
 fn with_file(cached: bool) -> (World, Target) {
+    let (world, target, _) = with_file_and_inode(cached);
+    (world, target)
+}
+
+fn with_file_and_inode(cached: bool) -> (World, Target, InodeId) {
     let mut world = World::new();
     world.command(Command::SetCalibration(CalibrationMode::Live));
     world.session(SESSION, 1 << 20);
-    let target = world.direct_file(BYTES, cached);
+    let (target, inode) = world.direct_file(BYTES);
+    world.kernel.set_cached(inode, cached);
     world.command(Command::InstallHandle { session: SESSION, handle: HANDLE, target });
-    (world, target)
+    (world, target, inode)
 }
 
 /// One read; how often the device's own stage, and that of the page cache, were passed so far.
@@ -87,4 +94,23 @@ fn reads_of_peers_go_there_too_with_a_plan_of_their_own() {
     assert_eq!(disk, 0);
     assert!(cache >= 3, "{cache}");
     assert_eq!(world.reasons(), [""; 0]);
+}
+
+/// A look is a system call: most reads of a file that the cache does not have do without, and one
+/// that comes into the cache is found soon.
+#[test]
+fn a_file_that_is_not_cached_is_seldom_looked_for() {
+    let (mut world, _, inode) = with_file_and_inode(false);
+    for _ in 0..192 {
+        let _ = read_once(&mut world, 0, 4096);
+    }
+    let looks = world.steps.iter().filter(|step| **step == Step::Look).count();
+    assert_eq!(looks, 16 + 2, "each of the first sixteen reads, then one in 64");
+    world.kernel.set_cached(inode, true);
+    let [_, before] = passed(&world);
+    for _ in 0..128 {
+        let _ = read_once(&mut world, 0, 4096);
+    }
+    let [_, after] = passed(&world);
+    assert!(after - before >= 64, "found within 64 reads: {}", after - before);
 }

@@ -66,6 +66,8 @@ pub(crate) enum Step {
     Send,
     Receive,
     Checksum,
+    /// A question whether the page cache has something.
+    Look,
 }
 
 /// See the module.
@@ -301,14 +303,13 @@ impl World {
         (target, inode)
     }
 
-    /// A file that is open with O_DIRECT, too; `cached`: the page cache has all of it.
-    pub(crate) fn direct_file(&mut self, length: usize, cached: bool) -> Target {
+    /// A file that is open with O_DIRECT, too.
+    pub(crate) fn direct_file(&mut self, length: usize) -> (Target, InodeId) {
         let (target, inode) = self.file_and_inode(length);
         let Target::File(file) = target else { unreachable!("it is one") };
-        self.kernel.set_cached(inode, cached);
         let direct = self.kernel.open_file(self.node, inode, true);
         let alignment = Alignment { offset: 512, memory: 4 };
-        Target::File(FileTarget { direct: Some((direct, alignment)), ..file })
+        (Target::File(FileTarget { direct: Some((direct, alignment)), ..file }), inode)
     }
 
     pub(crate) fn device(&self) -> DeviceId {
@@ -785,6 +786,7 @@ impl Io for Recorder<'_> {
     }
 
     fn is_cached(&mut self, file: FileId, offset: u64, length: u64) -> bool {
+        self.steps.push(Step::Look);
         self.io.is_cached(file, offset, length)
     }
 

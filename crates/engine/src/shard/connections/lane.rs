@@ -21,8 +21,8 @@ use super::super::faults::PeerFault;
 use super::super::keys::{LaneKey, LinkKey, OpKey, TransferKey, kind};
 use super::super::messages::Piece;
 use super::super::pins::Pin;
-use super::super::reports::Reports;
 use super::pace::Pacer;
+use super::reports::{Reported, Reports};
 use super::role::{Asking, PeerRequest, Role, Serving};
 use super::sending::{Sending, Waiting};
 use super::zero_copy::ZeroCopy;
@@ -188,6 +188,11 @@ impl Burst {
 }
 
 impl Lane {
+    /// What its reports are of. `peer`: the node at its other end.
+    pub(in crate::shard) fn reported<'a>(&self, peer: Option<&'a str>) -> Reported<'a> {
+        Reported::new(peer, (self.class, self.asking().is_some()), self.stage_out)
+    }
+
     /// A lane that has said nothing yet. `seals`: of its sends and of its receives.
     pub(in crate::shard) fn new(
         role: Role,

@@ -3,13 +3,16 @@
 mod credit;
 mod lane;
 mod pace;
+mod reports;
 mod role;
 mod sending;
 mod zero_copy;
 
-use piped_core::io::Io;
+use piped_core::io::{Io, Span};
 use piped_core::limits;
+use piped_core::link::LaneClass;
 use piped_core::modes::ZeroCopyMode;
+use piped_core::request::Class;
 use piped_core::units::Nanos;
 use piped_wire::Lent;
 
@@ -20,6 +23,7 @@ use super::timers::Timers;
 
 pub(super) use self::credit::Grant;
 pub(super) use self::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
+pub(super) use self::reports::KINDS;
 pub(super) use self::role::{Asking, PeerRequest, Role, Serving};
 pub(super) use self::sending::{Notice, Sending};
 pub(super) use self::zero_copy::Way;
@@ -209,4 +213,20 @@ impl Lanes {
             lane.sender.take_back(notice.lent);
         }
     }
+}
+
+/// Which lane a request takes: urgent and short ones the latency lane.
+pub(super) fn lane_class(class: Class, length: u64) -> LaneClass {
+    match class {
+        Class::Latency if length <= limits::LATENCY_LANE_BYTES_MAX => LaneClass::Latency,
+        _ => LaneClass::Bulk,
+    }
+}
+
+/// What landed of a frame, if that is no longer than it may be.
+pub(super) fn load_bytes<I: Io>(landed: Option<Span>, longest: u32, io: &mut I) -> Option<Vec<u8>> {
+    let span = landed.filter(|span| span.length <= longest)?;
+    let mut bytes = vec![0; span.length as usize];
+    io.load(span, &mut bytes);
+    Some(bytes)
 }

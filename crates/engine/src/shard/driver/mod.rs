@@ -13,6 +13,7 @@
 mod devices;
 mod gate;
 mod jobs;
+mod looks;
 mod ops;
 mod pieces;
 
@@ -35,6 +36,7 @@ use crate::command::FileTarget;
 
 use self::devices::Devices;
 use self::jobs::Job;
+use self::looks::Looks;
 use self::ops::Ops;
 use self::pieces::PIECES_MAX;
 
@@ -42,6 +44,9 @@ pub(super) use self::devices::{On, Wanted};
 pub(super) use self::jobs::{Fragment, JobEnd, JobOwner, JobResult};
 pub(super) use self::ops::{ECANCELED, OpOwner, notice_of, notice_token, status_of};
 pub(super) use self::pieces::Direction;
+
+/// The most bytes at either end of a read that the page cache is asked for.
+const LOOK_BYTES: u64 = 1 << 20;
 
 /// The operations of a shard at its driver, and what they are for.
 #[derive(Debug)]
@@ -73,6 +78,7 @@ struct FileState {
     /// False once the file system said that it cannot allocate ahead.
     can_allocate: bool,
     on: On,
+    looks: Looks,
 }
 
 /// What the end of an operation means.
@@ -359,7 +365,8 @@ impl Driver {
 
     /// A file is open from now on.
     pub(super) fn open_file(&mut self, file: &FileTarget) {
-        let state = FileState { length: file.length, can_allocate: true, on: On::from(file) };
+        let (on, looks) = (On::from(file), Looks::default());
+        let state = FileState { length: file.length, can_allocate: true, on, looks };
         self.files.insert(file.buffered, state);
     }
 
@@ -376,6 +383,23 @@ impl Driver {
     /// The length of an open file, as far as this shard extended it; 0 of one that is closed.
     pub(super) fn length_of(&self, file: FileId) -> u64 {
         self.files.get(&file).map_or(0, |file| file.length)
+    }
+
+    /// Whether the page cache has a range of an open file, as far as that is asked: a file that is
+    /// not there is looked for at some of its reads only.
+    pub(super) fn is_cached<I: Io>(&mut self, file: FileId, range: (u64, u64), io: &mut I) -> bool {
+        let Some(FileState { looks, .. }) = self.files.get_mut(&file) else { return false };
+        let (offset, length) = range;
+        // Of a long read both ends are looked at: to look at all of it takes a part of the time of
+        // the read itself.
+        let looked_at = length.min(LOOK_BYTES);
+        let is_cached = looks.is_due()
+            && io.is_cached(file, offset, looked_at)
+            && (length == looked_at || io.is_cached(file, offset + length - looked_at, looked_at));
+        if is_cached {
+            looks.note_found();
+        }
+        is_cached
     }
 
     /// Gives an extending write its blocks before its bytes, so that direct writes beside each

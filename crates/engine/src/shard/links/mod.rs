@@ -107,6 +107,17 @@ pub(super) enum Staged {
     Writes,
 }
 
+/// What links hold, of which a shard has so much for all peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holding {
+    Handles,
+    /// Handles that stand for files.
+    Files,
+    /// Requests that are being served.
+    Serves,
+    Mails,
+}
+
 impl Link {
     /// The node's name, as its first frame said it.
     pub(super) fn name(&self) -> &str {

@@ -5,12 +5,12 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::super::copy::CopyBody;
 use super::super::keys::{CopyKey, OnceKey, VectorKey, kind};
-use super::super::once::Once;
 use super::super::slab::Slab;
-use super::super::vector::VectorBody;
 use super::Body;
+use super::copying::CopyBody;
+use super::once::Once;
+use super::pieces::VectorBody;
 
 /// The bodies of all transfers that have one here.
 #[derive(Debug)]

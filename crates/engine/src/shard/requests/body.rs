@@ -3,10 +3,11 @@
 use super::super::arena::Memory;
 use super::super::driver::Direction;
 use super::super::keys::{CopyKey, LaneKey, OnceKey, VectorKey};
-use super::super::mail::Outgoing;
 use super::super::notifications::Wait;
-use super::super::receive::{ReceiveBody, SendBody};
 use super::super::requests::Bodies;
+use super::file::FileBody;
+use super::memory::MemoryBody;
+use super::message::{Outgoing, ReceiveBody, SendBody};
 use crate::command::{FileTarget, RegionTarget, Target};
 
 use piped_core::ids::{FileId, HandleId, PeerId};
@@ -40,74 +41,6 @@ pub(in crate::shard) enum Body {
     },
     /// Nothing: it ends as soon as it is looked at.
     Settled,
-}
-
-/// Between a local file and memory.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shard) struct FileBody {
-    pub(in crate::shard) target: FileTarget,
-    pub(in crate::shard) direction: Direction,
-    pub(in crate::shard) durable: bool,
-    pub(in crate::shard) offset: u64,
-    pub(in crate::shard) memory: Memory,
-    /// Bytes from the start for which a fragment was started.
-    pub(in crate::shard) next: u64,
-    pub(in crate::shard) in_flight: u32,
-    pub(in crate::shard) phase: Phase,
-    /// A fragment came back short.
-    pub(in crate::shard) ended: bool,
-    /// When the sync of a durable write began.
-    pub(in crate::shard) syncing: Nanos,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shard) enum Phase {
-    /// An extending write gets its blocks first.
-    Allocate,
-    Allocating,
-    Moving,
-    Syncing,
-}
-
-impl FileBody {
-    pub(in crate::shard) fn new(
-        target: FileTarget,
-        direction: Direction,
-        durable: bool,
-        offset: u64,
-        memory: Memory,
-    ) -> Self {
-        let phase = match direction {
-            Direction::Read => Phase::Moving,
-            Direction::Write => Phase::Allocate,
-        };
-        Self {
-            target,
-            direction,
-            durable,
-            offset,
-            memory,
-            next: 0,
-            in_flight: 0,
-            phase,
-            ended: false,
-            syncing: Nanos::ZERO,
-        }
-    }
-}
-
-/// Between a local region and memory: the daemon copies, a piece a turn.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shard) struct MemoryBody {
-    pub(in crate::shard) region: RegionTarget,
-    pub(in crate::shard) direction: Direction,
-    pub(in crate::shard) offset: u64,
-    pub(in crate::shard) memory: Memory,
-    pub(in crate::shard) next: u64,
-    /// Its next piece waits for its turn.
-    pub(in crate::shard) waits: bool,
-    /// What the region's exporter is notified of at its end.
-    pub(in crate::shard) notify: Option<u32>,
 }
 
 /// What is asked of a peer.
@@ -199,9 +132,8 @@ impl Body {
         bodies: &Bodies,
     ) -> impl Iterator<Item = RegionTarget> + use<> {
         let (memory, copy) = match self {
-            Self::Memory(MemoryBody { region, .. }) | Self::Update { region, .. } => {
-                (Some(*region), None)
-            }
+            Self::Memory(body) => (Some(body.region()), None),
+            Self::Update { region, .. } => (Some(*region), None),
             Self::Copy(copy) => (None, Some(bodies[*copy].regions())),
             _ => (None, None),
         };
@@ -216,10 +148,10 @@ impl Body {
     /// source.
     pub(in crate::shard) fn offset(&self, bodies: &Bodies) -> u64 {
         match self {
-            Self::File(body) => body.offset,
-            Self::Memory(body) => body.offset,
+            Self::File(body) => body.offset(),
+            Self::Memory(body) => body.offset(),
             Self::Remote(body) => body.offset,
-            Self::Copy(copy) => bodies[*copy].offset(),
+            Self::Copy(copy) => bodies[*copy].source().1,
             Self::Update { offset, .. } => *offset,
             Self::Vector(_)
             | Self::Send(_)
@@ -250,9 +182,11 @@ impl Body {
     /// A target's device and way, for `explain`.
     pub(in crate::shard) fn route(&self, bodies: &Bodies) -> &'static str {
         match self {
-            Self::File(body) if body.direction == Direction::Read => "local file -> client memory",
+            Self::File(body) if body.direction() == Direction::Read => {
+                "local file -> client memory"
+            }
             Self::File(_) => "client memory -> local file",
-            Self::Memory(body) if body.direction == Direction::Read => {
+            Self::Memory(body) if body.direction() == Direction::Read => {
                 "local region -> client memory"
             }
             Self::Memory(_) => "client memory -> local region",

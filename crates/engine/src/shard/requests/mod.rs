@@ -2,6 +2,12 @@
 
 mod bodies;
 mod body;
+mod copying;
+mod file;
+mod memory;
+mod message;
+mod once;
+mod pieces;
 mod transfer;
 
 use piped_core::status::Status;
@@ -15,7 +21,13 @@ use super::slab::{Beside, Slab};
 use super::timers::Timers;
 
 pub(super) use self::bodies::Bodies;
-pub(super) use self::body::{Body, FileBody, MemoryBody, Phase, RemoteBody, RemoteOp, file_of};
+pub(super) use self::body::{Body, RemoteBody, RemoteOp, file_of};
+pub(super) use self::copying::{Chunk, CopyBody, Ended};
+pub(super) use self::file::{FileBody, Phase};
+pub(super) use self::memory::MemoryBody;
+pub(super) use self::message::{Incoming, Outgoing, ReceiveBody, SendBody, Slot};
+pub(super) use self::once::{Answer, Ending, Once, What};
+pub(super) use self::pieces::{Order, Part, VectorBody};
 pub(super) use self::transfer::{Start, Transfer, Waiter};
 
 /// The transfers of a shard: clients' requests, and the parts of those that have some.

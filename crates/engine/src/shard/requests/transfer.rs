@@ -170,8 +170,8 @@ impl Transfer {
     /// Whether it fills its memory.
     pub(in crate::shard) fn reads(&self) -> bool {
         match &self.body {
-            Body::File(body) => body.direction == Direction::Read,
-            Body::Memory(body) => body.direction == Direction::Read,
+            Body::File(body) => body.direction() == Direction::Read,
+            Body::Memory(body) => body.direction() == Direction::Read,
             Body::Remote(body) => body.op == RemoteOp::Read,
             Body::Vector(_) => matches!(self.kind, Operation::Get | Operation::Read),
             Body::Receive(_) => true,

@@ -1,6 +1,9 @@
 //! The requests of peers that are in execution, and the staging of each.
 
+mod read;
 mod serve;
+mod table;
+mod write;
 
 use piped_core::ids::DeviceId;
 use piped_core::units::Nanos;
@@ -14,6 +17,8 @@ use super::slab::{Beside, Slab};
 use super::timers::Timers;
 
 pub(super) use self::serve::{Allocation, Ask, Serve, ServeOp, Unread};
+pub(super) use self::table::Table;
+pub(super) use self::write::Sink;
 
 /// The serves of a shard: requests of all its peers.
 #[derive(Debug)]

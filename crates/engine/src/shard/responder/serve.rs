@@ -16,10 +16,10 @@ use super::super::keys::{LaneKey, LinkKey, ServedKey};
 use super::super::landed::{Extents, Landed};
 use super::super::pins::Pins;
 use super::super::requests::file_of;
-use super::super::serve_pieces::Table;
-use super::super::serve_read::ReadState;
-use super::super::serve_write::Sink;
 use super::super::watch::OBSERVED_BYTES;
+use super::read::ReadState;
+use super::table::Table;
+use super::write::Sink;
 use crate::command::{RegionTarget, Target};
 
 /// What the peer asked.

@@ -1,0 +1,76 @@
+//! What a handle stands for, and what is opened.
+
+use piped_core::access::{Access, Alignment, OpenKind};
+use piped_core::ids::{ChannelId, DeviceId, FileId, RegionId, SegmentId};
+
+/// A file the driver has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileTarget {
+    /// Opened with O_DIRECT, if the file system can.
+    pub direct: Option<(FileId, Alignment)>,
+    /// Opened through the page cache.
+    pub buffered: FileId,
+    /// The device the file lies on: the resource of the disk stage.
+    pub device: DeviceId,
+    /// The file's length when it was opened, in bytes.
+    pub length: u64,
+    /// What the handle may do.
+    pub access: Access,
+    /// Whether the file lies on a file system that another program or machine answers for:
+    /// operations may never end, and each keeps a thread of the driver busy.
+    pub foreign: bool,
+    /// Whether the page cache had what a read asks for when it began: then it goes through the
+    /// cache. Only the shard sets it, for one request.
+    pub cached: bool,
+}
+
+/// A memory region of a local client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionTarget {
+    /// The region's id, by which [`Command::RevokeRegion`] names it.
+    pub region: RegionId,
+    /// The segment of the exporter's arena that the region lies in.
+    pub segment: SegmentId,
+    /// Where the region starts in the segment, in bytes.
+    pub offset: u64,
+    /// The region's length in bytes.
+    pub length: u64,
+    /// What the handle may do.
+    pub access: Access,
+}
+
+/// A channel of a local client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelTarget {
+    /// The channel, by its number on this node.
+    pub channel: ChannelId,
+    /// Whether this is the end that receives. Only one handle receives; the channel is no more when
+    /// that handle is closed.
+    pub receives: bool,
+}
+
+/// What a local handle stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A file that the driver has open.
+    File(FileTarget),
+    /// A memory region of a client of this node.
+    Region(RegionTarget),
+    /// An end of a channel.
+    Channel(ChannelTarget),
+}
+
+/// What to open at a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// A file below an export, or a region.
+    pub kind: OpenKind,
+    /// Export or region name.
+    pub name: String,
+    /// Path below the export, in whatever bytes; empty for a region.
+    pub path: Vec<u8>,
+    /// What the handle shall be able to do.
+    pub access: Access,
+    /// Create the file if it is not there (write access only).
+    pub create: bool,
+}

@@ -1,0 +1,283 @@
+//! The peers that this node asks, as far as they come and go: their connections, and what is opened
+//! there.
+
+use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
+use piped_core::io::{Io, Resource};
+use piped_core::limits;
+use piped_core::link::{Checksum, LaneClass};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_report::tally::{LaneLoss, RetryReason};
+use piped_wire::frame::SWEEP;
+use piped_wire::{LaneKeys, Message, Owner};
+
+use crate::command::{Event, OpenRequest};
+use crate::shard::Shard;
+use crate::shard::clients::{HandleKind, RemoteHandle};
+use crate::shard::connections::{Lane, LaneState, LostLane, Role};
+use crate::shard::keys::LaneKey;
+use crate::shard::messages::Outbox;
+use crate::shard::numbers::Numbers;
+use crate::shard::peers::Peer;
+use crate::shard::requests::Body;
+use crate::shard::sched::Work;
+
+impl Shard {
+    pub(in crate::shard) fn remove_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        let Some(state) = self.peers.get_mut(peer) else { return };
+        state.remove();
+        for (ticket, session, handle) in self.handles.lose_peer(peer) {
+            let result = Err(Status::PeerLost);
+            self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        self.close_lanes_to(peer, "the peer was removed from the configuration", io);
+        self.wake_waiting(peer);
+    }
+
+    pub(in crate::shard) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        self.close_lanes_to(
+            peer,
+            "the configuration has another address, key, mode or checksum for the peer, or other \
+             networks for plain lanes",
+            io,
+        );
+    }
+
+    fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
+            if let Some(lane) = self.peers.lane(peer, class) {
+                self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
+            }
+        }
+    }
+
+    pub(in crate::shard) fn lane_connected<I: Io>(
+        &mut self,
+        peer: PeerId,
+        class: LaneClass,
+        (socket, near, keys): (SocketId, bool, Option<LaneKeys>),
+        io: &mut I,
+    ) {
+        let Some(state) = self.peers.get_mut(peer) else { return };
+        let Some(epoch) = state.connected(class) else {
+            return io.release(Resource::Socket(socket));
+        };
+        // Behind an address of another machine may be a forwarder, and behind that a node which
+        // takes the connection for one of its own machine.
+        let checksum = match state.checksum() {
+            Checksum::Auto if !near => Checksum::Payload,
+            checksum => checksum,
+        };
+        let name = state.name().to_owned();
+        let role = Role::asking(peer, checksum == Checksum::Payload);
+        let Some(key) = self.make_lane(role, class, socket, epoch, keys, io) else {
+            return self.peers.fail(peer, class, io.now(), &mut self.cx);
+        };
+        let stages = self.cx.planner.net_stages(&name, class, true);
+        let incarnation = self.cx.config.incarnation;
+        let hello = Message::Hello { incarnation, lane: class, checksum };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        (lane.stage_in, lane.stage_out) = stages;
+        let node = self.cx.config.node_name.as_bytes();
+        let pushed = lane.sender.push_inline(epoch, hello, node, Owner::NONE);
+        debug_assert!(pushed.is_ok(), "the queue of a new lane is empty");
+        if let Some(state) = self.peers.get_mut(peer) {
+            state.enter(class, key);
+        }
+    }
+
+    /// The kernel is done with a lane: those who asked on it ask again, and it is dialled anew.
+    pub(in crate::shard) fn outbound_lane_lost(
+        &mut self,
+        peer: PeerId,
+        lost: LostLane,
+        now: Nanos,
+    ) -> String {
+        let LostLane { key, class, loss } = lost;
+        let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
+        let mut from = 0;
+        while let Some(transfer) = self.transfers.next_from(&mut from, |t| asked(&t.body)) {
+            self.ask_again(transfer, RetryReason::LaneLost);
+        }
+        let Some(state) = self.peers.get_mut(peer) else { return String::new() };
+        let name = state.name().to_owned();
+        let comes_back = state.lose(class, loss);
+        self.peers.fail(peer, class, now, &mut self.cx);
+        if !comes_back {
+            // No lane comes up for which they could wait.
+            self.wake_waiting(peer);
+        }
+        name
+    }
+
+    pub(in crate::shard) fn lane_up<I: Io>(
+        &mut self,
+        key: LaneKey,
+        peer: PeerId,
+        incarnation: u64,
+        io: &mut I,
+    ) {
+        let Some(lane) = self.lanes.get(key) else { return };
+        let (class, epoch) = (lane.class, lane.epoch);
+        let Some(state) = self.peers.get_mut(peer) else { return };
+        state.note_up(class, incarnation);
+        let name = state.name().to_owned();
+        self.cx.event(Event::LaneUp { peer: name, class, epoch });
+        if class == LaneClass::Latency {
+            self.open_waiting(peer, io);
+        }
+        self.wake_waiting(peer);
+    }
+
+    /// Opens something at a peer for a client, now or when its latency lane is up.
+    pub(in crate::shard) fn open_remote<I: Io>(
+        &mut self,
+        ticket: u64,
+        session: SessionId,
+        handle: HandleId,
+        peer: PeerId,
+        open: OpenRequest,
+        io: &mut I,
+    ) {
+        if self.peers.there(peer).is_none() || !self.clients.has(session) {
+            let result = Err(Status::NotFound);
+            return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        let ticket = Some(ticket);
+        let wire_ticket = self.cx.next_ticket();
+        let remote = RemoteHandle {
+            peer,
+            open,
+            number: None,
+            length: 0,
+            ticket,
+            wire_ticket,
+            asked_epoch: 0,
+            pending: false,
+            unsynced: None,
+            outbox: Outbox::default(),
+            updates: Numbers::default(),
+        };
+        self.handles.add(session, handle, HandleKind::Remote(Box::new(remote)));
+        self.ask_to_open(peer, io);
+    }
+
+    /// Asks for every handle of a peer once on each incarnation of the latency lane, and then has
+    /// the peer forget the rest: closes and answers may have been lost with the lane before.
+    pub(in crate::shard) fn open_waiting<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        let Some(key) = self.peers.get(peer).and_then(Peer::lane_to_open) else { return };
+        // The answers are the daemon's own. Without leave now, the next receive comes here again.
+        if !self.may_ask(key, None, io) {
+            return;
+        }
+        let Some(state) = self.peers.get_mut(peer) else { return };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if lane.state != LaneState::Up {
+            return;
+        }
+        let mut all = true;
+        let epoch = lane.epoch;
+        for (_, remote) in self.handles.at_peer(peer).filter(|(_, it)| it.asked_epoch != epoch) {
+            if lane.asking().is_none_or(|asking| asking.opens >= limits::OPENS_PER_LANE)
+                || !push_open(lane, remote.wire_ticket, &remote.open)
+            {
+                all = false;
+                break;
+            }
+            remote.asked_epoch = lane.epoch;
+            remote.pending = true;
+            if let Some(asking) = lane.asking_mut() {
+                asking.opens += 1;
+            }
+        }
+        if all {
+            state.note_asked(epoch, || lane.push(Message::Close { handle: SWEEP }));
+        }
+        self.cx.sched.make_ready(Work::Lane(key));
+    }
+
+    /// Asks a peer to open what is new, or what it had no room for.
+    pub(in crate::shard) fn ask_to_open<I: Io>(&mut self, peer: PeerId, io: &mut I) {
+        if let Some(state) = self.peers.get_mut(peer) {
+            state.note_unasked();
+        }
+        self.open_waiting(peer, io);
+    }
+
+    pub(in crate::shard) fn handle_opened<I: Io>(
+        &mut self,
+        peer: PeerId,
+        ticket: u64,
+        status: Status,
+        number: u32,
+        length: u64,
+        io: &mut I,
+    ) {
+        let Some(incarnation) = self.peers.get(peer).map(Peer::incarnation) else {
+            return;
+        };
+        let is_it = |it: &RemoteHandle| it.wire_ticket == ticket && it.pending;
+        let opened = self.handles.at_peer(peer).find(|(_, it)| is_it(it));
+        let Some(((session, handle), remote)) = opened else {
+            // Closed in the meantime: so is the peer's side.
+            if status == Status::Ok {
+                self.close_at(peer, number);
+            }
+            return;
+        };
+        remote.length = length;
+        remote.pending = false;
+        if status == Status::WouldBlock && remote.number.is_some() {
+            // Too many at once: asked again, but not at once, or both would do nothing else.
+            remote.asked_epoch = 0;
+            if let Some(key) = self.peers.lane(peer, LaneClass::Latency) {
+                self.lanes.look_at(key, self.peers.open_again_at(io.now()));
+            }
+            // More opens may have waited for room on the lane.
+            return self.open_waiting(peer, io);
+        }
+        let first = remote.ticket.take();
+        if status == Status::Ok {
+            remote.number = Some((number, incarnation));
+        }
+        let result = if status == Status::Ok { Ok(length) } else { Err(status) };
+        if status != Status::Ok {
+            // Gone at the peer: requests that wait for it must not wait until their deadline.
+            self.handles.lose(session, handle);
+        }
+        if let Some(ticket) = first {
+            self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        self.wake_waiting(peer);
+        // More opens may have waited for room on the lane.
+        self.open_waiting(peer, io);
+    }
+
+    pub(in crate::shard) fn close_remote(&mut self, remote: RemoteHandle) {
+        let incarnation = self.peers.get(remote.peer).map(Peer::incarnation);
+        if let Some((number, of)) = remote.number
+            && incarnation == Some(of)
+        {
+            self.close_at(remote.peer, number);
+        }
+    }
+
+    /// Has a peer forget a handle. Without a lane now, the next one's sweep does it.
+    fn close_at(&mut self, peer: PeerId, handle: u32) {
+        if let Some(lane) = self.peers.lane(peer, LaneClass::Latency) {
+            self.tell(lane, Message::Close { handle });
+        }
+    }
+}
+
+fn push_open(lane: &mut Lane, ticket: u64, open: &OpenRequest) -> bool {
+    let message = Message::Open {
+        ticket,
+        kind: open.kind,
+        access: open.access,
+        create: open.create,
+        name_length: open.name.len() as u8,
+    };
+    let payload = [open.name.as_bytes(), &open.path].concat();
+    lane.sender.push_inline(lane.epoch, message, &payload, Owner::NONE).is_ok()
+}

@@ -1,0 +1,147 @@
+//! Sessions and handles of clients: what they have, and what goes when they do.
+
+use piped_core::ids::{HandleId, RegionId, SegmentId, SessionId};
+use piped_core::io::{Io, Resource};
+use piped_core::status::Status;
+
+use crate::command::{ChannelTarget, Event, RegionTarget, Target};
+use crate::shard::Shard;
+use crate::shard::clients::HandleKind;
+use crate::shard::cx::Cx;
+use crate::shard::requests::Waiter;
+
+impl Shard {
+    /// Ends all that a session has under way; its memory goes back once the kernel is done with it.
+    pub(in crate::shard) fn close_session<I: Io>(&mut self, session: SessionId, io: &mut I) {
+        let Some(segments) = self.clients.close(session) else { return };
+        let mut from = 0;
+        while let Some(key) = self.transfers.next_from(&mut from, |t| t.session == session) {
+            if let Some(transfer) = self.transfers.get_mut(key) {
+                if matches!(transfer.waiter, Waiter::Client(_)) {
+                    transfer.waiter = Waiter::Nobody;
+                }
+                let Cx { limits, sched, .. } = &mut self.cx;
+                self.clients.leave_limits(key, limits, sched);
+                self.give_up(key, Status::Closed, io);
+            }
+        }
+        for handle in self.handles.of(session) {
+            self.close_handle(session, handle, io);
+        }
+        self.end_region_users(|region| segments.contains(&region.segment), io);
+        self.drain_session(session, io);
+    }
+
+    /// Releases a closing session's memory if nothing uses it any more.
+    pub(in crate::shard) fn drain_session<I: Io>(&mut self, session: SessionId, io: &mut I) {
+        let is_served = |segment: SegmentId| {
+            self.serves.iter().any(|(_, serve)| serve.region_segment() == Some(segment))
+        };
+        let Some(segments) = self.clients.drain(session, is_served) else { return };
+        self.messages.forget(session);
+        for segment in segments {
+            io.release(Resource::Segment(segment));
+        }
+        self.cx.event(Event::SessionDrained { session });
+    }
+
+    /// Drains every closing session that waited for a peer's request to end.
+    pub(in crate::shard) fn drain_sessions<I: Io>(&mut self, io: &mut I) {
+        for session in self.clients.closing() {
+            self.drain_session(session, io);
+        }
+    }
+
+    pub(in crate::shard) fn install_handle(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+        target: Target,
+    ) {
+        if let Target::File(file) = target {
+            self.cx.driver.open_file(&file);
+        }
+        if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
+            self.messages.open(channel, session);
+        }
+        if let Target::Region(region) = target
+            && self.clients.owns(session, region.segment)
+        {
+            self.notifications.open(region.region);
+        }
+        self.handles.add(session, id, HandleKind::Local(target));
+    }
+
+    /// Running requests end first.
+    pub(in crate::shard) fn close_handle<I: Io>(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+        io: &mut I,
+    ) {
+        if let Some(kind) = self.handles.close(session, id) {
+            self.release_kind(kind, io);
+        }
+    }
+
+    pub(in crate::shard) fn release_kind<I: Io>(&mut self, kind: HandleKind, io: &mut I) {
+        match kind {
+            HandleKind::Local(target) => self.release_target(target, io),
+            HandleKind::Remote(remote) => self.close_remote(*remote),
+            HandleKind::Ended(kind) => self.release_kind(*kind, io),
+            HandleKind::Gone => {}
+        }
+    }
+
+    pub(in crate::shard) fn release_target<I: Io>(&mut self, target: Target, io: &mut I) {
+        if let Target::File(file) = target {
+            self.cx.driver.close_file(file.buffered);
+            io.release(Resource::File(file.buffered));
+            if let Some((direct, _)) = file.direct {
+                io.release(Resource::File(direct));
+            }
+        }
+        if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
+            self.close_channel(channel, io);
+        }
+    }
+
+    /// A transfer that used the handle is over.
+    pub(in crate::shard) fn leave_handle<I: Io>(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+        io: &mut I,
+    ) {
+        if let Some(kind) = self.handles.leave(session, id) {
+            self.release_kind(kind, io);
+        }
+    }
+
+    /// Marks every handle of a region, and ends the requests that use it.
+    pub(in crate::shard) fn revoke_region<I: Io>(&mut self, region: RegionId, io: &mut I) {
+        self.end_region_users(|r| r.region == region, io);
+        for key in self.notifications.close(region) {
+            self.decide(key, Status::Gone, io);
+        }
+        if !self.revoked.contains(&region) {
+            self.revoked.push(region);
+        }
+        self.drain_region(region);
+    }
+
+    /// Says that a revoked region is in use no more, once that is so.
+    pub(in crate::shard) fn drain_region(&mut self, region: RegionId) {
+        let Some(at) = self.revoked.iter().position(|&revoked| revoked == region) else { return };
+        let is_it = |target: RegionTarget| target.region == region;
+        // Opens that were under way when it was revoked count; they are revoked in their turn.
+        let in_use = self.transfers.iter().any(|(_, t)| t.body.regions(&self.bodies).any(is_it))
+            || self.serves.iter().any(|(_, serve)| serve.region().is_some_and(is_it))
+            || self.links.has_region(is_it)
+            || self.handles.any(|target| matches!(target, Target::Region(r) if is_it(r)));
+        if !in_use {
+            self.revoked.swap_remove(at);
+            self.cx.event(Event::RegionDrained { region });
+        }
+    }
+}

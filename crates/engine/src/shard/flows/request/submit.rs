@@ -1,0 +1,137 @@
+//! A client's request as it comes: refused, done at once, or admitted as a transfer.
+
+use piped_report::tally::{HeldBy, Operation};
+
+use piped_core::ids::{PeerId, SessionId};
+use piped_core::io::Io;
+use piped_core::limits;
+use piped_core::request::{BufferState, Completion, Origin, Request, Verb};
+use piped_core::status::Status;
+use piped_core::units::Nanos;
+
+use crate::command::Output;
+use crate::shard::clients::weight;
+use crate::shard::cx::Cx;
+use crate::shard::fair::Party;
+use crate::shard::flows::plan::facts;
+use crate::shard::keys::{Subject, TransferKey};
+use crate::shard::requests::{Start, Transfer, Waiter};
+use crate::shard::sched::Work;
+use crate::shard::{Due, Shard};
+
+impl Shard {
+    /// Takes a request from a client's ring. Its end comes out of [`Shard::poll_output`].
+    pub fn submit<I: Io>(&mut self, origin: Origin, request: Request, now: Nanos, io: &mut I) {
+        self.due = Due::Now;
+        self.cx.watch.counters.requests += 1;
+        let done = match request.verb {
+            Verb::Nop => Err(Status::Ok),
+            Verb::Unsupported => Err(Status::Unsupported),
+            Verb::Cancel { target } => Err(self.cancel_by_client(origin, target, io)),
+            _ => self.admit(origin, request, now),
+        };
+        match done {
+            // It does nothing until there is a message, which must not wait for it to end.
+            Ok((transfer, _))
+                if matches!(request.verb, Verb::Receive { .. } | Verb::Wait { .. }) =>
+            {
+                self.cx.sched.make_ready(Work::Transfer(transfer));
+            }
+            Ok((transfer, bytes)) => {
+                if let Some(node) = self.ordered(origin.session, request.verb) {
+                    self.clients.enter_order(transfer, (origin.queue, node));
+                }
+                if let Some(outbox) = self.outbox(transfer) {
+                    outbox.enter(transfer);
+                }
+                if let Some(known) = self.transfers.get(transfer) {
+                    let spots =
+                        facts::spots_of_transfer(&known.body, &self.bodies, &self.cx.driver);
+                    let party = Party::Client(origin.session);
+                    self.cx.watch.enter(Subject::Transfer(transfer), spots, party);
+                }
+                let Cx { limits, sched, .. } = &mut self.cx;
+                self.clients.ask(transfer, bytes, limits, sched);
+                if !self.clients.waits_for_limit(transfer) {
+                    return;
+                }
+                if request.no_wait {
+                    return self.decide(transfer, Status::WouldBlock, io);
+                }
+                self.cx.waited_for_limit += 1;
+                self.cx.watch.hold(Work::Transfer(transfer), HeldBy::Limit);
+            }
+            Err(status) => self.complete_at_once(origin, status),
+        }
+    }
+
+    fn complete_at_once(&mut self, origin: Origin, status: Status) {
+        self.cx.watch.end_at_once(status);
+        let buffer = BufferState::Returned;
+        let finished = Completion::Finished { origin, status, bytes: 0, value: 0, buffer };
+        self.cx.outputs.push_back(Output::Completion(finished));
+    }
+
+    fn cancel_by_client<I: Io>(&mut self, origin: Origin, target: u64, io: &mut I) -> Status {
+        let wanted = |t: &Transfer| {
+            matches!(t.waiter, Waiter::Client(o)
+                if o.session == origin.session && o.queue == origin.queue && o.user_data == target)
+                && t.status.is_none()
+        };
+        let Some(key) = self.transfers.next_from(&mut 0, wanted) else { return Status::NotFound };
+        self.give_up(key, Status::Cancelled, io);
+        Status::Ok
+    }
+
+    /// Checks a request against the session and makes its transfer, which counts as so many bytes.
+    fn admit(
+        &mut self,
+        origin: Origin,
+        request: Request,
+        now: Nanos,
+    ) -> Result<(TransferKey, u64), Status> {
+        self.clients.may_ask(origin.session)?;
+        let (kind, handles, length, body) =
+            self.resolve(origin.session, request.verb, request.no_wait)?;
+        let allowed = request.deadline.unwrap_or(self.cx.config.deadline_default);
+        let allowed = allowed.min(limits::DEADLINE_MAX);
+        let start = Start {
+            waiter: Waiter::Client(origin),
+            session: origin.session,
+            handles,
+            kind,
+            class: request.class,
+            deadline: now + allowed,
+            length,
+            body,
+        };
+        let bytes = weight(length, kind == Operation::Copy);
+        let key = self.start_transfer(start, now).ok_or(Status::WouldBlock)?;
+        let fence = request.fence || matches!(request.verb, Verb::Flush { .. });
+        if let Some(transfer) = self.transfers.get_mut(key).filter(|_| fence) {
+            transfer.fence = true;
+        }
+        Ok((key, bytes))
+    }
+
+    /// The node of a request that has its place among others of its queue; `None` inside is this
+    /// one. Messages have an order of their own, and a copy belongs to two nodes.
+    fn ordered(&self, session: SessionId, verb: Verb) -> Option<Option<PeerId>> {
+        let handle = match verb {
+            Verb::Read { handle, .. }
+            | Verb::Write { handle, .. }
+            | Verb::Vector { handle, .. }
+            | Verb::Update { handle, .. }
+            | Verb::Notify { handle, .. }
+            | Verb::Flush { handle } => handle,
+            _ => return None,
+        };
+        Some(self.handles.remote(session, handle).map(|remote| remote.peer))
+    }
+
+    /// Receives and waits of a session that have not ended.
+    #[must_use]
+    pub fn waits_of(&self, session: SessionId) -> u32 {
+        self.clients.waits_of(session)
+    }
+}

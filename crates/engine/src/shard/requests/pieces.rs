@@ -1,0 +1,311 @@
+//! What is left of a vectored request: the rows of its table, and the parts under way.
+
+use piped_core::ids::SegmentId;
+use piped_core::io::{Io, Span};
+use piped_core::limits::VECTOR_PARTS;
+use piped_core::pieces::Row;
+use piped_core::status::Status;
+use piped_report::tally::Route;
+
+use super::super::arena::Memory;
+use super::super::buffers::Run;
+use super::super::clients::Place;
+use super::super::driver::Direction;
+use crate::command::{RegionTarget, Target};
+
+/// What is wanted first of a read: about as much as a page fault waits for.
+const CRITICAL_BYTES: u64 = 4096;
+
+/// What is left of a vectored request, or of a read of which a part is wanted first.
+#[derive(Debug)]
+pub(in crate::shard) struct VectorBody {
+    place: Place,
+    direction: Direction,
+    /// The client's buffer, and its length.
+    memory: Memory,
+    room: u64,
+    rows: Rows,
+    /// Bytes of the table for which a part was started.
+    next: u64,
+    parts: [Option<Part>; VECTOR_PARTS],
+    order: Order,
+    /// The source ended within a piece.
+    ended: bool,
+    /// The request has its place in the line of copies.
+    waits: bool,
+}
+
+/// How its pieces count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum Order {
+    /// One behind the other, as in the table; those of a peer's region travel so.
+    Packed,
+    /// Like `Packed` in the table's order, but each piece is a transfer of its own.
+    Single,
+    /// As they lie in the buffer: a read of which a part is wanted first.
+    Placed,
+}
+
+/// A child under way.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct Part {
+    /// Where it counts from, in bytes of the request.
+    start: u64,
+    length: u32,
+    /// Bytes of the part that the client was told of as progress.
+    told: u32,
+    /// The part's rows, as the peer gets them and where they lie in the buffer, and their number.
+    table: Option<(Run, u32)>,
+    /// Where its bytes lie packed, if not in the buffer.
+    data: Option<Run>,
+}
+
+/// The table, as far as it is not done.
+#[derive(Debug)]
+struct Rows {
+    segment: SegmentId,
+    offset: u64,
+    left: u32,
+    /// The rest of rows that were cut; the last one is the next to be done.
+    cut: [Option<Row>; 3],
+}
+
+impl Rows {
+    fn next<I: Io>(&mut self, io: &mut I) -> Option<Row> {
+        if let Some(row) = self.cut.iter_mut().rev().find_map(Option::take) {
+            return Some(row);
+        }
+        self.left = self.left.checked_sub(1)?;
+        let mut bytes = [0; Row::BYTES];
+        let span = Span { segment: self.segment, offset: self.offset, length: Row::BYTES as u32 };
+        io.load(span, &mut bytes);
+        self.offset += Row::BYTES as u64;
+        Some(Row::from_client(bytes))
+    }
+
+    /// Gives the rest of a row back, the first of them to come next.
+    fn put_back(&mut self, rest: [Option<Row>; 2]) {
+        for row in rest.into_iter().rev().flatten() {
+            if let Some(place) = self.cut.iter_mut().find(|place| place.is_none()) {
+                *place = Some(row);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == 0 && self.cut.iter().all(Option::is_none)
+    }
+}
+
+impl Part {
+    /// A part whose bytes count from `start`, and lie in the client's buffer.
+    pub(in crate::shard) fn new(start: u64, length: u32) -> Self {
+        Self { start, length, told: 0, table: None, data: None }
+    }
+
+    /// The part with a table of so many rows, and with memory in which its bytes lie packed.
+    pub(in crate::shard) fn packed(self, table: Run, rows: u32, data: Option<Run>) -> Self {
+        Self { table: Some((table, rows)), data, ..self }
+    }
+
+    /// How many bytes it has.
+    pub(in crate::shard) fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// The table of the part, the number of rows, and where the bytes lie packed, if they are to be
+    /// moved.
+    pub(in crate::shard) fn packed_in(&self) -> Option<(Run, u32, Run)> {
+        self.table.zip(self.data).map(|((table, rows), data)| (table, rows, data))
+    }
+
+    /// The staging that it has.
+    pub(in crate::shard) fn runs(&self) -> impl Iterator<Item = Run> + use<> {
+        self.table.map(|(run, _)| run).into_iter().chain(self.data)
+    }
+
+    /// Whether a peer left bytes out that it has: a region has all that was asked of it.
+    pub(in crate::shard) fn is_cut(&self, bytes: u64) -> bool {
+        bytes < self.length.into() && self.table.is_some()
+    }
+
+    /// What of the request landed with the first `bytes` of the part and was not told before.
+    pub(in crate::shard) fn news(&self, bytes: u64) -> Option<(u64, u64)> {
+        let told = u64::from(self.told);
+        (bytes > told).then(|| (self.start + told, self.start + bytes))
+    }
+
+    /// The first `bytes` are in the buffer. What of the request that adds.
+    fn land(&mut self, bytes: u64) -> Option<(u64, u64)> {
+        let bytes = bytes.min(self.length.into());
+        let news = self.news(bytes).filter(|_| self.data.is_none())?;
+        self.told = bytes as u32;
+        Some(news)
+    }
+}
+
+impl VectorBody {
+    /// `table`: the segment, the offset there, and how many rows.
+    pub(in crate::shard) fn new(
+        (place, is_region): (Place, bool),
+        direction: Direction,
+        (memory, room): (Memory, u64),
+        (segment, offset, left): (SegmentId, u64, u32),
+    ) -> Self {
+        let rows = Rows { segment, offset, left, cut: [None; 3] };
+        let order = if is_region { Order::Packed } else { Order::Single };
+        let parts = [None; VECTOR_PARTS];
+        let (ended, waits) = (false, false);
+        Self { place, direction, memory, room, rows, next: 0, parts, order, ended, waits }
+    }
+
+    /// A read whose page about byte `wanted` goes before the others.
+    pub(in crate::shard) fn wanted_first(
+        place: Place,
+        (offset, length): (u64, u64),
+        memory: Memory,
+        wanted: u64,
+    ) -> Self {
+        let page = |at: u64| (offset + at) / CRITICAL_BYTES * CRITICAL_BYTES;
+        let start = page(wanted).saturating_sub(offset);
+        let end = (page(wanted) + CRITICAL_BYTES - offset).min(length);
+        // The table is of three rows at most, here and not in the client's memory; the last comes
+        // first.
+        let row = |from: u64, to: u64| {
+            (from < to).then(|| Row::single(offset + from, from as u32, (to - from) as u32))
+        };
+        let cut = [row(end, length), row(0, start), row(start, end)];
+        let rows = Rows { segment: memory.segment, offset: 0, left: 0, cut };
+        Self {
+            place,
+            direction: Direction::Read,
+            memory,
+            room: length,
+            rows,
+            next: 0,
+            parts: [None; VECTOR_PARTS],
+            order: Order::Placed,
+            ended: false,
+            waits: false,
+        }
+    }
+
+    /// Where its bytes are, but for the client's.
+    pub(in crate::shard) fn end(&self) -> Place {
+        self.place
+    }
+
+    /// How its pieces count.
+    pub(in crate::shard) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The client's buffer, and whether it is filled or emptied.
+    pub(in crate::shard) fn buffer(&self) -> (Memory, Direction) {
+        (self.memory, self.direction)
+    }
+
+    /// The region of this node that it reads or writes.
+    pub(in crate::shard) fn region(&self) -> Option<RegionTarget> {
+        match self.place {
+            Place::Local(Target::Region(region)) => Some(region),
+            _ => None,
+        }
+    }
+
+    /// Where its other end is, and the way of its bytes, for `explain`.
+    pub(in crate::shard) fn route(&self) -> (Route, &'static str) {
+        match self.place {
+            Place::Local(_) => (Route::Local, "local pieces <-> client memory"),
+            Place::Remote(..) => (Route::Remote, "pieces at a peer <-> lane <-> client memory"),
+        }
+    }
+
+    /// How it ends when the parts under way have; none as long as there are rows.
+    pub(in crate::shard) fn outcome(&self, length: u64) -> Option<Status> {
+        let is_whole = self.ended || self.next == length;
+        let outcome = if is_whole { Status::Ok } else { Status::Invalid };
+        (self.ended || self.rows.is_over()).then_some(outcome)
+    }
+
+    /// Whether no part is under way.
+    pub(in crate::shard) fn is_idle(&self) -> bool {
+        self.parts.iter().all(Option::is_none)
+    }
+
+    /// A place for a part.
+    pub(in crate::shard) fn free_part(&self) -> Option<usize> {
+        self.parts.iter().position(Option::is_none)
+    }
+
+    /// Bytes of the table for which a part was started.
+    pub(in crate::shard) fn taken(&self) -> u64 {
+        self.next
+    }
+
+    /// The request takes its place in the line of copies. `false`: it has one.
+    pub(in crate::shard) fn begin_wait(&mut self) -> bool {
+        !std::mem::replace(&mut self.waits, true)
+    }
+
+    /// The request has its turn in the line of copies.
+    pub(in crate::shard) fn end_wait(&mut self) {
+        self.waits = false;
+    }
+
+    /// The next row, if it is one: checked against the buffer and the request's length.
+    pub(in crate::shard) fn next_row<I: Io>(
+        &mut self,
+        length: u64,
+        io: &mut I,
+    ) -> Option<Result<Row, Status>> {
+        let row = self.rows.next(io)?;
+        let inside = row.end().is_some() && row.end_in_buffer() <= self.room;
+        let wanted = self.next.saturating_add(row.bytes()) <= length;
+        Some(if inside && wanted { Ok(row) } else { Err(Status::Invalid) })
+    }
+
+    /// A row, or the first pieces of it, is taken; the rest comes next.
+    pub(in crate::shard) fn take(&mut self, row: Row, rest: [Option<Row>; 2]) {
+        self.rows.put_back(rest);
+        self.next += row.bytes();
+    }
+
+    /// The first piece of a row. Returns it with the byte of the request from which it counts.
+    pub(in crate::shard) fn take_piece(&mut self, row: Row) -> (Row, u64) {
+        let (piece, rest) = row.cut(row.length, 1);
+        let start = match self.order {
+            Order::Placed => u64::from(piece.at),
+            _ => self.next,
+        };
+        self.take(piece, rest);
+        (piece, start)
+    }
+
+    /// Keeps a part whose child has begun.
+    pub(in crate::shard) fn keep_part(&mut self, index: usize, part: Part) {
+        self.parts[index] = Some(part);
+    }
+
+    /// The first `bytes` of a part are in the buffer. What of the request that adds.
+    pub(in crate::shard) fn land(&mut self, index: u8, bytes: u64) -> Option<(u64, u64)> {
+        self.parts.get_mut(usize::from(index))?.as_mut()?.land(bytes)
+    }
+
+    /// Takes out a part that is over.
+    pub(in crate::shard) fn take_part(&mut self, index: u8) -> Option<Part> {
+        self.parts.get_mut(usize::from(index))?.take()
+    }
+
+    /// A part was read well, and its source had `bytes` of it. Where that is less, the request
+    /// ends there; but not one with a part before the others, which has bytes still that come
+    /// before it.
+    pub(in crate::shard) fn note_read(&mut self, part: &Part, bytes: u64) {
+        self.ended |= bytes < part.length.into() && self.order != Order::Placed;
+    }
+
+    /// Takes out all parts; none has a child.
+    pub(in crate::shard) fn take_parts(&mut self) -> impl Iterator<Item = Part> + use<> {
+        std::mem::take(&mut self.parts).into_iter().flatten()
+    }
+}

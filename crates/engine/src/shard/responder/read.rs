@@ -1,0 +1,141 @@
+//! How far a peer's read is: what was asked of the device, what is in staging, and what the lane
+//! has taken.
+
+use piped_planner::planned::Planned;
+
+use super::super::buffers::Blocks;
+use super::super::landed::Extents;
+use super::Serve;
+
+/// How far a read is, in bytes from the request's start.
+#[derive(Debug)]
+pub(in crate::shard) struct ReadState {
+    /// Taken by the kernel, in whole frames.
+    sent: u64,
+    /// Bytes sent that the kernel has let go of.
+    free: u64,
+    /// Where the oldest fragment begins that is not sent.
+    oldest: u64,
+    /// Fragments from there on that were started.
+    held: u32,
+    /// Fragments at the device.
+    reading: u32,
+    /// The source ends here.
+    end: u64,
+    /// A turn ended early for its reads, and nothing was sent since.
+    handed_over: bool,
+}
+
+impl ReadState {
+    /// A read of which the peer has the bytes before `from`.
+    pub(in crate::shard) fn new(from: u64) -> Self {
+        Self {
+            sent: from,
+            free: from,
+            oldest: from,
+            held: 0,
+            reading: 0,
+            end: u64::MAX,
+            handed_over: false,
+        }
+    }
+
+    /// Where the source ends, as far as that is known.
+    pub(in crate::shard) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Fragments that were started and are not sent.
+    pub(in crate::shard) fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Fragments at the device.
+    pub(in crate::shard) fn reading(&self) -> u32 {
+        self.reading
+    }
+
+    /// A fragment is at the device.
+    pub(in crate::shard) fn begin_fragment(&mut self) {
+        self.held += 1;
+        self.reading += 1;
+    }
+
+    /// A fragment is back from the device.
+    pub(in crate::shard) fn end_fragment(&mut self) {
+        self.reading -= 1;
+    }
+
+    /// The source ends at `end`, or before.
+    pub(in crate::shard) fn cut_off(&mut self, end: u64) {
+        self.end = self.end.min(end);
+    }
+
+    /// The turn may end early for the reads of this request. `false`: one did, and nothing was sent
+    /// since.
+    pub(in crate::shard) fn hand_over(&mut self) -> bool {
+        !std::mem::replace(&mut self.handed_over, true)
+    }
+
+    /// A frame is queued.
+    pub(in crate::shard) fn note_queued(&mut self) {
+        self.handed_over = false;
+    }
+}
+
+impl Serve {
+    /// All of it is in staging.
+    pub(in crate::shard) fn note_gathered(&mut self, beyond: &mut Extents) {
+        let from = self.landed.watermark();
+        let inserted = self.landed.insert(beyond, from, self.length);
+        debug_assert!(inserted.is_ok(), "it was not there");
+        self.next = self.length;
+    }
+
+    /// Where the fragment ends that begins at `at`.
+    pub(in crate::shard) fn source_end(&self, planned: &Planned, at: u64) -> u64 {
+        planned.source_end(self.offset, at, self.length)
+    }
+
+    /// Where the frame ends that begins at `at`: where the plan says, or its block or the source
+    /// ends.
+    pub(in crate::shard) fn frame_end(
+        &self,
+        blocks: &mut Blocks,
+        planned: &Planned,
+        at: u64,
+    ) -> u64 {
+        let end = planned.lane_end(self.offset, at, self.length).min(self.read.end);
+        blocks.at(at).map_or(end, |block| end.min(block.end))
+    }
+
+    /// Books the oldest frame that the kernel had as free. Returns the byte before which all are.
+    pub(in crate::shard) fn note_frame_free(
+        &mut self,
+        blocks: &mut Blocks,
+        planned: &Planned,
+    ) -> u64 {
+        let at = self.read.free;
+        if let Some(block) = blocks.at(at) {
+            block.frames -= 1;
+        }
+        self.read.free = self.frame_end(blocks, planned, at).max(at);
+        self.read.free
+    }
+
+    /// Books the oldest frame as sent, and the fragments that it ends.
+    pub(in crate::shard) fn note_frame_sent(&mut self, blocks: &mut Blocks, planned: &Planned) {
+        let at = self.read.sent;
+        self.read.sent = self.frame_end(blocks, planned, at).max(at);
+        while self.read.held > 0 {
+            let oldest = self.read.oldest;
+            let end = self.source_end(planned, oldest);
+            let end = blocks.at(oldest).map_or(end, |block| end.min(block.end));
+            if end > self.read.sent {
+                break;
+            }
+            self.read.oldest = end;
+            self.read.held -= 1;
+        }
+    }
+}

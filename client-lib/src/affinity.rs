@@ -21,3 +21,8 @@ pub(crate) fn is_pinned_to(cpu: u32) -> bool {
         sched_getaffinity(None).is_ok_and(|set| set.count() == 1 && set.is_set(cpu))
     })
 }
+
+/// Whether the calling thread is on that CPU at the moment.
+pub(crate) fn is_on(cpu: u32) -> bool {
+    usize::try_from(cpu).is_ok_and(|cpu| rustix::thread::sched_getcpu() == cpu)
+}

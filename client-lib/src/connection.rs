@@ -56,6 +56,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// CPU that the daemon's shard is pinned to.
+    pub(crate) fn shard_cpu(&self) -> Option<u32> {
+        u32::try_from(self.welcome.shard_cpu).ok()
+    }
+
     /// A new session; `client` marks its memory.
     pub(crate) fn open(
         settings: &Settings,
@@ -307,7 +312,7 @@ impl Shared {
     }
 
     pub(crate) fn shard_cpu(&self) -> Option<u32> {
-        u32::try_from(lock(&self.connection).welcome.shard_cpu).ok()
+        lock(&self.connection).shard_cpu()
     }
 
     /// Queues that threads have.

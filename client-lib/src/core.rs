@@ -38,6 +38,11 @@ pub(crate) struct Core {
     /// Generation of the connection that the queue is at.
     generation: u32,
     deadline_default_ns: u64,
+    /// CPU of the shard, if it has one of its own.
+    shard_cpu: Option<u32>,
+    /// Whether the thread was on that CPU when it last looked.
+    beside: bool,
+    waits: u32,
     resubmission: Resubmission,
     spinner: Spinner,
     number: u32,
@@ -98,6 +103,9 @@ impl Core {
             link: Arc::clone(&shared.link),
             generation: connection.generation,
             deadline_default_ns: connection.welcome.deadline_default_ns,
+            shard_cpu: connection.shard_cpu(),
+            beside: false,
+            waits: 0,
             resubmission: Resubmission::new(outlives),
             spinner: Spinner::new(spin_ns),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -430,6 +438,7 @@ impl Core {
         self.arena = Arc::clone(&connection.arena);
         self.generation = connection.generation;
         self.deadline_default_ns = connection.welcome.deadline_default_ns;
+        self.shard_cpu = connection.shard_cpu();
         (self.unflushed, self.cancels, self.dead) = (false, 0, None);
         let (mut from, mut gone) = (0, false);
         while let Some(slot) = self.table.next_parked(from) {

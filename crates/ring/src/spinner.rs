@@ -10,7 +10,8 @@
 //!
 //! Others on this CPU may be the very thread that is waited for: a client, or another daemon. The
 //! kernel may let it wait for the end of a time slice, which is milliseconds. So a spin offers its
-//! CPU at once after others were woken, and then every now and then. That costs a system call.
+//! CPU at once after others were woken, and then every now and then; often, as long as offers are
+//! taken. An offer costs a system call.
 //!
 //! Pure logic: the caller brings the time, in nanoseconds from any origin.
 
@@ -33,12 +34,22 @@ const RECOVERY_PARTS: u64 = 16;
 /// sooner: an offer is a system call, and its taker may keep the CPU for a time slice.
 const OFFER_NS: u64 = 100_000;
 
+/// Time between offers after one that was taken: who shares the CPU wants it again soon.
+const OFFER_SOON_NS: u64 = 4_000;
+
+/// Offers that come so soon after one that was taken. More than one, because a kernel that counts
+/// offers against a thread takes several of one thread for each of another.
+const OFFERS_SOON: u32 = 32;
+
+/// An offer that takes longer was taken: a call that finds nobody takes a part of a microsecond.
+const OFFER_TAKEN_NS: u64 = 3_000;
+
 /// The next step after a poll that found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spin {
     /// Poll once again now.
     Again,
-    /// Let others on this CPU run, then poll once again.
+    /// Let others on this CPU run, tell [`Spinner::handle_offered`], then poll once again.
     Offer,
     /// Prepare to sleep, then sleep.
     Sleep,
@@ -78,11 +89,24 @@ struct Idle {
     last_poll: u64,
     /// The last offer, or the begin.
     offered: u64,
+    /// Until then there is nothing to do but to poll.
+    next: u64,
+    /// The last offer was to nobody in particular.
+    to_anybody: bool,
+    /// The thread lost its CPU since it had work.
+    interrupted: bool,
 }
 
 impl Idle {
     fn begin(now_ns: u64) -> Self {
-        Self { since: now_ns, last_poll: now_ns, offered: now_ns }
+        Self {
+            since: now_ns,
+            last_poll: now_ns,
+            offered: now_ns,
+            next: now_ns,
+            to_anybody: false,
+            interrupted: false,
+        }
     }
 }
 
@@ -97,13 +121,22 @@ pub struct Spinner {
     woke: bool,
     /// Sleeps since the budget last changed.
     sleeps: u32,
+    /// Offers that come soon, one after the other.
+    offers_soon: u32,
 }
 
 impl Spinner {
     /// A spinner that spins `limit_ns` nanoseconds at most; 0 sleeps at once.
     #[must_use]
     pub fn new(limit_ns: u64) -> Self {
-        Self { limit_ns, budget_ns: limit_ns, idle: None, woke: false, sleeps: 0 }
+        Self {
+            limit_ns,
+            budget_ns: limit_ns,
+            idle: None,
+            woke: false,
+            sleeps: 0,
+            offers_soon: 0,
+        }
     }
 
     /// The present budget in nanoseconds, at most the limit.
@@ -119,8 +152,9 @@ impl Spinner {
 
     /// A poll found work: the next idle poll starts a new spin.
     pub fn handle_work(&mut self) {
-        if self.idle.take().is_some() {
-            // Work that came while spinning is what spinning is for.
+        // Work that came while spinning is what spinning is for. What came while another thread had
+        // the CPU would have come to a sleeper.
+        if self.idle.take().is_some_and(|idle| !idle.interrupted) {
             self.recover();
         }
     }
@@ -128,9 +162,9 @@ impl Spinner {
     /// A poll found nothing.
     #[must_use]
     pub fn poll_idle(&mut self, now_ns: u64) -> Spin {
-        let woke = std::mem::take(&mut self.woke);
-        let Some(idle) = &mut self.idle else { return self.begin(now_ns, woke) };
-        if now_ns.saturating_sub(idle.last_poll) > PREEMPTION_GAP_NS {
+        let Some(idle) = &mut self.idle else { return self.begin(now_ns) };
+        let gap_ns = now_ns.saturating_sub(idle.last_poll);
+        if gap_ns > PREEMPTION_GAP_NS {
             self.budget_ns /= 2;
             if self.budget_ns < BUDGET_NS_MIN {
                 self.budget_ns = 0;
@@ -138,17 +172,47 @@ impl Spinner {
             self.sleeps = 0;
             // What was spun before the gap is gone. A gap now and then is the host's doing and no
             // reason to sleep; on an oversubscribed machine the budget is soon none.
-            return self.begin(now_ns, woke);
+            let next = self.begin(now_ns);
+            if let Some(idle) = &mut self.idle {
+                idle.interrupted = true;
+            }
+            return next;
         }
         idle.last_poll = now_ns;
+        // A spin is mostly this.
+        if now_ns < idle.next && !self.woke {
+            return Spin::Again;
+        }
+        self.look_up(now_ns)
+    }
+
+    /// What is next in a spin: others' turn, its end, or nothing for a while.
+    fn look_up(&mut self, now_ns: u64) -> Spin {
+        let woke = std::mem::take(&mut self.woke);
+        let Some(idle) = &mut self.idle else { return Spin::Again };
         if now_ns.saturating_sub(idle.since) >= self.budget_ns {
             return Spin::Sleep;
         }
-        if woke || now_ns.saturating_sub(idle.offered) >= OFFER_NS {
-            idle.offered = now_ns;
+        let every_ns = if self.offers_soon > 0 { OFFER_SOON_NS } else { OFFER_NS };
+        let is_due = now_ns.saturating_sub(idle.offered) >= every_ns;
+        if woke || is_due {
+            // Those that were woken are expected to take it, once.
+            (idle.offered, idle.to_anybody) = (now_ns, !woke);
+            self.offers_soon = self.offers_soon.saturating_sub(1);
             return Spin::Offer;
         }
+        let end = idle.since.saturating_add(self.budget_ns);
+        idle.next = idle.offered.saturating_add(every_ns).min(end);
         Spin::Again
+    }
+
+    /// An offer is over, taken or not.
+    pub fn handle_offered(&mut self, now_ns: u64) {
+        let Some(idle) = &mut self.idle else { return };
+        idle.next = now_ns;
+        if idle.to_anybody && now_ns.saturating_sub(idle.offered) > OFFER_TAKEN_NS {
+            (self.offers_soon, idle.offered) = (OFFERS_SOON, now_ns);
+        }
     }
 
     /// Others were woken, and may wait for this CPU.
@@ -156,13 +220,9 @@ impl Spinner {
         self.woke = true;
     }
 
-    fn begin(&mut self, now_ns: u64, woke: bool) -> Spin {
+    fn begin(&mut self, now_ns: u64) -> Spin {
         self.idle = Some(Idle::begin(now_ns));
-        match self.budget_ns {
-            0 => Spin::Sleep,
-            _ if woke => Spin::Offer,
-            _ => Spin::Again,
-        }
+        self.look_up(now_ns)
     }
 
     /// The thread slept and is up again.
@@ -264,11 +324,72 @@ mod tests {
         assert_eq!(never.poll_idle(0), Spin::Sleep);
     }
 
+    /// Offers in a spin, each of which takes so long, with their distances.
+    fn offers(spinner: &mut Spinner, count: usize, takes_ns: u64) -> Vec<u64> {
+        let (mut now, mut last, mut distances) = (0, 0, Vec::new());
+        while distances.len() < count {
+            now += 100;
+            match spinner.poll_idle(now) {
+                Spin::Again => {}
+                Spin::Offer => {
+                    distances.push(now - last);
+                    now += takes_ns;
+                    last = now;
+                    spinner.handle_offered(now);
+                }
+                Spin::Sleep => panic!("the budget is for longer"),
+            }
+        }
+        distances.split_off(1)
+    }
+
+    #[test]
+    fn offers_that_are_taken_come_soon_again_and_others_seldom() {
+        let mut spinner = Spinner::new(100_000_000);
+        let near = |of: u64| move |distance: &u64| (of..of + 200).contains(distance);
+        let untaken = offers(&mut spinner, 8, 300);
+        assert!(untaken.iter().all(near(OFFER_NS - 300)), "{untaken:?}");
+        let mut spinner = Spinner::new(100_000_000);
+        let taken = offers(&mut spinner, 100, 20_000);
+        assert!(taken.iter().all(near(OFFER_SOON_NS)), "{taken:?}");
+        spinner.handle_work();
+        let after = offers(&mut spinner, OFFERS_SOON as usize + 8, 300);
+        let (soon, late) = after.split_at(OFFERS_SOON as usize - 1);
+        assert!(soon.iter().all(near(OFFER_SOON_NS - 300)), "{soon:?}");
+        assert!(late.iter().all(near(OFFER_NS - 300)), "{late:?}");
+    }
+
+    #[test]
+    fn what_the_woken_take_is_no_reason_for_more_offers() {
+        let mut spinner = Spinner::new(100_000_000);
+        for round in 0..10 {
+            let now = round * 1_000_000;
+            spinner.handle_wake();
+            assert_eq!(spinner.poll_idle(now), Spin::Offer);
+            spinner.handle_offered(now + 20_000);
+            assert_eq!(spinner.poll_idle(now + 20_000 + OFFER_SOON_NS), Spin::Again);
+            spinner.handle_work();
+        }
+    }
+
+    #[test]
+    fn work_that_comes_after_an_interruption_gives_nothing_back() {
+        let mut spinner = Spinner::new(1_000_000);
+        let _ = spinner.poll_idle(0);
+        let _ = spinner.poll_idle(PREEMPTION_GAP_NS + 1);
+        spinner.handle_work();
+        assert_eq!(spinner.budget_ns(), 500_000);
+        let _ = spinner.poll_idle(1_000_000);
+        spinner.handle_work();
+        assert!(spinner.budget_ns() > 500_000);
+    }
+
     #[test]
     fn an_offer_that_took_a_time_slice_is_a_preemption() {
         let mut spinner = Spinner::new(1_000_000);
         spinner.handle_wake();
         assert_eq!(spinner.poll_idle(0), Spin::Offer);
+        spinner.handle_offered(PREEMPTION_GAP_NS);
         assert_eq!(spinner.poll_idle(PREEMPTION_GAP_NS), Spin::Again);
         assert_eq!(spinner.budget_ns(), 1_000_000);
         assert_eq!(spinner.poll_idle(2 * PREEMPTION_GAP_NS + 1), Spin::Again);

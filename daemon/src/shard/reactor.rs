@@ -149,7 +149,10 @@ impl Reactor {
         } else {
             match self.spinner.poll_idle(now.0) {
                 Spin::Again => std::hint::spin_loop(),
-                Spin::Offer => rustix::thread::sched_yield(),
+                Spin::Offer => {
+                    rustix::thread::sched_yield();
+                    self.spinner.handle_offered(self.io.now().0);
+                }
                 Spin::Sleep => self.sleep()?,
             }
         }

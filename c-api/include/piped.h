@@ -457,7 +457,8 @@ typedef uint32_t piped_class;
 #endif // __cplusplus
 
 /**
- * How a queue waits: how long it looks for completions before it sleeps.
+ * How a queue waits: how long it looks for completions before it sleeps. On the CPU of
+ * piped_shard_cpu no policy spins: there a spin only keeps the shard from what is waited for.
  */
 enum piped_wait_policy
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -1126,9 +1127,8 @@ piped_status piped_deadline_default(struct piped_client *client, uint64_t *deadl
 piped_status piped_shard_cpu(struct piped_client *client, int32_t *cpu);
 
 /**
- * Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest; queues that
- * are created afterwards do not spin. `moved`, which may be NULL, is false if the shard has no CPU
- * of its own.
+ * Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest, and where no
+ * wait spins. `moved`, which may be NULL, is false if the shard has no CPU of its own.
  */
 piped_status piped_pin_thread_to_shard(struct piped_client *client, bool *moved);
 
@@ -1364,7 +1364,7 @@ piped_status piped_queue_set_wait_policy(struct piped_queue *queue,
 
 /**
  * How long it looks for completions at present before it sleeps, in nanoseconds: the policy's
- * longest spin, or less where spinning did not pay.
+ * longest spin, or less where spinning did not pay; 0 on the CPU of piped_shard_cpu.
  */
 piped_status piped_queue_spin_budget(struct piped_queue *queue, uint64_t *spin_ns);
 

@@ -35,7 +35,8 @@ pub enum piped_class {
     PIPED_CLASS_BULK = 2,
 }
 
-/// How a queue waits: how long it looks for completions before it sleeps.
+/// How a queue waits: how long it looks for completions before it sleeps. On the CPU of
+/// piped_shard_cpu no policy spins: there a spin only keeps the shard from what is waited for.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
@@ -260,9 +261,8 @@ pub extern "C" fn piped_shard_cpu(
     })
 }
 
-/// Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest; queues that
-/// are created afterwards do not spin. `moved`, which may be NULL, is false if the shard has no CPU
-/// of its own.
+/// Move the calling thread to the CPU of piped_shard_cpu, where it is woken fastest, and where no
+/// wait spins. `moved`, which may be NULL, is false if the shard has no CPU of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_pin_thread_to_shard(
     client: *mut piped_client,

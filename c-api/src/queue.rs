@@ -195,7 +195,7 @@ pub extern "C" fn piped_queue_set_wait_policy(
 }
 
 /// How long it looks for completions at present before it sleeps, in nanoseconds: the policy's
-/// longest spin, or less where spinning did not pay.
+/// longest spin, or less where spinning did not pay; 0 on the CPU of piped_shard_cpu.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_queue_spin_budget(
     queue: *mut piped_queue,

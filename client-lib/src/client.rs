@@ -36,7 +36,9 @@ use crate::{affinity, clock};
 /// How a queue waits: how long it looks for completions before it sleeps.
 ///
 /// More spinning threads than CPUs are worse than none, so every policy gives up spinning when it
-/// notices that the thread loses its CPU while it spins.
+/// notices that the thread loses its CPU while it spins. On the CPU of the daemon's shard
+/// ([`Client::shard_cpu`]) no policy spins: there a spin only keeps the shard from what is waited
+/// for.
 ///
 /// ```
 /// use std::time::Duration;
@@ -457,9 +459,8 @@ impl Client {
         self.shared.shard_cpu()
     }
 
-    /// Move the calling thread to [`Self::shard_cpu`], where it is woken fastest; queues it takes
-    /// afterwards do not spin. `false`: the shard has no CPU of its own. See
-    /// [`Queue::pin_to_shard`].
+    /// Move the calling thread to [`Self::shard_cpu`], where it is woken fastest, and where no wait
+    /// spins. `false`: the shard has no CPU of its own. See [`Queue::pin_to_shard`].
     ///
     /// # Errors
     /// The kernel does not allow this thread on that CPU.

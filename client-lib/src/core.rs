@@ -4,6 +4,7 @@
 //! and a dropped queue's requests still own memory that the daemon may be using. So the core goes
 //! back to the client, and the next `Client::queue` carries on with it.
 
+mod spin;
 mod wait;
 
 use std::ops::Range;
@@ -11,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use piped_core::status::Status;
-use piped_ring::{ClientQueue, Descriptor, Opcode, Spinner};
+use piped_ring::{ClientQueue, Descriptor, Opcode};
 
+use self::spin::WaitSpin;
 use crate::arena::Arena;
 use crate::connection::{Connection, Link, Shared};
 use crate::control::Control;
@@ -38,13 +40,8 @@ pub(crate) struct Core {
     /// Generation of the connection that the queue is at.
     generation: u32,
     deadline_default_ns: u64,
-    /// CPU of the shard, if it has one of its own.
-    shard_cpu: Option<u32>,
-    /// Whether the thread was on that CPU when it last looked.
-    beside: bool,
-    waits: u32,
     resubmission: Resubmission,
-    spinner: Spinner,
+    spin: WaitSpin,
     number: u32,
     unflushed: bool,
     /// Targets of cancels that found no room; a request is cancelled once.
@@ -103,11 +100,8 @@ impl Core {
             link: Arc::clone(&shared.link),
             generation: connection.generation,
             deadline_default_ns: connection.welcome.deadline_default_ns,
-            shard_cpu: connection.shard_cpu(),
-            beside: false,
-            waits: 0,
             resubmission: Resubmission::new(outlives),
-            spinner: Spinner::new(spin_ns),
+            spin: WaitSpin::new(spin_ns, connection.shard_cpu()),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             unflushed: false,
             owed: Vec::with_capacity(entries as usize),
@@ -128,11 +122,11 @@ impl Core {
     }
 
     pub(crate) fn spin_limit(&mut self, spin_ns: u64) {
-        self.spinner.set_limit(spin_ns);
+        self.spin.set_limit(spin_ns);
     }
 
     pub(crate) fn spin_budget_ns(&self) -> u64 {
-        self.spinner.budget_ns()
+        self.spin.budget_ns()
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -326,7 +320,7 @@ impl Core {
         self.flush();
         if self.reap_entries() {
             self.idle_looks = 0;
-            self.spinner.handle_work();
+            self.spin.handle_work();
             if !self.owed.is_empty() {
                 self.cancel_owed();
                 self.flush();
@@ -434,11 +428,10 @@ impl Core {
         self.lose_daemon();
         self.owed.clear();
         self.ring = ring;
-        self.control = Arc::clone(&connection.control);
-        self.arena = Arc::clone(&connection.arena);
+        (self.control, self.arena) = (connection.control.clone(), connection.arena.clone());
         self.generation = connection.generation;
         self.deadline_default_ns = connection.welcome.deadline_default_ns;
-        self.shard_cpu = connection.shard_cpu();
+        self.spin.set_shard(connection.shard_cpu());
         (self.unflushed, self.cancels, self.dead) = (false, 0, None);
         let (mut from, mut gone) = (0, false);
         while let Some(slot) = self.table.next_parked(from) {

@@ -451,7 +451,7 @@ impl Queue {
     }
 
     /// How long the queue looks for completions at present before it sleeps: the policy's longest
-    /// spin, or less where spinning did not pay.
+    /// spin, or less where spinning did not pay; nothing on the CPU of the daemon's shard.
     #[must_use]
     pub fn spin_budget(&self) -> Duration {
         Duration::from_nanos(self.core().spin_budget_ns())

@@ -65,63 +65,49 @@ pub(super) const STEPS: [Step; 29] = [
         name: "admission, handle, order",
         modules: &[
             "crates/engine/src/shard/account.rs",
-            "crates/engine/src/shard/flows/permit/admission.rs",
             "crates/engine/src/shard/clients",
-            "crates/engine/src/shard/rate.rs",
+            "crates/engine/src/shard/flows/permit",
+            "crates/engine/src/shard/flows/request/resolve.rs",
             "crates/engine/src/shard/flows/request/session.rs",
-            "crates/engine/src/shard/flows/permit/throttle.rs",
+            "crates/engine/src/shard/flows/request/submit.rs",
+            "crates/engine/src/shard/rate.rs",
         ],
     },
     Step {
         name: "transfer: start to end",
-        modules: &[
-            "crates/engine/src/shard/flows/request/copy",
-            "crates/engine/src/shard/flows/request/copy.rs",
-            "crates/engine/src/shard/flows/request/local_file.rs",
-            "crates/engine/src/shard/flows/request/memory.rs",
-            "crates/engine/src/shard/requests",
-            "crates/engine/src/shard/flows/request/transfer.rs",
-            "crates/engine/src/shard/flows/request/vector.rs",
-        ],
+        modules: &["crates/engine/src/shard/flows/request", "crates/engine/src/shard/requests"],
     },
     Step {
         name: "asked of a peer, answered",
         modules: &[
+            "crates/engine/src/shard/flows/connection/peering.rs",
             "crates/engine/src/shard/flows/request/once.rs",
             "crates/engine/src/shard/flows/request/outbound.rs",
-            "crates/engine/src/shard/flows/connection/peering.rs",
-            "crates/engine/src/shard/peers",
             "crates/engine/src/shard/flows/request/remote.rs",
+            "crates/engine/src/shard/peers",
+            "crates/engine/src/shard/requests/once.rs",
         ],
     },
     Step {
         name: "request of a peer: check",
         modules: &[
-            "crates/engine/src/shard/flows/connection/crowd.rs",
-            "crates/engine/src/shard/flows/permit/ending.rs",
             "crates/engine/src/shard/faults.rs",
+            "crates/engine/src/shard/flows/connection/crowd.rs",
             "crates/engine/src/shard/flows/connection/greeting.rs",
+            "crates/engine/src/shard/flows/permit/ending.rs",
             "crates/engine/src/shard/flows/service/inbound.rs",
-            "crates/engine/src/shard/links",
             "crates/engine/src/shard/flows/service/served.rs",
+            "crates/engine/src/shard/links",
         ],
     },
     Step {
         name: "request of a peer: serve",
-        modules: &[
-            "crates/engine/src/shard/responder",
-            "crates/engine/src/shard/flows/service/serve.rs",
-            "crates/engine/src/shard/flows/service/pieces.rs",
-            "crates/engine/src/shard/flows/service/read.rs",
-            "crates/engine/src/shard/flows/service/write.rs",
-        ],
+        modules: &["crates/engine/src/shard/flows/service", "crates/engine/src/shard/responder"],
     },
     Step {
         name: "plan",
         modules: &[
-            "crates/engine/src/shard/flows/plan/costs.rs",
-            "crates/engine/src/shard/flows/plan/drafts.rs",
-            "crates/engine/src/shard/flows/plan/paths.rs",
+            "crates/engine/src/shard/flows/plan",
             "crates/model/src",
             "crates/planner/src",
             "daemon/src/shard/solver.rs",
@@ -130,6 +116,7 @@ pub(super) const STEPS: [Step; 29] = [
     Step {
         name: "samples and estimates",
         modules: &[
+            "crates/engine/src/shard/connections/reports.rs",
             "crates/engine/src/shard/flows/plan/reports.rs",
             "crates/model/src/estimate",
             "crates/planner/src/guard",
@@ -144,7 +131,7 @@ pub(super) const STEPS: [Step; 29] = [
         modules: &[
             "crates/engine/src/shard/delays",
             "crates/engine/src/shard/flows/plan/dial.rs",
-            "crates/engine/src/shard/facts.rs",
+            "crates/engine/src/shard/flows/plan/facts.rs",
             "crates/engine/src/shard/flows/plan/observe.rs",
             "crates/engine/src/shard/watch",
             "crates/report/src",
@@ -154,9 +141,7 @@ pub(super) const STEPS: [Step; 29] = [
         name: "connection: credit, sends",
         modules: &[
             "crates/engine/src/shard/connections",
-            "crates/engine/src/shard/flows/connection/lane.rs",
-            "crates/engine/src/shard/flows/connection/scratch.rs",
-            "crates/engine/src/shard/flows/connection/sending.rs",
+            "crates/engine/src/shard/flows/connection",
         ],
     },
     Step { name: "frames: written", modules: &["crates/wire/src"] },
@@ -181,11 +166,10 @@ pub(super) const STEPS: [Step; 29] = [
     Step {
         name: "messages and notifications",
         modules: &[
-            "crates/engine/src/shard/flows/message/inbox.rs",
-            "crates/engine/src/shard/flows/message/mail.rs",
+            "crates/engine/src/shard/flows/message",
             "crates/engine/src/shard/messages",
             "crates/engine/src/shard/notifications.rs",
-            "crates/engine/src/shard/flows/message/receive.rs",
+            "crates/engine/src/shard/requests/message.rs",
         ],
     },
     Step {

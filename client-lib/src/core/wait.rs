@@ -6,14 +6,11 @@ use piped_ring::{ClientQueue, Spin};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::Core;
-use crate::{affinity, clock};
 use crate::control::Control;
+use crate::{affinity, clock};
 
 /// A wait this long may begin with a nap: its end is not missed for it.
 const NAP_TIMEOUT_NS: u64 = 2 * ClientQueue::NAP.as_nanos() as u64;
-
-/// Waits for each look at the CPU that the thread is on.
-const WAITS_PER_LOOK: u32 = 16;
 
 impl Core {
     /// Wait until `ready`, spinning first. `false`: the time is over, or `ready` is not coming true
@@ -27,23 +24,19 @@ impl Core {
         if ready(self) {
             return true;
         }
+        self.spin.begin_wait(affinity::is_on);
         let end_ns = timeout.map(|timeout| clock::now_ns().saturating_add(clock::nanos(timeout)));
-        let beside = self.is_beside_shard();
         while self.dead.is_none() && (self.table.expects() || self.cancels > 0) {
             let now_ns = clock::now_ns();
             if end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
                 return false;
             }
-            let next = if beside { Spin::Sleep } else { self.spinner.poll_idle(now_ns) };
-            match next {
+            match self.spin.poll_idle(now_ns) {
                 Spin::Again => std::hint::spin_loop(),
-                Spin::Offer => {
-                    rustix::thread::sched_yield();
-                    self.spinner.handle_offered(clock::now_ns());
-                }
+                Spin::Offer => self.spin.offer(clock::now_ns, rustix::thread::sched_yield),
                 Spin::Sleep => {
                     self.sleep(now_ns, end_ns);
-                    self.spinner.handle_sleep();
+                    self.spin.handle_sleep(affinity::is_on);
                 }
             }
             self.reap();
@@ -52,16 +45,6 @@ impl Core {
             }
         }
         ready(self)
-    }
-
-    /// Whether the thread is on the shard's CPU, where a spin only keeps the shard from what is
-    /// waited for. A thread seldom moves, so not each wait looks.
-    fn is_beside_shard(&mut self) -> bool {
-        if self.waits.is_multiple_of(WAITS_PER_LOOK) {
-            self.beside = self.shard_cpu.is_some_and(affinity::is_on);
-        }
-        self.waits = self.waits.wrapping_add(1);
-        self.beside
     }
 
     fn sleep(&mut self, now_ns: u64, end_ns: Option<u64>) {

@@ -25,6 +25,7 @@ use piped_engine::command::{
 };
 use piped_engine::shard::Shard;
 use piped_ring::{ClientFault, CompletionEntry, Segment, Spin, Spinner};
+use rustix::thread::sched_yield;
 use tokio::sync::mpsc;
 
 use super::message::{Inbox, Message, Notice, Refusal};
@@ -138,8 +139,7 @@ impl Reactor {
             busy |= self.drive();
         }
         busy |= self.io.poll_registration();
-        // A call without completions may have moved much of a payload: the turn was neither idle
-        // nor a sign that the thread lost its CPU.
+        // A call without completions may have moved much of a payload, which is no lost CPU.
         busy |= self.io.submit_soon(now)?;
         self.turns += 1;
         if busy || self.shard.is_due(now) {
@@ -149,10 +149,7 @@ impl Reactor {
         } else {
             match self.spinner.poll_idle(now.0) {
                 Spin::Again => std::hint::spin_loop(),
-                Spin::Offer => {
-                    rustix::thread::sched_yield();
-                    self.spinner.handle_offered(self.io.now().0);
-                }
+                Spin::Offer => self.spinner.offer(|| self.io.now().0, sched_yield),
                 Spin::Sleep => self.sleep()?,
             }
         }

@@ -13,7 +13,11 @@ pub const LINES_MAX: usize = 500;
 /// Words a doc comment has at least.
 const WORDS_MIN: usize = 4;
 
-/// The module with the flows of the type beside it.
+/// The facade of the engine: its methods are in its own file, and in modules below `flows` beside
+/// it (decision 0159).
+const FACADE: &str = "Shard";
+
+/// The name of the module that has the flows of [`FACADE`].
 const FLOWS: &str = "flows";
 
 /// Words that stand for something said elsewhere: a doc comment is read alone.
@@ -173,10 +177,21 @@ impl<'a> Visit<'a> for Fields {
     }
 }
 
-/// Methods of a type that are neither in the file of the type nor in its flows: modules below
-/// `flows` beside it (decision 0159).
+/// Methods of the facade that are neither in its file nor in its flows.
+#[must_use]
+pub fn facade_elsewhere(sources: &[Source]) -> Vec<Finding> {
+    scattered(sources, |name, in_flow| name == FACADE && !in_flow)
+}
+
+/// Methods of a type that are not in the file of the type; of the facade, see [`facade_elsewhere`].
 #[must_use]
 pub fn scattered_methods(sources: &[Source]) -> Vec<Finding> {
+    scattered(sources, |name, _| name != FACADE)
+}
+
+/// Methods of wanted types that are not in the file of the type. `wanted` is told whether they are
+/// in a flow of it.
+fn scattered(sources: &[Source], wanted: impl Fn(&str, bool) -> bool) -> Vec<Finding> {
     let mut homes: BTreeMap<String, Vec<&[String]>> = BTreeMap::new();
     for source in sources {
         for item in &source.items {
@@ -198,7 +213,8 @@ pub fn scattered_methods(sources: &[Source]) -> Vec<Finding> {
             let Some(homes) = homes.get(&name) else { continue };
             let place = source.module.iter().position(|part| part == FLOWS);
             let of_flow = place.map(|place| &source.module[..place]);
-            if homes.iter().any(|home| source.module == **home || of_flow == Some(*home)) {
+            let in_flow = homes.iter().any(|home| of_flow == Some(*home));
+            if homes.iter().any(|home| source.module == **home) || !wanted(&name, in_flow) {
                 continue;
             }
             for method in &it.items {

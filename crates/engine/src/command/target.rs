@@ -27,7 +27,7 @@ pub struct FileTarget {
 /// A memory region of a local client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionTarget {
-    /// The region's id, by which [`Command::RevokeRegion`] names it.
+    /// The region's id, by which [`Command::RevokeRegion`](super::Command::RevokeRegion) names it.
     pub region: RegionId,
     /// The segment of the exporter's arena that the region lies in.
     pub segment: SegmentId,

@@ -1,7 +1,7 @@
 //! One data-plane shard: sessions, handles, transfers, lanes and plans of one reactor thread.
 //!
 //! ```text
-//!  submit ─► session ─► transfer ─┬─► disk (local files)
+//!  submit ─► resolve ─► transfer ─┬─► disk (local files)
 //!                                 ├─► memory (local regions)
 //!                                 ├─► remote ─► lane ─► peer
 //!                                 ├─► receive (messages, here and from peers)

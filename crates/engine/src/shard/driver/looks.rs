@@ -10,7 +10,7 @@ const LOOK_EVERY: u32 = 64;
 /// read past the cache stays outside of it: so most of its reads do without.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Looks {
-    /// Reads since the cache last had what one of them asked for.
+    /// Reads, or pieces of them, since the cache last had what one of them asked for.
     in_vain: u32,
 }
 
@@ -18,7 +18,7 @@ impl Looks {
     /// Whether the next read looks.
     pub(super) fn is_due(&mut self) -> bool {
         let is_due = self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(LOOK_EVERY);
-        self.in_vain = self.in_vain.wrapping_add(1).max(1);
+        self.in_vain = self.in_vain.wrapping_add(1);
         is_due
     }
 

@@ -2,15 +2,18 @@
 //!
 //! A component holds state and its rules, in private fields, and knows no other one's flow. A flow
 //! is what happens because of one event, in one component after the other. It has no state: its
-//! functions are `impl Shard`, in a file for each step. Which ones a request passes:
+//! functions are `impl Shard`, or take what they need, in a file for each step. What a request
+//! passes:
 //!
 //! ```text
-//!  client ─► request/session ─► request/transfer ─┬─► request/{local_file, memory, copy, vector}
-//!                                                 ├─► request/{remote, once} ─► connection ─► peer
-//!                                                 └─► message/{receive, mail}
-//!  peer ─► connection/lane ─┬─► service/inbound ─► service/{read, write, pieces, update, served}
-//!                           ├─► message/inbox
-//!                           └─► request/outbound (answers)
+//!  client ─► request/{submit, resolve} ─► request/transfer
+//!              ├─► request/{local_file, memory, copy, vector}
+//!              ├─► request/{remote, once}, message/mail ─► connection ─► peer
+//!              └─► message/receive
+//!  peer ─► connection/lane
+//!              ├─► service/inbound ─► service/{serve, read, write, pieces, update, served}
+//!              │                   └─► message/inbox
+//!              └─► request/outbound (answers) ─► request/transfer, message/mail
 //! ```
 //!
 //! Flows name components and each other; no component names a flow.

@@ -274,7 +274,7 @@ impl CopyBody {
         self.chunks.get_mut(usize::from(index))?.as_mut()
     }
 
-    /// Keeps a chunk of which a half has begun.
+    /// Keeps a chunk of which a half has begun; the copy goes on behind it.
     pub(in crate::shard) fn keep_chunk(&mut self, index: usize, chunk: Chunk) {
         self.next = self.next.max(chunk.start + u64::from(chunk.length));
         self.chunks[index] = Some(chunk);
@@ -340,7 +340,7 @@ impl CopyBody {
         matches!((self.from.0, self.to.0), (Place::Remote(..), Place::Remote(..)))
     }
 
-    /// Whether both of its ends are here.
+    /// Whether its bytes stay on this node.
     pub(in crate::shard) fn place(&self) -> Route {
         match (self.from.0, self.to.0) {
             (Place::Local(_), Place::Local(_)) => Route::Local,

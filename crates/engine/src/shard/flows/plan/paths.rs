@@ -13,7 +13,7 @@ use piped_planner::stage::StageIndex;
 use crate::command::{FileTarget, Target};
 use crate::shard::Shard;
 use crate::shard::clients::Place;
-use crate::shard::connections::{Lane, Serving};
+use crate::shard::connections::{Lane, Serving, lane_class};
 use crate::shard::delays::Hop;
 use crate::shard::driver::Direction;
 use crate::shard::keys::{LaneKey, ServeKey, Subject, TransferKey};
@@ -80,8 +80,7 @@ impl Shard {
         }
         let transfer = self.transfers.get(key);
         let length = transfer.map_or(0, |t| t.length);
-        let class = transfer
-            .map_or(LaneClass::Bulk, |t| crate::shard::connections::lane_class(t.class, t.length));
+        let class = transfer.map_or(LaneClass::Bulk, |t| lane_class(t.class, t.length));
         let lane = self.peers.lane(peer, class);
         let path = match lane {
             Some(lane) => self.path_written(key, lane),
@@ -106,7 +105,7 @@ impl Shard {
         let half = self.transfers.get(key)?;
         let Waiter::Copy { parent, chunk } = half.waiter else { return None };
         let (session, length) = (half.session, half.length);
-        let class = crate::shard::connections::lane_class(half.class, length);
+        let class = lane_class(half.class, length);
         let Body::Copy(copy) = self.transfers.get(parent)?.body else { return None };
         let copy = &self.bodies[copy];
         let planned = match (copy.plan_of(chunk), (copy.source().0, copy.sink().0)) {

@@ -22,13 +22,11 @@ use crate::shard::sched::Work;
 use crate::shard::slab::Key;
 use crate::shard::watch::Spot;
 
-impl RemoteBody {
-    /// Which lane it takes. Messages must keep their order, so they are asked for on one.
-    fn lane_class(&self, class: Class, length: u64) -> LaneClass {
-        match self.op {
-            RemoteOp::Send => LaneClass::Latency,
-            _ => lane_class(class, length),
-        }
+/// Which lane a request takes. Messages must keep their order, so they are asked for on one.
+fn lane_of(body: &RemoteBody, class: Class, length: u64) -> LaneClass {
+    match body.op {
+        RemoteOp::Send => LaneClass::Latency,
+        _ => lane_class(class, length),
     }
 }
 
@@ -77,7 +75,7 @@ impl Shard {
         if body.is_landed {
             return self.end_landed(key, io);
         }
-        let class = body.lane_class(transfer.class, transfer.length);
+        let class = lane_of(&body, transfer.class, transfer.length);
         let again = transfer.retries > 0;
         let Some(state) = self.peers.there(body.peer) else {
             return self.decide(key, Status::PeerLost, io);
@@ -202,7 +200,7 @@ impl Shard {
     pub(in crate::shard) fn peer_is_lost(&self, key: TransferKey) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
-        let class = body.lane_class(transfer.class, transfer.length);
+        let class = lane_of(body, transfer.class, transfer.length);
         let Some(state) = self.peers.there(body.peer) else {
             return true;
         };

@@ -1,7 +1,7 @@
 //! Work for a peer: its reads, writes and syncs of what we offer.
 //!
 //! Here is what all of them have in common, from the first look to the answer; how the bytes of a
-//! read move is in `serve_read`, of a write in `serve_write`. What the kernel or the lane may still
+//! read move is in `read`, of a write in `write`. What the kernel or the lane may still
 //! touch is pinned, as for a transfer.
 
 use piped_core::io::Io;

@@ -9,6 +9,8 @@ use piped_core::io::Span;
 use piped_core::limits::{GRANULE_BYTES, RUN_BYTES_MAX};
 use piped_report::shard::Gauge;
 
+use super::super::arena::Memory;
+
 #[derive(Debug)]
 struct Area {
     segment: SegmentId,
@@ -36,6 +38,11 @@ impl Run {
     /// What it takes of staging, in bytes.
     pub(in crate::shard) const fn footprint(self) -> u64 {
         footprint(self.granules)
+    }
+
+    /// The run as the memory of a request.
+    pub(in crate::shard) const fn memory(self) -> Memory {
+        Memory { segment: self.span.segment, offset: self.span.offset }
     }
 }
 

@@ -101,7 +101,7 @@ impl Chunk {
 
     /// The staging that it lies in, as the memory of a request.
     pub(in crate::shard) fn memory(&self) -> Memory {
-        Memory { segment: self.run.span.segment, offset: self.run.span.offset }
+        self.run.memory()
     }
 
     /// Whether its write is to be started.

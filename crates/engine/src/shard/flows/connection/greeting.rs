@@ -12,8 +12,7 @@ use piped_wire::{LaneKeys, Message};
 
 use crate::command::{Caller, Crowded, Event, Expelled, Standing};
 use crate::shard::Shard;
-use crate::shard::connections::load_bytes;
-use crate::shard::connections::{Arrived, Lane, LaneState, LostLane, Role};
+use crate::shard::connections::{Arrived, Lane, LaneState, LostLane, Role, load_bytes};
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, LinkKey};
 use crate::shard::links::Link;

@@ -21,8 +21,7 @@ use piped_wire::{After, Change, Message};
 
 use crate::command::RegionTarget;
 use crate::shard::Shard;
-use crate::shard::connections::lane_class;
-use crate::shard::connections::{Lane, LaneState};
+use crate::shard::connections::{Lane, LaneState, lane_class};
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, OnceKey, TransferKey};
 use crate::shard::requests::{Answer, Body, Once, RemoteBody, RemoteOp, Transfer, What};

@@ -166,7 +166,7 @@ impl Shard {
             Direction::Write => RemoteOp::Write { durable: false },
         };
         let packed = match data {
-            Some(data) => Memory { segment: data.span.segment, offset: data.span.offset },
+            Some(data) => data.memory(),
             None => Memory { offset: memory.offset + u64::from(first), ..memory },
         };
         let wire = table.span.part(0, rows * Row::WIRE_BYTES as u32);

@@ -26,8 +26,7 @@ use crate::shard::faults::PeerFault;
 use crate::shard::flows::plan::facts;
 use crate::shard::flows::service::update::Asked;
 use crate::shard::keys::{LaneKey, ServedKey, Subject};
-use crate::shard::links::Holding;
-use crate::shard::links::{Link, Served};
+use crate::shard::links::{Holding, Link, Served};
 use crate::shard::responder::{Ask, Serve, ServeOp, Sink, Table};
 use crate::shard::sched::Work;
 

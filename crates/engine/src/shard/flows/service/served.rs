@@ -7,8 +7,7 @@ use piped_wire::Message;
 use crate::command::{Event, Target};
 use crate::shard::Shard;
 use crate::shard::keys::ServedKey;
-use crate::shard::links::Holding;
-use crate::shard::links::length_of;
+use crate::shard::links::{Holding, length_of};
 
 impl Shard {
     /// The control thread opened something for a peer, or refused.

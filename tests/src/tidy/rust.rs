@@ -10,6 +10,9 @@ use super::{Finding, Source};
 /// Lines a file may have without its tests.
 pub const LINES_MAX: usize = 500;
 
+/// Fields a struct inside a crate may have: more are several components.
+pub const FIELDS_MAX: usize = 22;
+
 /// Words a doc comment has at least.
 const WORDS_MIN: usize = 4;
 
@@ -175,6 +178,23 @@ impl<'a> Visit<'a> for Fields {
             self.found.push((field.span().start().line, what));
         }
     }
+}
+
+/// Structs of more than [`FIELDS_MAX`] fields that are no part of a crate's interface.
+#[must_use]
+pub fn large_structs(sources: &[Source]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in sources {
+        for item in &source.items {
+            let syn::Item::Struct(it) = item else { continue };
+            let (fields, inside) = (it.fields.len(), !matches!(it.vis, syn::Visibility::Public(_)));
+            if inside && fields > FIELDS_MAX {
+                let what = format!("`{}` has {fields} fields", it.ident);
+                found.push(source.finding(it.span().start().line, what));
+            }
+        }
+    }
+    found
 }
 
 /// Methods of the facade that are neither in its file nor in its flows.

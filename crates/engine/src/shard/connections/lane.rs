@@ -5,23 +5,21 @@
 //! back what its queue held, and only then is its successor dialled: an old epoch is over before a
 //! new one begins.
 
-use piped_core::ids::{ChannelId, SocketId};
-use piped_core::io::Span;
+use piped_core::ids::SocketId;
 use piped_core::limits;
 use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
 use piped_planner::stage::StageIndex;
 use piped_report::tally::LaneLoss;
-use piped_wire::{Frame, Message, Owner, Receiver, Seal, Sender};
+use piped_wire::{Message, Owner, Receiver, Seal, Sender};
 
-use super::super::buffers::{Scratch, Size, TableRun};
+use super::super::buffers::{Scratch, Size};
 use super::super::fair::Fair;
-use super::super::faults::PeerFault;
-use super::super::keys::{LaneKey, LinkKey, OpKey, TransferKey, kind};
-use super::super::messages::Piece;
+use super::super::keys::{LaneKey, LinkKey, TransferKey};
 use super::super::pins::Pin;
 use super::pace::Pacer;
+use super::receiving::Receiving;
 use super::reports::{Reported, Reports};
 use super::role::{Asking, PeerRequest, Role, Serving};
 use super::sending::{Sending, Waiting};
@@ -38,24 +36,6 @@ pub(in crate::shard) enum LaneState {
     Up,
     /// Waits for its operations at the kernel.
     Closing,
-}
-
-/// What the bytes of a receive are meant for.
-#[derive(Debug)]
-pub(in crate::shard) enum Target {
-    Nothing,
-    /// The buffer of a read that this node asked for.
-    Transfer(Pin<kind::Transfer>),
-    /// A region that a peer writes to.
-    ServeRegion(Pin<kind::Serve>),
-    /// Staging for a write to a file.
-    ServeStaging(Pin<kind::Serve>),
-    /// The buffer of a receive, for a message.
-    Receive(Pin<kind::Transfer>),
-    /// Early-arrival memory, for a message of a channel.
-    Early(ChannelId, Piece),
-    /// Staging for the table of a request.
-    Table(TableRun),
 }
 
 /// One connection of a peer link.
@@ -78,44 +58,22 @@ pub(in crate::shard) struct Lane {
     pub(in crate::shard) gives_back: bool,
     /// When it was last heard of.
     pub(in crate::shard) heard: Nanos,
-    pub(in crate::shard) sending: bool,
-    /// How the send under way goes.
-    pub(in crate::shard) send: Sending,
+    /// The send under way.
+    pub(in crate::shard) send: Option<Sending>,
     /// Whether it may go without a copy.
     pub(in crate::shard) zero_copy: ZeroCopy,
     /// How fast it may go.
     pub(in crate::shard) pacer: Pacer,
-    pub(in crate::shard) receiving: bool,
-    /// Where the payload of the frame at hand goes, from its header to its last byte.
-    pub(in crate::shard) payload_target: Target,
-    /// The receive under way.
-    pub(in crate::shard) receive_op: Option<OpKey>,
-    pub(in crate::shard) frames_received: u64,
-    pub(in crate::shard) burst: Burst,
+    /// What it receives, and where that goes.
+    pub(in crate::shard) receiving: Receiving,
     /// The stage this side's receives are a sample of.
     pub(in crate::shard) stage_in: StageIndex,
     /// The stage this side's sends pass, as the other side reports it.
     pub(in crate::shard) stage_out: StageIndex,
     /// What is told of stages, and what is heard.
     pub(in crate::shard) reports: Reports,
-    /// The frame whose rest is waited for.
-    pub(in crate::shard) partial: Option<Partial>,
-    /// The lane is looked at again when [`limits::FRAME_TIME`] is over.
-    pub(in crate::shard) watched: bool,
     pub(in crate::shard) loss: LaneLoss,
     pub(in crate::shard) reason: String,
-}
-
-/// A frame as it came, and what became of its payload.
-#[derive(Debug)]
-pub(in crate::shard) struct Arrived {
-    pub(in crate::shard) frame: Frame,
-    /// Where its payload lies.
-    pub(in crate::shard) landed: Option<Span>,
-    /// Its payload matches its checksum, if the lane has such.
-    pub(in crate::shard) intact: bool,
-    /// Bytes of it that came by way of a copy.
-    pub(in crate::shard) copied: u32,
 }
 
 /// A lane on which a peer asks, and the node at its other end.
@@ -131,60 +89,6 @@ pub(in crate::shard) struct LostLane {
     pub(in crate::shard) key: LaneKey,
     pub(in crate::shard) class: LaneClass,
     pub(in crate::shard) loss: LaneLoss,
-}
-
-/// A frame of which a part is here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shard) struct Partial {
-    /// How many came before it.
-    number: u64,
-    /// Its header is here.
-    in_payload: bool,
-    pub(in crate::shard) since: Nanos,
-}
-
-/// Frames of one size that came back to back. One gap says little: the kernel hands over several
-/// frames at once, or the reactor was late; the mean over a burst is what the stage takes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::shard) struct Burst {
-    /// The arrival before the burst.
-    start: Nanos,
-    last: Nanos,
-    frames: u32,
-    bytes: u64,
-}
-
-/// A burst this long is a sample.
-const BURST_FRAMES: u32 = 8;
-
-impl Burst {
-    /// Books an arrival; what it returns is the mean size and time of a burst that is over.
-    pub(in crate::shard) fn arrive(
-        &mut self,
-        payload: u32,
-        backlogged: bool,
-        now: Nanos,
-    ) -> Option<(u32, Nanos)> {
-        let mean = self.bytes.checked_div(u64::from(self.frames)).unwrap_or(u64::from(payload));
-        let alike = u64::from(payload).abs_diff(mean) * 8 <= mean;
-        let over = !backlogged || !alike || self.frames == BURST_FRAMES;
-        let sample = if over { self.take() } else { None };
-        if over {
-            *self = Self { start: if backlogged { self.last } else { now }, ..Self::default() };
-        }
-        if backlogged {
-            self.frames += 1;
-            self.bytes += u64::from(payload);
-        }
-        self.last = now;
-        sample
-    }
-
-    fn take(&self) -> Option<(u32, Nanos)> {
-        let frames = u64::from(self.frames);
-        let bytes = self.bytes.checked_div(frames)?;
-        Some((bytes as u32, Nanos(self.last.since(self.start).0 / frames)))
-    }
 }
 
 impl Lane {
@@ -215,20 +119,13 @@ impl Lane {
             next_scratch: None,
             gives_back: false,
             heard: now,
-            sending: false,
-            send: Sending::default(),
+            send: None,
             zero_copy: ZeroCopy::new(),
             pacer: Pacer::default(),
-            receiving: false,
-            payload_target: Target::Nothing,
-            receive_op: None,
-            frames_received: 0,
-            burst: Burst::default(),
+            receiving: Receiving::default(),
             stage_in: StageIndex::NONE,
             stage_out: StageIndex::NONE,
             reports: Reports::new(),
-            partial: None,
-            watched: false,
             loss: LaneLoss::Closed,
             reason: String::new(),
         }
@@ -328,12 +225,9 @@ impl Lane {
 
     /// Whether a receive under way may write the transfer's buffer.
     pub(in crate::shard) fn lands_in(&self, transfer: TransferKey) -> bool {
-        let target = match &self.payload_target {
-            Target::Transfer(pin) | Target::Receive(pin) => Some(pin),
-            _ => None,
-        };
-        let predicted = self.asking().and_then(|asking| asking.predicted.as_ref());
-        self.receiving && [target, predicted].into_iter().flatten().any(|it| it.key() == transfer)
+        let target = self.receiving.target().transfer();
+        let predicted = self.asking().and_then(|asking| asking.predicted.as_ref()).map(Pin::key);
+        self.receiving.operation().is_some() && [target, predicted].contains(&Some(transfer))
     }
 
     /// Whether the peer takes one more request.
@@ -367,35 +261,9 @@ impl Lane {
         self.receiver.set_sums(sums);
     }
 
-    /// Notes what is waited for by the receive that is about to be posted.
-    pub(in crate::shard) fn note_partial(&mut self, now: impl FnOnce() -> Nanos) {
-        let number = self.frames_received;
-        let waits = |partial: Partial, in_payload| {
-            (partial.number, partial.in_payload) == (number, in_payload)
-        };
-        self.partial = self.receiver.inside_frame().map(|in_payload| match self.partial {
-            Some(partial) if waits(partial, in_payload) => partial,
-            _ => Partial { number, in_payload, since: now() },
-        });
-    }
-
     /// Queues a frame without payload. Control frames are few; a queue too full for them belongs to
     /// a peer that does not read, and the lane's fault is found by its timeout.
     pub(in crate::shard) fn push(&mut self, message: Message) -> bool {
         self.sender.push(self.epoch, message, None, Owner::NONE).is_ok()
     }
-}
-
-/// Where a payload goes.
-#[derive(Debug)]
-pub(in crate::shard) enum Destination {
-    Land(Target, Span),
-    /// A few bytes to be read by the shard.
-    Inline,
-    /// Nobody wants it any more.
-    Discard,
-    /// No memory for it now.
-    Wait,
-    /// The peer must not send that.
-    Fault(PeerFault),
 }

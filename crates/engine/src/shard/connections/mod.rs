@@ -3,6 +3,7 @@
 mod credit;
 mod lane;
 mod pace;
+mod receiving;
 mod reports;
 mod role;
 mod sending;
@@ -22,7 +23,8 @@ use super::slab::Slab;
 use super::timers::Timers;
 
 pub(super) use self::credit::Grant;
-pub(super) use self::lane::{Arrived, Destination, Lane, LaneState, LostLane, PeerLane, Target};
+pub(super) use self::lane::{Lane, LaneState, LostLane, PeerLane};
+pub(super) use self::receiving::{Arrived, Destination, Target};
 pub(super) use self::reports::KINDS;
 pub(super) use self::role::{Asking, PeerRequest, Role, Serving};
 pub(super) use self::sending::{Notice, Sending};
@@ -151,8 +153,7 @@ impl Lanes {
 
     /// What the payload at hand was meant for, for the handler of its frame.
     pub(super) fn take_target(&mut self, key: LaneKey) -> Target {
-        let target = self.all.get_mut(key).map(|lane| &mut lane.payload_target);
-        target.map_or(Target::Nothing, |it| std::mem::replace(it, Target::Nothing))
+        self.all.get_mut(key).map(|lane| lane.receiving.take_target()).unwrap_or_default()
     }
 
     /// How the lane's next send goes.
@@ -176,10 +177,13 @@ impl Lanes {
     /// way was chosen.
     pub(super) fn lend(&mut self, key: LaneKey, lent: Lent, now: Nanos) -> Option<NoticeKey> {
         let lane = self.all.get_mut(key)?;
-        let notice = Notice { lane: key, lent, bytes: lane.send.bytes, since: now, void: false };
+        let bytes = lane.send.as_ref().map_or(0, |send| send.bytes);
+        let notice = Notice { lane: key, lent, bytes, since: now, void: false };
         match self.notices.insert(notice) {
             Ok(notice) => {
-                lane.send.notice = Some(notice);
+                if let Some(send) = &mut lane.send {
+                    send.notice = Some(notice);
+                }
                 Some(notice)
             }
             Err(notice) => {
@@ -206,8 +210,7 @@ impl Lanes {
     /// the jobs; the lane would have lost its place in the stream.
     pub(super) fn take_back_send(&mut self, key: LaneKey, notice: Option<NoticeKey>) {
         let Some(lane) = self.all.get_mut(key) else { return };
-        lane.sending = false;
-        lane.send = Sending::default();
+        lane.send = None;
         lane.sender.handle_sent(0);
         if let Some(notice) = notice.and_then(|notice| self.notices.remove(notice)) {
             lane.sender.take_back(notice.lent);

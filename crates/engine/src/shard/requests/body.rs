@@ -68,6 +68,8 @@ pub(in crate::shard) struct RemoteBody {
     /// The lane the request went out on; `None` while it waits for one.
     pub(in crate::shard) lane: Option<LaneKey>,
     pub(in crate::shard) sent_at: Nanos,
+    /// Bytes of a read that its client has paid for.
+    pub(in crate::shard) paid: u64,
     /// Bytes of a write queued on the lane.
     pub(in crate::shard) next: u64,
     /// Bytes of the write queued on the lane for which the peer has given credit back.
@@ -109,6 +111,7 @@ impl RemoteBody {
             offset,
             memory,
             lane: None,
+            paid: 0,
             sent_at: Nanos::ZERO,
             next: 0,
             taken: 0,

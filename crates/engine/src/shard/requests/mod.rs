@@ -1,5 +1,6 @@
 //! The requests that clients have in execution, and what has landed of each.
 
+mod attempts;
 mod bodies;
 mod body;
 mod copying;
@@ -8,6 +9,7 @@ mod memory;
 mod message;
 mod once;
 mod pieces;
+mod plans;
 mod transfer;
 
 use piped_core::status::Status;

@@ -5,14 +5,13 @@ use super::super::keys::{TransferKey, kind};
 use super::super::landed::Landed;
 use super::super::pins::{Pin, Pins};
 use super::super::requests::{Body, RemoteBody, RemoteOp};
-use super::super::watch::Told;
-use std::sync::Arc;
+use super::attempts::Attempts;
+use super::plans::Plans;
 
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::request::{Class, Origin};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_planner::planned::Planned;
 use piped_report::tally::Operation;
 
 /// The one to be told when a transfer ends.
@@ -84,21 +83,10 @@ pub(in crate::shard) struct Transfer {
     pub(in crate::shard) pins: Pins,
     /// Another one that it is a part of, or copies from.
     pub(in crate::shard) holds: Option<Pin<kind::Transfer>>,
-    /// Bytes of a read from a peer that its client has paid for.
-    pub(in crate::shard) charged: u64,
-    pub(in crate::shard) retries: u32,
-    pub(in crate::shard) corrupt: u32,
-    /// A payload of the present attempt did not match its checksum.
-    pub(in crate::shard) damaged: bool,
-    /// Fragments that arrived by way of a copy.
-    pub(in crate::shard) mispredicted: u32,
-    pub(in crate::shard) plan: Option<Arc<Planned>>,
-    /// What the side that planned said, when it was not this one.
-    pub(in crate::shard) told_plan: Option<Told>,
+    pub(in crate::shard) attempts: Attempts,
+    pub(in crate::shard) plans: Plans,
     /// When nothing held it back any more for the first time; [`Nanos::MAX`] before.
     pub(in crate::shard) begun: Nanos,
-    /// Time that a durable write's sync was predicted to take; none for other transfers.
-    pub(in crate::shard) sync: Option<Nanos>,
     pub(in crate::shard) body: Body,
 }
 
@@ -125,15 +113,9 @@ impl Transfer {
             told: false,
             pins: Pins::default(),
             holds: None,
-            charged: 0,
-            retries: 0,
-            corrupt: 0,
-            damaged: false,
-            mispredicted: 0,
-            plan: None,
-            told_plan: None,
+            attempts: Attempts::default(),
+            plans: Plans::default(),
             begun: Nanos::MAX,
-            sync: None,
             body,
         }
     }

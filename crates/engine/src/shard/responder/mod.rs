@@ -1,6 +1,7 @@
 //! The requests of peers that are in execution, and the staging of each.
 
 mod read;
+mod reply;
 mod serve;
 mod table;
 mod write;
@@ -16,9 +17,9 @@ use super::sched::{Sched, Work};
 use super::slab::{Beside, Slab};
 use super::timers::Timers;
 
-pub(super) use self::serve::{Allocation, Ask, Serve, ServeOp, Unread};
+pub(super) use self::serve::{Ask, Serve, ServeOp};
 pub(super) use self::table::Table;
-pub(super) use self::write::Sink;
+pub(super) use self::write::{Sink, WriteStep};
 
 /// The serves of a shard: requests of all its peers.
 #[derive(Debug)]

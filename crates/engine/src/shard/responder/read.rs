@@ -87,14 +87,14 @@ impl Serve {
     /// All of it is in staging.
     pub(in crate::shard) fn note_gathered(&mut self, beyond: &mut Extents) {
         let from = self.landed.watermark();
-        let inserted = self.landed.insert(beyond, from, self.length);
+        let inserted = self.landed.insert(beyond, from, self.ask.length);
         debug_assert!(inserted.is_ok(), "it was not there");
-        self.next = self.length;
+        self.next = self.ask.length;
     }
 
     /// Where the fragment ends that begins at `at`.
     pub(in crate::shard) fn source_end(&self, planned: &Planned, at: u64) -> u64 {
-        planned.source_end(self.offset, at, self.length)
+        planned.source_end(self.ask.offset, at, self.ask.length)
     }
 
     /// Where the frame ends that begins at `at`: where the plan says, or its block or the source
@@ -105,7 +105,7 @@ impl Serve {
         planned: &Planned,
         at: u64,
     ) -> u64 {
-        let end = planned.lane_end(self.offset, at, self.length).min(self.read.end);
+        let end = planned.lane_end(self.ask.offset, at, self.ask.length).min(self.read.end);
         blocks.at(at).map_or(end, |block| end.min(block.end))
     }
 

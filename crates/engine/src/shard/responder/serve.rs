@@ -18,8 +18,9 @@ use super::super::pins::Pins;
 use super::super::requests::file_of;
 use super::super::watch::OBSERVED_BYTES;
 use super::read::ReadState;
+use super::reply::Reply;
 use super::table::Table;
-use super::write::Sink;
+use super::write::{Sink, WriteState};
 use crate::command::{RegionTarget, Target};
 
 /// What the peer asked.
@@ -39,10 +40,13 @@ pub(in crate::shard) enum ServeOp {
 /// What a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct Ask {
+    /// The peer's number of the request.
     pub(in crate::shard) transfer: u64,
+    /// The peer's number of what it asks for.
     pub(in crate::shard) handle: u32,
     pub(in crate::shard) offset: u64,
     pub(in crate::shard) length: u64,
+    /// For which of the peer's clients.
     pub(in crate::shard) asker: Asker,
     pub(in crate::shard) time_left_us: u32,
 }
@@ -54,67 +58,31 @@ pub(in crate::shard) struct Serve {
     pub(in crate::shard) link: LinkKey,
     pub(in crate::shard) class_of_lane: LaneClass,
     pub(in crate::shard) admission: Admission,
-    pub(in crate::shard) wire: u64,
-    /// The peer's number of what it asked for.
-    pub(in crate::shard) handle: u32,
+    pub(in crate::shard) ask: Ask,
     pub(in crate::shard) op: ServeOp,
     pub(in crate::shard) target: Target,
     pub(in crate::shard) served: ServedKey,
-    pub(in crate::shard) offset: u64,
-    pub(in crate::shard) length: u64,
-    /// For which of the peer's clients.
-    pub(in crate::shard) flow: Flow,
     pub(in crate::shard) started: Nanos,
     pub(in crate::shard) deadline: Nanos,
     pub(in crate::shard) plan: Option<Arc<Planned>>,
-    /// When the sync of a durable write began.
-    pub(in crate::shard) syncing: Nanos,
     /// The pieces it is of, if it is no range.
     pub(in crate::shard) table: Option<Table>,
     /// How far a read is.
     pub(in crate::shard) read: ReadState,
+    /// How far a write is.
+    pub(in crate::shard) write: WriteState,
     /// Bytes from the request's start for which a fragment was started (read) or that arrived
     /// (write).
     pub(in crate::shard) next: u64,
-    /// Bytes of a write that have arrived and may go on; delay injection can hold the others.
-    pub(in crate::shard) ready: u64,
     /// Bytes queued on the lane (read) or on the device (write).
     pub(in crate::shard) done: u64,
-    /// Bytes of a write whose way to the device has begun.
-    pub(in crate::shard) begun: u64,
     /// The bytes that are in staging (read), or in place (write).
     pub(in crate::shard) landed: Landed,
-    /// Frames of a read that are queued on its lane.
-    pub(in crate::shard) frames: u32,
-    /// Frames of a read that the kernel has taken and not let go of.
-    pub(in crate::shard) lent: u32,
-    /// The serve is over and still has frames queued.
-    pub(in crate::shard) unread: Option<Unread>,
-    pub(in crate::shard) allocation: Allocation,
     pub(in crate::shard) pins: Pins,
+    /// How it ends, once that is decided. Nothing new is started after that.
     pub(in crate::shard) status: Option<Status>,
-    /// The peer was told how it ended (or nobody is left to tell).
-    pub(in crate::shard) answered: bool,
-    /// The serve waits for its device to take something, or did so a moment ago.
-    pub(in crate::shard) hurried: bool,
-}
-
-/// What a peer has read of a serve that is over.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shard) struct Unread {
-    /// Frames its lane had sent when that was last looked at.
-    pub(in crate::shard) frames_sent: u64,
-    /// When all of its own must have left.
-    pub(in crate::shard) until: Nanos,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shard) enum Allocation {
-    Wanted,
-    Running,
-    Done,
-    /// The final sync of a durable write.
-    Syncing,
+    /// What the peer is sent.
+    pub(in crate::shard) reply: Reply,
 }
 
 impl Serve {
@@ -138,38 +106,29 @@ impl Serve {
             link,
             class_of_lane,
             admission: Admission::Free,
-            wire: ask.transfer,
-            handle: ask.handle,
+            ask,
             op,
             target,
             served,
-            offset: ask.offset,
-            length: ask.length,
-            flow: Flow {
-                party: Party::Peer(link, ask.asker.client),
-                class: ask.asker.class,
-                weight: ask.asker.weight,
-            },
             started,
             deadline,
             plan: None,
-            syncing: Nanos::ZERO,
             table: None,
             read: ReadState::new(from),
+            write: WriteState::default(),
             next: from,
-            ready: 0,
             done: from,
-            begun: 0,
             landed: Landed::new(from),
-            frames: 0,
-            lent: 0,
-            unread: None,
-            allocation: Allocation::Wanted,
             pins: Pins::default(),
             status: None,
-            answered: false,
-            hurried: false,
+            reply: Reply::default(),
         }
+    }
+
+    /// The turns it takes: those of the peer's client that asked.
+    pub(in crate::shard) fn flow(&self) -> Flow {
+        let Asker { class, client, weight } = self.ask.asker;
+        Flow { party: Party::Peer(self.link, client), class, weight }
     }
 
     /// Bytes of a write are in place. With more holes before them than can be told apart they are
@@ -204,7 +163,7 @@ impl Serve {
     /// Bytes that it has moved: not those that the peer had before it asked again.
     pub(in crate::shard) fn moved(&self) -> u64 {
         let had = match self.op {
-            ServeOp::Read { from } => from.min(self.length),
+            ServeOp::Read { from } => from.min(self.ask.length),
             ServeOp::Write { .. } | ServeOp::Sync => 0,
         };
         self.done.saturating_sub(had)

@@ -228,7 +228,7 @@ impl Shard {
                 && lane.state != LaneState::Closing
                 && !(lane.is_at_work() || lane.has_frames() || opens(lane))
         };
-        let said_more = |lane: &Lane| lane.frames_received > 1;
+        let said_more = |lane: &Lane| lane.receiving.frames() > 1;
         let victim = self
             .lanes
             .iter()

@@ -88,8 +88,7 @@ impl Shard {
         io: &mut I,
     ) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.receiving = false;
-        lane.receive_op = None;
+        lane.receiving.end();
         let predicted = lane.asking_mut().and_then(|asking| asking.predicted.take());
         lane.receiver.handle_received(result.max(0) as u32);
         // We asked for an early end ourselves; nothing came, the stream goes on.
@@ -122,7 +121,7 @@ impl Shard {
     /// The rest of a payload whose owner is gone goes nowhere.
     fn forget_dead_target<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
-        let dead = match &lane.payload_target {
+        let dead = match lane.receiving.target() {
             Target::Transfer(pin) | Target::Receive(pin) => {
                 self.transfers.get(pin.key()).is_none_or(|t| t.status.is_some())
             }
@@ -150,8 +149,8 @@ impl Shard {
         io: &mut I,
     ) {
         let Some(lane) = self.lanes.get(key) else { return };
-        if matches!(&lane.payload_target, Target::ServeRegion(pin) if pin.key() == serve)
-            && let Some(op) = lane.receive_op
+        if matches!(lane.receiving.target(), Target::ServeRegion(pin) if pin.key() == serve)
+            && let Some(op) = lane.receiving.operation()
         {
             io.cancel(Token(op.to_bits()));
         }
@@ -181,7 +180,7 @@ impl Shard {
                 return false;
             }
             let Some(lane) = self.lanes.get_mut(key) else { return false };
-            if lane.receiving || lane.state == LaneState::Closing {
+            if lane.receiving.operation().is_some() || lane.state == LaneState::Closing {
                 return false;
             }
             match lane.receiver.poll_step(io) {
@@ -193,8 +192,8 @@ impl Shard {
                     }
                 }
                 Ok(Step::Frame { frame, landed, intact, copied }) => {
-                    lane.frames_received += 1;
-                    if copied > 0 && matches!(lane.payload_target, Target::Transfer(_)) {
+                    lane.receiving.count_frame();
+                    if copied > 0 && matches!(lane.receiving.target(), Target::Transfer(_)) {
                         self.cx.watch.counters.bounced_mispredicted += 1;
                     }
                     let arrived = Arrived { frame, landed, intact, copied };
@@ -213,10 +212,8 @@ impl Shard {
     fn post_receive<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let prediction = self.predict(key);
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.note_partial(|| io.now());
-        let watch = lane.partial.is_some() && !std::mem::replace(&mut lane.watched, true);
+        let watch = lane.receiving.wait(lane.receiver.inside_frame(), || io.now());
         let (spans, whole) = lane.receiver.poll_receive(prediction.map(|(_, span)| span));
-        lane.receiving = true;
         let op = Op::Receive { socket: lane.socket, spans, whole };
         if watch {
             self.lanes.watch_frame(key, io.now() + limits::FRAME_TIME);
@@ -227,13 +224,12 @@ impl Shard {
         if let Some(op) = self.cx.driver.start_op(OpOwner::LaneReceive(key), op, io) {
             let pin = predicted.and_then(|transfer| self.transfers.pin(transfer));
             if let Some(lane) = self.lanes.get_mut(key) {
-                lane.receive_op = Some(op);
+                lane.receiving.begin(op);
                 if let Some(asking) = lane.asking_mut() {
                     asking.predicted = pin;
                 }
             }
         } else if let Some(lane) = self.lanes.get_mut(key) {
-            lane.receiving = false;
             lane.receiver.handle_received(0);
             self.cx.sched.starve(Work::Lane(key));
         }
@@ -268,7 +264,7 @@ impl Shard {
         let clash = asking.predicted.as_ref().is_some_and(|pin| other(&pin.key()))
             || lane.receiver.holds_tainted();
         let mixed = clash || asking.outstanding.iter().any(other);
-        let op = lane.receive_op.filter(|_| clash && !asking.mixed);
+        let op = lane.receiving.operation().filter(|_| clash && !asking.mixed);
         if let Some(asking) = self.lanes.get_mut(key).and_then(Lane::asking_mut) {
             asking.mixed |= mixed;
         }
@@ -293,7 +289,7 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return true };
         match chosen {
             Destination::Land(target, span) => {
-                lane.payload_target = target;
+                lane.receiving.land(target);
                 lane.receiver.land(Some(span));
             }
             Destination::Inline => lane.receiver.land_inline(),
@@ -337,10 +333,8 @@ impl Shard {
     /// moved with each.
     pub(in crate::shard) fn expire_frame<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.watched = false;
-        // Without a receive under way it is we who are late.
-        let Some(partial) = lane.partial.filter(|_| lane.receiving) else { return };
-        let end = partial.since + limits::FRAME_TIME;
+        let Some(since) = lane.receiving.end_watch() else { return };
+        let end = since + limits::FRAME_TIME;
         if io.now() >= end {
             return self.close_lane(
                 key,
@@ -349,7 +343,7 @@ impl Shard {
                 io,
             );
         }
-        lane.watched = true;
+        lane.receiving.watch();
         self.lanes.watch_frame(key, end);
     }
 
@@ -365,7 +359,7 @@ impl Shard {
             up: up.is_some(),
             epoch,
             frames_sent: lane.map_or(0, |lane| lane.sender.frames_sent()),
-            frames_received: lane.map_or(0, |lane| lane.frames_received),
+            frames_received: lane.map_or(0, |lane| lane.receiving.frames()),
             requests: lane.map_or(0, |lane| match &lane.role {
                 Role::Asking(asking) => asking.outstanding.len() as u32,
                 Role::Serving(serving) => serving.serves.len() as u32,
@@ -417,7 +411,7 @@ impl Shard {
     /// Forgets a closed lane once the kernel is done with it.
     fn bury_lane<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get(key) else { return };
-        if lane.sending || lane.receiving || lane.sender.is_lending() {
+        if lane.send.is_some() || lane.receiving.operation().is_some() || lane.sender.is_lending() {
             return;
         }
         self.drop_target(key, io);
@@ -443,7 +437,7 @@ impl Shard {
             Role::Serving(serving) => self.inbound_lane_lost(serving.link, lost, io.now()),
             Role::Stranger(_) => String::from("(unknown)"),
         };
-        let frames = [lane.sender.frames_sent(), lane.frames_received];
+        let frames = [lane.sender.frames_sent(), lane.receiving.frames()];
         self.cx.watch.note_lost(lane.loss, frames);
         self.cx.event(Event::LaneDown { peer, class: lane.class, reason: lane.reason });
     }

@@ -146,17 +146,15 @@ impl Shard {
         };
         let Some(lane) = self.lanes.get_mut(key) else { return true };
         lane.next_scratch = Some(next);
-        if lane.sending {
+        if lane.send.is_some() {
             return false;
         }
         if !lane.sender.is_between_batches() {
             // The rest of a batch lies in the old one.
             return true;
         }
-        if lane.receiving {
-            if let Some(op) = lane.receive_op {
-                io.cancel(Token(op.to_bits()));
-            }
+        if let Some(op) = lane.receiving.operation() {
+            io.cancel(Token(op.to_bits()));
             return false;
         }
         if !lane.receiver.move_to(next.of_receiver(), io) {

@@ -25,7 +25,7 @@ const REFUSALS: [i32; 4] = [-95, -22, -12, -105];
 impl Shard {
     pub(in crate::shard) fn send_frames<I: Io>(&mut self, key: LaneKey, io: &mut I) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        if lane.sending || lane.state == LaneState::Closing {
+        if lane.send.is_some() || lane.state == LaneState::Closing {
             return;
         }
         lane.feed();
@@ -45,8 +45,7 @@ impl Shard {
         }
         let gathered = lane.sender.take_gathered();
         let Some(spans) = spans else { return };
-        lane.sending = true;
-        lane.send = Sending { bytes: spans.bytes(), ..Sending::default() };
+        lane.send = Some(Sending { bytes: spans.bytes(), ..Sending::default() });
         let socket = lane.socket;
         let notice = lent.and_then(|lent| self.lanes.lend(key, lent, io.now()));
         let op = match notice {
@@ -78,8 +77,9 @@ impl Shard {
         let started = self.cx.driver.start_op(OpOwner::LaneSend(key), op, io);
         let says_something = io.hand_over();
         let cost = io.now().since(begun);
-        if let Some(lane) = self.lanes.get_mut(key).filter(|_| says_something) {
-            lane.send.cost = Some(cost);
+        let lane = self.lanes.get_mut(key).filter(|_| says_something);
+        if let Some(send) = lane.and_then(|lane| lane.send.as_mut()) {
+            send.cost = Some(cost);
         }
         started
     }
@@ -88,8 +88,7 @@ impl Shard {
     pub(in crate::shard) fn handle_sent<I: Io>(&mut self, key: LaneKey, result: i32, io: &mut I) {
         let now = self.cx.driver.batch_time(io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        lane.sending = false;
-        let Sending { notice, cost, bytes } = std::mem::take(&mut lane.send);
+        let Sending { notice, cost, bytes } = lane.send.take().unwrap_or_default();
         let lends = notice.is_some();
         lane.sender.handle_sent(result.max(0) as u32);
         if result <= 0 {

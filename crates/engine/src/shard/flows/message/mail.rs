@@ -158,7 +158,7 @@ impl Shard {
             Status::BadHandle | Status::Cancelled | Status::Gone if written => {
                 self.leave_lane(key, false);
                 if let Some(transfer) = self.transfers.get_mut(key) {
-                    transfer.retries += 1;
+                    transfer.attempts.repeat();
                 }
                 self.cx.watch.note_retry(RetryReason::LaneLost);
                 self.send_again(key);

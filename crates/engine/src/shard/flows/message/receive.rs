@@ -396,7 +396,8 @@ impl Shard {
         let mut from = 0;
         while let Some(serve) = self.serves.next_from(&mut from, |it| it.served == slot.served) {
             // Also one that is done and has not said so: the message is for another receive.
-            if let Some(serve) = self.serves.get_mut(serve).filter(|serve| !serve.answered) {
+            if let Some(serve) = self.serves.get_mut(serve).filter(|serve| !serve.reply.is_given())
+            {
                 serve.status = Some(Status::Cancelled);
             }
             self.cx.sched.make_ready(Work::Serve(serve));

@@ -72,7 +72,7 @@ impl Shard {
         if matches!(serve.op, ServeOp::Write { .. }) {
             return self.cx.sched.make_ready(Work::Serve(key));
         }
-        let bytes = serve.length;
+        let bytes = serve.ask.length;
         serve.admission = Admission::Waits(bytes);
         if let Some(account) = self.links.account(link) {
             account.wait(key, bytes);

@@ -54,7 +54,7 @@ impl Shard {
             self.end_serve(serve, Status::Gone);
             self.cx.sched.make_ready(Work::Serve(serve));
             // What its peer does not read must not keep the file.
-            if self.serves.get(serve).is_some_and(|serve| serve.unread.is_none()) {
+            if self.serves.get(serve).is_some_and(|serve| !serve.reply.is_watched()) {
                 self.watch_unread(serve, io);
             }
         }

@@ -33,9 +33,9 @@ pub(in crate::shard) fn head_of_serve(serve: &Serve, id: u64) -> Head {
         operation: serve.operation(),
         session: None,
         route: serve.route(),
-        bytes: serve.length,
-        offset: serve.offset,
-        class: serve.flow.class,
+        bytes: serve.ask.length,
+        offset: serve.ask.offset,
+        class: serve.ask.asker.class,
     }
 }
 
@@ -96,19 +96,19 @@ pub(in crate::shard) fn end_transfer(
         done: transfer.landed.watermark(),
         moved: transfer.moved(),
         place: Some(transfer.body.place(bodies)),
-        plan: transfer.plan.clone(),
-        told: transfer.told_plan,
+        plan: transfer.plans.own().cloned(),
+        told: transfer.plans.told(),
         predicted: prediction(transfer),
-        sync: transfer.sync,
+        sync: transfer.plans.sync(),
         held: begun.unwrap_or(transfer.begun).since(transfer.started),
-        mispredicted: transfer.mispredicted,
-        retries: transfer.retries,
+        mispredicted: transfer.attempts.mispredicted(),
+        retries: transfer.attempts.retries(),
         not_compared: match () {
-            () if transfer.retries > 0 => "it was sent again",
+            () if transfer.attempts.is_repeated() => "it was sent again",
             () if waits_for_others(transfer) => {
                 "it waited for its receiver, or for a notification behind it"
             }
-            () if is_durable(transfer) && transfer.sync.is_none() => {
+            () if is_durable(transfer) && transfer.plans.sync().is_none() => {
                 "what its sync takes was not known yet"
             }
             () => "",
@@ -158,18 +158,18 @@ fn is_durable(transfer: &Transfer) -> bool {
 /// byte's, unless it is known what the sync of a durable write takes, and of those that were sent
 /// twice.
 fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
-    if transfer.retries > 0 || waits_for_others(transfer) {
+    if transfer.attempts.is_repeated() || waits_for_others(transfer) {
         return None;
     }
     let sync = match is_durable(transfer) {
-        true => transfer.sync?,
+        true => transfer.plans.sync()?,
         false => Nanos::ZERO,
     };
-    let planned = transfer.plan.as_ref().map(|plan| plan.predicted + sync);
+    let planned = transfer.plans.own().map(|plan| plan.predicted + sync);
     match &transfer.body {
         Body::File(_) => Some((PlanPath::Local, planned?)),
         Body::Remote(body) => match body.op {
-            RemoteOp::Read => Some((PlanPath::PeerRead, transfer.told_plan?.predicted)),
+            RemoteOp::Read => Some((PlanPath::PeerRead, transfer.plans.told()?.predicted)),
             RemoteOp::Write { .. } => Some((PlanPath::PeerWrite, planned?)),
             RemoteOp::Sync | RemoteOp::Send | RemoteOp::Once => None,
         },

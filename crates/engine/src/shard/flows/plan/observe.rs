@@ -66,7 +66,7 @@ impl Shard {
         let mut frames = [0; 2];
         for (_, lane) in self.lanes.iter() {
             frames[0] += lane.sender.frames_sent();
-            frames[1] += lane.frames_received;
+            frames[1] += lane.receiving.frames();
         }
         self.cx.watch.count(self.transfers.wholes().map(Transfer::moved).sum(), frames)
     }
@@ -86,7 +86,7 @@ impl Shard {
             tally.add_transfer_bytes(kind, transfer.moved());
         }
         for (_, serve) in self.serves.iter() {
-            tally.add_serve_bytes((serve.operation(), serve.flow.class), serve.moved());
+            tally.add_serve_bytes((serve.operation(), serve.ask.asker.class), serve.moved());
         }
         observation
     }
@@ -149,16 +149,16 @@ impl Shard {
             left_seconds: Some(left(transfer.deadline, now)),
             ended_seconds_ago: None,
             status: transfer.status,
-            retries: transfer.retries,
+            retries: transfer.attempts.retries(),
         });
         let serves = self.serves.iter().map(|(_, serve)| TransferReport {
             id: 0,
             operation: serve.operation(),
             served: true,
             route: serve.route().to_owned(),
-            class: serve.flow.class,
+            class: serve.ask.asker.class,
             session: None,
-            bytes: serve.length,
+            bytes: serve.ask.length,
             bytes_done: serve.done,
             age_seconds: now.since(serve.started).seconds(),
             left_seconds: Some(left(serve.deadline, now)),

@@ -39,7 +39,7 @@ impl Shard {
         body: &FileBody,
         length: u64,
     ) -> Arc<Planned> {
-        if let Some(planned) = self.transfers.get(key).and_then(|t| t.plan.clone()) {
+        if let Some(planned) = self.transfers.get(key).and_then(|t| t.plans.own().cloned()) {
             return planned;
         }
         if let Some(planned) = self.plan_half(key) {
@@ -64,15 +64,15 @@ impl Shard {
     fn keep_plan(&mut self, key: TransferKey, planned: &Arc<Planned>, sync: StageIndex) {
         self.cx.watch.note_plan(planned);
         if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.sync = self.cx.planner.alone_time(sync, transfer.length);
-            transfer.plan = Some(Arc::clone(planned));
+            let sync = self.cx.planner.alone_time(sync, transfer.length);
+            transfer.plans.keep(Arc::clone(planned), sync);
         }
     }
 
     /// The plan of a write to a peer: this side holds the data.
     pub(in crate::shard) fn plan_write(&mut self, key: TransferKey, peer: PeerId) -> Arc<Planned> {
         let transfer = self.transfers.get(key);
-        if let Some(planned) = transfer.and_then(|t| t.plan.clone()) {
+        if let Some(planned) = transfer.and_then(|t| t.plans.own().cloned()) {
             return planned;
         }
         if let Some(planned) = self.plan_half(key) {
@@ -116,11 +116,11 @@ impl Shard {
             }
         };
         self.cx.watch.note_plan(&planned);
-        self.transfers.get_mut(key)?.plan = Some(Arc::clone(&planned));
+        self.transfers.get_mut(key)?.plans.keep(Arc::clone(&planned), None);
         let copy = self.transfers.get_mut(parent)?;
         // What is told of a copy is how it goes now; the rest at its end is no example of that.
-        if copy.plan.is_none() || length == u64::from(FRAGMENT_BYTES_MAX) {
-            copy.plan = Some(Arc::clone(&planned));
+        if copy.plans.own().is_none() || length == u64::from(FRAGMENT_BYTES_MAX) {
+            copy.plans.keep(Arc::clone(&planned), None);
         }
         if let Body::Copy(body) = copy.body {
             self.bodies[body].set_plan(chunk, Arc::clone(&planned));
@@ -162,7 +162,7 @@ impl Shard {
         if let Some(planned) = &serve.plan {
             return Some(Arc::clone(planned));
         }
-        let (lane, length) = (serve.lane, serve.length);
+        let (lane, length) = (serve.lane, serve.ask.length);
         // What is read for a calibration is one fragment: it asks what those of a size cost.
         let echo = serve.region().is_some_and(|region| region.region == RegionId::ECHO);
         let path = self.path_served(lane, file)?;
@@ -288,9 +288,9 @@ impl Shard {
         now: Nanos,
     ) {
         let Some(transfer) = self.transfers.get(key) else { return };
-        let (Some(planned), length) = (&transfer.plan, transfer.length) else { return };
+        let (Some(planned), length) = (transfer.plans.own(), transfer.length) else { return };
         let Some(state) = self.peers.get_mut(body.peer) else { return };
-        if transfer.retries > 0 || !self.cx.watch.is_alone(Subject::Transfer(key)) {
+        if transfer.attempts.is_repeated() || !self.cx.watch.is_alone(Subject::Transfer(key)) {
             return;
         }
         let left = now.since(body.sent_at).since(planned.predicted_for(length)).max(SYNC_MIN);
@@ -310,8 +310,8 @@ impl Shard {
     ) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Some(lane) = body.lane.and_then(|lane| self.lanes.get(lane)) else { return };
-        let Some(planned) = transfer.plan.clone() else { return };
-        if !body.alone || transfer.retries > 0 {
+        let Some(planned) = transfer.plans.own().cloned() else { return };
+        if !body.alone || transfer.attempts.is_repeated() {
             return;
         }
         let (length, stage) = (transfer.length, lane.stage_out);

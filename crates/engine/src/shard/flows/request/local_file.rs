@@ -23,7 +23,8 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let (length, available) = (transfer.length, transfer.available);
         // The halves of a copy have its plan, and what is copied is seldom read twice.
-        let is_new = transfer.plan.is_none() && !matches!(transfer.waiter, Waiter::Copy { .. });
+        let is_new =
+            transfer.plans.own().is_none() && !matches!(transfer.waiter, Waiter::Copy { .. });
         if body.phase() == Phase::Allocate {
             let (range, of) = ((body.offset(), length), (key, &mut transfer.pins));
             match self.cx.driver.allocate_ahead(of, &body.target(), range, io) {
@@ -130,7 +131,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length;
         let Body::File(body) = &mut transfer.body else { return };
-        body.end_fragment(transfer.plan.as_deref(), (start, result.bytes), length);
+        body.end_fragment(transfer.plans.own().map(AsRef::as_ref), (start, result.bytes), length);
         let moved = self.transfers.land(key, start, start + u64::from(result.bytes));
         if result.status != Status::Ok {
             return self.decide(key, result.status, io);

@@ -38,7 +38,7 @@ impl Shard {
         let Some(once) = body.once.map(|once| self.bodies[once]) else { return };
         let Some(transfer) = self.transfers.get(key) else { return };
         let own = once.last_class().unwrap_or(lane_class(transfer.class, 0));
-        let early = once.is_idle() && transfer.retries == 0;
+        let early = once.is_idle() && !transfer.attempts.is_repeated();
         let behind_puts = self.puts_before(key).next().is_some();
         let (class, after) = match once.what() {
             // It was sent early, and its lane lost: the puts before it wait for what has become of
@@ -81,7 +81,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
         let idle = body.once.is_some_and(|once| self.bodies[once].is_idle());
-        if !idle || transfer.retries > 0 || body.next < transfer.length {
+        if !idle || transfer.attempts.is_repeated() || body.next < transfer.length {
             return;
         }
         if self.puts_before(key).next().is_some() && self.follows(key) != Some(lane_key) {
@@ -102,7 +102,8 @@ impl Shard {
             let put = self.transfers.get(put)?;
             let Body::Remote(body) = &put.body else { return None };
             let sent = matches!(body.op, RemoteOp::Write { .. }) && body.next == put.length;
-            let own = body.lane.filter(|_| sent && put.retries == 0 && put.class == class)?;
+            let own =
+                body.lane.filter(|_| sent && !put.attempts.is_repeated() && put.class == class)?;
             if lane.replace(own).is_some_and(|other| other != own) {
                 return None;
             }

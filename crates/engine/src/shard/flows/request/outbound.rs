@@ -148,10 +148,8 @@ impl Shard {
         if body.lane != Some(arrival.lane) || body.op != RemoteOp::Read {
             return;
         }
-        let told = Told::piece(transfer.told_plan, arrival.fragment, arrival.payload);
-        transfer.told_plan = Some(told);
-        transfer.mispredicted += u32::from(arrival.copied > 0);
-        transfer.damaged |= !arrival.intact;
+        transfer.plans.hear_piece(arrival.fragment, arrival.payload);
+        transfer.attempts.note_fragment(arrival.copied > 0, arrival.intact);
         let peer = Spot::Peer(body.peer);
         self.cx.watch.moved(Subject::Transfer(key), peer, arrival.payload.into());
         let end = arrival.offset + u64::from(arrival.payload);
@@ -178,10 +176,10 @@ impl Shard {
         io: &mut I,
     ) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        if transfer.damaged {
+        if transfer.attempts.is_damaged() {
             return self.retry_corrupt(key, io);
         }
-        transfer.told_plan = Some(Told::last(transfer.told_plan, last));
+        transfer.plans.hear_last(last);
         let complete = transfer.landed.watermark() >= last.bytes.min(transfer.length);
         let status = match last.status {
             // The peer counted more than it sent.
@@ -199,9 +197,7 @@ impl Shard {
     /// while it is sent does this, too.
     fn retry_corrupt<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        transfer.damaged = false;
-        transfer.corrupt += 1;
-        if transfer.corrupt > limits::CORRUPT_RETRIES {
+        if !transfer.attempts.end_damaged() {
             return self.decide(key, Status::Corrupt, io);
         }
         self.leave_lane(key, false);
@@ -276,7 +272,7 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let Body::Remote(body) = transfer.body else { return };
         let durable = body.op == RemoteOp::Write { durable: true };
-        transfer.told_plan = Some(Told::last(None, last));
+        transfer.plans.hear_last(last);
         let length = transfer.length;
         let moved = self.transfers.land(key, 0, last.bytes);
         debug_assert!(moved.is_ok(), "a write lands once, at its end");
@@ -386,7 +382,7 @@ impl Shard {
             return;
         }
         let checked = lane.receiver.checked();
-        let burst = lane.burst.arrive(arrival.payload, arrival.backlogged, now);
+        let burst = lane.receiving.arrive(arrival.payload, arrival.backlogged, now);
         self.cx.planner.note_work(checked.time());
         self.cx.planner.arrived(stage, arrival.payload, arrival.backlogged, now);
         if let Some((bytes, time)) = checked.mean() {
@@ -424,12 +420,12 @@ impl Shard {
     fn note_read(&mut self, key: TransferKey, now: Nanos) {
         let Some(transfer) = self.transfers.get(key) else { return };
         let Body::Remote(body) = &transfer.body else { return };
-        let told = transfer.told_plan.filter(|told| told.plan > 0);
+        let told = transfer.plans.told().filter(|told| told.plan > 0);
         let has_company = !self.cx.watch.is_alone(Subject::Transfer(key));
         let number = self.handles.remote(transfer.session, body.handle).and_then(|it| it.number);
         if let (Some(Told { plan, .. }), Some((handle, _)), Some(lane)) = (told, number, body.lane)
             && body.alone
-            && transfer.retries == 0
+            && !transfer.attempts.is_repeated()
             && body.pieces.is_none()
             && transfer.length > OUTCOME_BYTES_MIN
             && let Some(asking) = self.lanes.get_mut(lane).and_then(Lane::asking_mut)

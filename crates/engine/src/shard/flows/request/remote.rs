@@ -76,7 +76,7 @@ impl Shard {
             return self.end_landed(key, io);
         }
         let class = lane_of(&body, transfer.class, transfer.length);
-        let again = transfer.retries > 0;
+        let again = transfer.attempts.is_repeated();
         let Some(state) = self.peers.there(body.peer) else {
             return self.decide(key, Status::PeerLost, io);
         };
@@ -100,12 +100,13 @@ impl Shard {
         };
         let left = match body.op {
             // Asked again it is not paid for again.
-            RemoteOp::Read => transfer.length - transfer.charged.max(transfer.landed.watermark()),
+            RemoteOp::Read => transfer.length - body.paid.max(transfer.landed.watermark()),
             RemoteOp::Send => transfer.length,
             // They pay as they go, or have nothing to pay for.
             RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Once => 0,
         };
-        let (session, ready) = (transfer.session, transfer.available.min(transfer.length));
+        let (session, length) = (transfer.session, transfer.length);
+        let ready = transfer.available.min(length);
         if body.op == RemoteOp::Send && !self.outbox(key).is_some_and(|it| it.is_next(key)) {
             return;
         }
@@ -163,20 +164,18 @@ impl Shard {
         body.ready = ready;
         (body.next, body.taken) = (0, 0);
         body.fragment_end = 0;
+        if body.op == RemoteOp::Read && self.cx.limits.client.rate > 0 {
+            body.paid = length;
+        }
         self.store_body(key, Body::Remote(body));
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.begun = transfer.begun.min(body.sent_at);
-            // The peer plans anew for each attempt.
-            transfer.told_plan = None;
+            transfer.plans.forget_told();
             if table > 0 {
                 transfer.pins.take(key).into_frame();
             }
         }
         self.charge(Work::Transfer(key), left, now);
-        let counts = body.op == RemoteOp::Read && self.cx.limits.client.rate > 0;
-        if let Some(transfer) = self.transfers.get_mut(key).filter(|_| counts) {
-            transfer.charged = transfer.length;
-        }
         self.cx.sched.make_ready(Work::Lane(lane_key));
         if matches!(body.op, RemoteOp::Write { .. }) {
             self.send_write(key, lane_key, io);
@@ -258,7 +257,7 @@ impl Shard {
     /// How the peer shall cut a write, if not as its frames are.
     fn sink_sizes(&self, key: TransferKey, message: Message) -> Option<Sizes> {
         let Message::Write { fragment, .. } = message else { return None };
-        let sink = self.transfers.get(key)?.plan.as_ref()?.cut.sink;
+        let sink = self.transfers.get(key)?.plans.own()?.cut.sink;
         (sink != Sizes::equal(fragment.into())).then_some(sink)
     }
 
@@ -275,7 +274,7 @@ impl Shard {
         let (mut queued, mut is_read) = (0, true);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let (length, available) = (transfer.length, transfer.available);
-        let planned = transfer.plan.clone();
+        let planned = transfer.plans.own().cloned();
         let Body::Remote(body) = &mut transfer.body else { return };
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let most = lane.asking().map_or(0, |asking| asking.window.piece_max());
@@ -393,7 +392,7 @@ impl Shard {
         if transfer.status.is_none() {
             self.cx.watch.forget_stages(Subject::Transfer(key));
             transfer.landed.forget_extents();
-            transfer.retries += 1;
+            transfer.attempts.repeat();
             self.cx.watch.note_retry(reason);
             if is_message {
                 self.send_again(key);
@@ -416,7 +415,7 @@ impl Shard {
         // longer. Before the first piece says how long the others are, all that is known is that a
         // page is not cut. That is enough for a short read; of a long one it would cost a receive
         // more than to copy what comes with the header.
-        let end = match transfer.told_plan {
+        let end = match transfer.plans.told() {
             Some(told) => {
                 let pieces = Sizes::equal(told.fragment.into());
                 level_end(&pieces, body.offset, start, transfer.length)
@@ -453,7 +452,7 @@ impl Shard {
             return Destination::Fault(PeerFault::DataOutside);
         }
         // `next_arrival` relied on it, and does for the next piece.
-        let told = transfer.told_plan.map_or(UNIT_BYTES, |told| told.fragment.into());
+        let told = transfer.plans.told().map_or(UNIT_BYTES, |told| told.fragment.into());
         let is_cut = |every| boundary(&Sizes::equal(every), body.offset, end - 1) == end;
         let is_page = transfer.length <= CUT_BYTES;
         if last.is_none() && (is_page || !(is_cut(UNIT_BYTES) && is_cut(told))) {

@@ -134,7 +134,7 @@ impl Shard {
                 let weight = self.clients.weight(session);
                 Flow { party: Party::Client(session), class, weight }
             }
-            Work::Serve(key) => self.serves.get(key).map_or(Flow::NONE, |serve| serve.flow),
+            Work::Serve(key) => self.serves.get(key).map_or(Flow::NONE, |serve| serve.flow()),
             Work::Lane(_) => Flow::NONE,
         }
     }
@@ -225,7 +225,8 @@ impl Shard {
         let Cx { limits, sched, .. } = &mut self.cx;
         self.clients.leave_limits(key, limits, sched);
         let Some(transfer) = self.transfers.get(key) else { return };
-        let unused = transfer.charged.saturating_sub(transfer.landed.watermark());
+        let paid = transfer.remote().map_or(0, |body| body.paid);
+        let unused = paid.saturating_sub(transfer.landed.watermark());
         let moved = transfer.moved();
         self.refund(Work::Transfer(key), unused);
         self.transfers.note_moved(key, moved, &mut self.bodies);

@@ -366,7 +366,7 @@ impl Shard {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let stage = lane.stage_in;
         self.cx.planner.arrived(stage, payload, backlogged, now);
-        if let Some((bytes, time)) = lane.burst.arrive(payload, backlogged, now) {
+        if let Some((bytes, time)) = lane.receiving.arrive(payload, backlogged, now) {
             self.cx.planner.sample_backlogged(stage, bytes, time);
             self.report_stages(key, now);
         }

@@ -68,7 +68,7 @@ impl Shard {
         let (Target::Region(region), Some(table)) = (serve.target, serve.table) else {
             return self.end_serve(key, Status::Invalid);
         };
-        if serve.offset != 0 || !table.fits(region, serve.length, io) {
+        if serve.ask.offset != 0 || !table.fits(region, serve.ask.length, io) {
             self.end_serve(key, Status::Invalid);
         }
     }
@@ -81,7 +81,7 @@ impl Shard {
         io: &mut I,
     ) {
         let Some(planned) = self.plan_serve(key, None) else { return };
-        let over = |it: &Serve| it.done == it.length && it.frames == 0 && it.lent == 0;
+        let over = |it: &Serve| it.done == it.ask.length && !it.reply.has_frames();
         if self.serves.get(key).is_some_and(over) {
             // Resumed with everything in place: only the end was lost.
             self.end_serve(key, Status::Ok);
@@ -95,11 +95,11 @@ impl Shard {
 
     /// Has the pieces one behind the other in staging. `false`: there is no room for them.
     fn gather<I: Io>(&mut self, key: ServeKey, region: RegionTarget, io: &mut I) -> bool {
-        let Some(serve) = self.serves.get(key).filter(|serve| serve.next < serve.length) else {
+        let Some(serve) = self.serves.get(key).filter(|serve| serve.next < serve.ask.length) else {
             return true;
         };
         let (Some(mut table), link, lane, length) =
-            (serve.table, serve.link, serve.lane, serve.length)
+            (serve.table, serve.link, serve.lane, serve.ask.length)
         else {
             return true;
         };
@@ -134,7 +134,7 @@ impl Shard {
         while let Some((serve, blocks)) = self.serves.with_blocks(key)
             && let Some(mut table) = serve.table
         {
-            let (start, landed) = (serve.begun, serve.ready);
+            let (start, landed) = (serve.write.begun(), serve.write.ready());
             let Some(block) = blocks.at(start) else { return };
             let end = landed.min(block.end);
             if end <= start {
@@ -149,7 +149,7 @@ impl Shard {
                 done += u64::from(bytes);
             }
             serve.table = Some(table);
-            serve.begun = end;
+            serve.write.begin_to(end);
             serve.land(blocks.beyond(), start, (end - start) as u32);
             let lane = serve.lane;
             while let Some(block) =

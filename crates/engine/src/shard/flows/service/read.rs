@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use piped_core::io::{Io, Span};
-use piped_core::limits;
 use piped_core::limits::DEPTH_MAX;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -36,7 +35,7 @@ fn way_of<I: Io>(
     cx: &mut Cx,
     io: &mut I,
 ) -> FileTarget {
-    let file = cx.way_of_read(file, (serve.offset, serve.length), io);
+    let file = cx.way_of_read(file, (serve.ask.offset, serve.ask.length), io);
     serve.target = Target::File(file);
     if let Some(serving) = lanes.get_mut(serve.lane).and_then(Lane::serving_mut) {
         serving.begin_read(file.cached);
@@ -58,7 +57,7 @@ impl Shard {
         };
         let Some(planned) = self.plan_serve(key, Some(&file)) else { return };
         let Some(serve) = self.serves.get(key) else { return };
-        if serve.next >= serve.length && serve.read.held() == 0 && serve.done == serve.next {
+        if serve.next >= serve.ask.length && serve.read.held() == 0 && serve.done == serve.next {
             // Resumed with everything in place: only the end was lost.
             self.end_serve(key, Status::Ok);
             return self.wind_up(key, io);
@@ -75,7 +74,7 @@ impl Shard {
             self.cx.sched.hand_over_first();
             return self.cx.sched.make_ready(Work::Serve(key));
         }
-        let all_read = serve.next >= serve.length.min(serve.read.end());
+        let all_read = serve.next >= serve.ask.length.min(serve.read.end());
         let idle = serve.read.reading() == 0;
         // `whole`: store, then forward. Short of staging it forwards what it stored, or two of them
         // would wait for each other for ever.
@@ -97,7 +96,7 @@ impl Shard {
     ) -> Result<(), Wanted> {
         loop {
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
-            let (next, end) = (serve.next, serve.length.min(serve.read.end()));
+            let (next, end) = (serve.next, serve.ask.length.min(serve.read.end()));
             let ahead = serve.read.held() >= planned.held_max().min(DEPTH_MAX);
             // What the next frame waits for is never too much, however many fragments that are.
             let ahead = ahead && next >= serve.frame_end(blocks, planned, serve.done);
@@ -111,10 +110,10 @@ impl Shard {
             let boundary = serve.source_end(planned, next).min(end);
             let Some(block) = blocks.at(next) else { return Ok(()) };
             let boundary = boundary.min(block.end);
-            let (offset, span) = (serve.offset + next, block.span(next, boundary));
+            let (offset, span) = (serve.ask.offset + next, block.span(next, boundary));
             let fragment = Fragment {
                 owner: JobOwner::ServeRead { serve: key, start: next },
-                flow: serve.flow,
+                flow: serve.flow(),
                 target: file,
                 direction: Direction::Read,
                 offset,
@@ -144,8 +143,8 @@ impl Shard {
     ) -> Result<(), Wanted> {
         let Some(serve) = self.serves.get(key) else { return Ok(()) };
         let (next, link, lane) = (serve.next, serve.link, serve.lane);
-        let end = planned.shared_end(serve.offset, next, serve.length);
-        let (at, full) = (serve.offset + next, self.serves.blocks(key).is_full());
+        let end = planned.shared_end(serve.ask.offset, next, serve.ask.length);
+        let (at, full) = (serve.ask.offset + next, self.serves.blocks(key).is_full());
         let bytes = run_bytes(at, end - next);
         let (on, left) = (On::from(&file), self.cx.buffers.staging().free_bytes());
         if full {
@@ -209,8 +208,8 @@ impl Shard {
     ) {
         loop {
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
-            let (at, limit) = (serve.done, serve.length.min(serve.read.end()));
-            if serve.answered || serve.status.is_some() {
+            let (at, limit) = (serve.done, serve.ask.length.min(serve.read.end()));
+            if serve.reply.is_given() || serve.status.is_some() {
                 return;
             }
             let end = serve.frame_end(blocks, planned, at);
@@ -249,19 +248,19 @@ impl Shard {
         let Some(planned) = self.plan_serve(key, None) else { return };
         loop {
             let Some(serve) = self.serves.get(key) else { return };
-            if serve.frames >= limits::FRAMES_PER_OWNER {
+            if serve.reply.is_full() {
                 return;
             }
-            let boundary = planned.lane_end(serve.offset, serve.done, serve.length);
+            let boundary = planned.lane_end(serve.ask.offset, serve.done, serve.ask.length);
             let now = io.now();
             if !self.may_move(Work::Serve(key), now) {
                 return;
             }
             let Some(serve) = self.serves.get(key) else { return };
             let length = (boundary - serve.done) as u32;
-            let offset = region.offset + serve.offset + serve.done;
+            let offset = region.offset + serve.ask.offset + serve.done;
             let span = Span { segment: region.segment, offset, length };
-            let last = boundary == serve.length;
+            let last = boundary == serve.ask.length;
             if !self.push_data(key, span, &planned, last, now) {
                 return self.cx.sched.starve(Work::Serve(key));
             }
@@ -297,7 +296,7 @@ impl Shard {
             plan: planned.cut.number(),
         });
         let message = Message::Data {
-            transfer: serve.wire,
+            transfer: serve.ask.transfer,
             offset: serve.done,
             fragment: planned.grid(),
             backlogged: lane.has_frames(),
@@ -305,18 +304,18 @@ impl Shard {
             last,
         };
         let payload = (span.length > 0).then_some(span);
-        if !lane.push_data(serve.flow, message, payload, Some(Subject::Serve(key))) {
+        if !lane.push_data(serve.flow(), message, payload, Some(Subject::Serve(key))) {
             return false;
         }
         if last.is_some() {
             // The peer may ask again as soon as this arrives.
-            serve.answered = true;
+            serve.reply.give();
             if let Some(serving) = lane.serving_mut() {
                 serving.forget(key);
             }
         }
         serve.done = bytes;
-        serve.frames += 1;
+        serve.reply.queue_frame();
         serve.pins.take(key).into_frame();
         let (lane, link) = (serve.lane, serve.link);
         self.cx.watch.moved(Subject::Serve(key), Spot::Caller(link), span.length.into());
@@ -328,8 +327,7 @@ impl Shard {
     /// A frame of a read is with the kernel (or never will be): the next one may follow.
     pub(in crate::shard) fn handle_read_frame_taken(&mut self, key: ServeKey) {
         let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.frames -= 1;
-        serve.lent += 1;
+        serve.reply.lend_frame();
         if serve.is_staged()
             && let Some(planned) = serve.plan.clone()
             && let Some((serve, blocks)) = self.serves.with_blocks(key)
@@ -342,7 +340,7 @@ impl Shard {
     /// The kernel is done with a frame of a read: its memory is free of it.
     pub(in crate::shard) fn handle_read_frame_sent(&mut self, key: ServeKey) {
         let Some(serve) = self.serves.get_mut(key) else { return };
-        serve.lent -= 1;
+        serve.reply.free_frame();
         serve.pins.give_back(Pin::of_frame(key));
         if serve.is_staged()
             && let Some(planned) = serve.plan.clone()

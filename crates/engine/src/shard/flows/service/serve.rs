@@ -5,7 +5,6 @@
 //! touch is pinned, as for a transfer.
 
 use piped_core::io::Io;
-use piped_core::limits;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_report::tally::LaneLoss;
@@ -17,7 +16,7 @@ use crate::shard::account::Admission;
 use crate::shard::connections::Lane;
 use crate::shard::flows::plan::facts;
 use crate::shard::keys::{LaneKey, ServeKey};
-use crate::shard::responder::{ServeOp, Unread};
+use crate::shard::responder::ServeOp;
 use crate::shard::sched::Work;
 
 impl Shard {
@@ -88,12 +87,12 @@ impl Shard {
             }
             return self.cancel_landing(lane, key, io);
         }
-        let (lane_key, link, wire) = (serve.lane, serve.link, serve.wire);
+        let (lane_key, link, wire) = (serve.lane, serve.link, serve.ask.transfer);
         // Its credit comes before its end: behind that the peer may have a receive in a client's
         // memory.
         let now = io.now();
         let in_time = serve.status == Some(Status::Ok) && now < serve.deadline;
-        if !serve.answered && serve.writes() && !self.give_owed(lane_key, io) {
+        if !serve.reply.is_given() && serve.writes() && !self.give_owed(lane_key, io) {
             if in_time {
                 return self.put_off(Work::Serve(key));
             }
@@ -101,7 +100,7 @@ impl Shard {
             self.give_all_owed(lane_key, now);
         }
         let Some(serve) = self.serves.get(key) else { return };
-        if !serve.answered {
+        if !serve.reply.is_given() {
             let status = serve.status.unwrap_or(Status::Ok);
             let service = now.since(serve.started).0 / 1_000;
             let message = Message::End {
@@ -126,7 +125,7 @@ impl Shard {
                 serving.note_end(status);
             }
             if let Some(serve) = self.serves.get_mut(key) {
-                serve.answered = true;
+                serve.reply.give();
             }
             self.cx.sched.make_ready(Work::Lane(lane_key));
         }
@@ -150,23 +149,18 @@ impl Shard {
     /// A serve is over and its frames wait for the peer to read: a peer that reads nothing loses
     /// the lane, and so does one that reads too slowly.
     pub(in crate::shard) fn watch_unread<I: Io>(&mut self, key: ServeKey, io: &mut I) {
-        let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.frames + serve.lent > 0)
-        else {
+        let Some(serve) = self.serves.get_mut(key).filter(|serve| serve.reply.has_frames()) else {
             return;
         };
         let lane_key = serve.lane;
         let Some(lane) = self.lanes.get(lane_key) else { return };
-        let (now, frames_sent) = (io.now(), lane.sender.frames_sent());
-        let until = match serve.unread {
-            None => now + limits::UNREAD_TIME_MAX,
-            Some(unread) if unread.frames_sent < frames_sent && now < unread.until => unread.until,
-            Some(_) => {
+        match serve.reply.watch(lane.sender.frames_sent(), io.now()) {
+            Some(next) => self.serves.look_at(key, next),
+            None => {
                 let reason = "the peer does not read what it asked for";
-                return self.close_lane(lane_key, LaneLoss::Unread, reason, io);
+                self.close_lane(lane_key, LaneLoss::Unread, reason, io);
             }
-        };
-        serve.unread = Some(Unread { frames_sent, until });
-        self.serves.look_at(key, until.min(now + limits::UNREAD_TIME));
+        }
     }
 
     fn forget_serve<I: Io>(&mut self, key: ServeKey, now: Nanos, io: &mut I) {
@@ -179,8 +173,8 @@ impl Shard {
         facts::end_serve(key, &serve, &mut self.cx, now);
         let status = serve.status.unwrap_or(Status::Ok);
         if let Some(receive) = self.links.receive_of(serve.served) {
-            let whole = serve.writes() && serve.offset == 0;
-            let bytes = if whole && status == Status::Ok { serve.length } else { 0 };
+            let whole = serve.writes() && serve.ask.offset == 0;
+            let bytes = if whole && status == Status::Ok { serve.ask.length } else { 0 };
             self.handle_message_written(receive, serve.served, bytes, io);
         }
         self.links.note_use(serve.served, false);
@@ -202,7 +196,8 @@ impl Shard {
                 continue;
             }
             // What has landed and will not be written has its credit still.
-            let owed = serve.next.min(block.end).saturating_sub(serve.begun.max(block.start));
+            let owed =
+                serve.next.min(block.end).saturating_sub(serve.write.begun().max(block.start));
             if owed > 0 {
                 self.return_credit(lane, owed as u32, true);
             }
@@ -216,7 +211,7 @@ impl Shard {
         while let Some(key) = self.serves.next_from(&mut from, |serve| serve.lane == lane) {
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.status.get_or_insert(Status::Closed);
-                serve.answered = true;
+                serve.reply.give();
             }
             self.cx.sched.make_ready(Work::Serve(key));
         }
@@ -234,7 +229,7 @@ impl Shard {
             self.end_serve(key, Status::Gone);
             self.cx.sched.make_ready(Work::Serve(key));
             // A region is revoked, and its session closed: its frames have their time only once.
-            if self.serves.get(key).is_some_and(|serve| serve.unread.is_none()) {
+            if self.serves.get(key).is_some_and(|serve| !serve.reply.is_watched()) {
                 self.watch_unread(key, io);
             }
         }

@@ -103,9 +103,9 @@ impl Shard {
         let Some(serving) = self.lanes.get(lane).and_then(Lane::serving) else { return true };
         let unlanded = |request: &PeerRequest| {
             self.serves.get(request.serve).is_some_and(|serve| {
-                let Flow { party, .. } = serve.flow;
+                let Flow { party, .. } = serve.flow();
                 let own = matches!(party, Party::Peer(_, of) if of == client);
-                let whole = serve.done == serve.length;
+                let whole = serve.done == serve.ask.length;
                 let well = serve.status.is_none_or(|status| status == Status::Ok);
                 own && serve.writes() && !(whole && well)
             })

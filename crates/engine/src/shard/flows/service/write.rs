@@ -26,7 +26,7 @@ use crate::shard::keys::{LaneKey, ServeKey, Subject, kind};
 use crate::shard::links::Staged;
 use crate::shard::pins::Pin;
 use crate::shard::requests::file_of;
-use crate::shard::responder::{Allocation, ServeOp};
+use crate::shard::responder::{ServeOp, WriteStep};
 use crate::shard::sched::Work;
 
 impl Shard {
@@ -39,12 +39,12 @@ impl Shard {
         let Some(serve) = self.serves.get_mut(key) else { return };
         let file = file_of(serve.target);
         if let Some(file) = file
-            && serve.allocation == Allocation::Wanted
+            && serve.write.wants_allocation()
         {
-            let (range, of) = ((serve.offset, serve.length), (key, &mut serve.pins));
+            let (range, of) = ((serve.ask.offset, serve.ask.length), (key, &mut serve.pins));
             match self.cx.driver.allocate_ahead(of, &file, range, io) {
-                Ahead::NotNeeded => serve.allocation = Allocation::Done,
-                Ahead::Started => serve.allocation = Allocation::Running,
+                Ahead::NotNeeded => serve.write.allocate(false),
+                Ahead::Started => serve.write.allocate(true),
                 Ahead::NoRoom(wanted) => return self.cx.want(Work::Serve(key), wanted),
             }
         }
@@ -60,20 +60,20 @@ impl Shard {
             self.scatter(key, region, io);
         }
         let Some(serve) = self.serves.get_mut(key) else { return };
-        if serve.done < serve.length || serve.pins.any() {
+        if serve.done < serve.ask.length || serve.pins.any() {
             return;
         }
         match file {
-            Some(file) if durable && serve.allocation == Allocation::Done => {
+            Some(file) if durable && serve.write.may_sync() => {
                 let of = (key, &mut serve.pins);
                 if let Err(wanted) = self.cx.driver.start_sync(of, file.buffered, io) {
                     return self.cx.want(Work::Serve(key), wanted);
                 }
-                (serve.allocation, serve.syncing) = (Allocation::Syncing, io.now());
+                serve.write.begin_sync(io.now());
             }
             _ => {
                 let Some(serve) = self.serves.get(key) else { return };
-                let (lane, handle) = (serve.lane, serve.handle);
+                let (lane, handle) = (serve.lane, serve.ask.handle);
                 // Not only where frames come in bursts: behind a slow stage each comes alone.
                 let now = io.now();
                 self.report_stages(lane, now);
@@ -96,22 +96,20 @@ impl Shard {
         let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.pins.give_back(pin);
-        let (length, syncing) = (serve.length, serve.syncing);
-        let end = serve.offset + length;
-        let synced = serve.allocation == Allocation::Syncing && result >= 0;
-        let synced = file_of(serve.target).filter(|_| synced);
-        let status = match (serve.allocation, file_of(serve.target)) {
-            (Allocation::Running, Some(file)) => {
-                serve.allocation = Allocation::Done;
+        let (length, file) = (serve.ask.length, file_of(serve.target));
+        let status = match (serve.write.end_step(), file) {
+            (Some(WriteStep::Allocation), Some(file)) => {
+                let end = serve.ask.offset + length;
                 self.cx.driver.allocated(file.buffered, end, result).err()
             }
             _ if result < 0 => Some(status_of(result)),
+            (Some(WriteStep::Sync(begun)), Some(file)) => {
+                let Cx { watch, planner, .. } = &mut self.cx;
+                watch.pass_sync(Subject::Serve(key), (file.device, length), (begun, now), planner);
+                Some(Status::Ok)
+            }
             _ => Some(Status::Ok),
         };
-        if let Some(file) = synced {
-            let Cx { watch, planner, .. } = &mut self.cx;
-            watch.pass_sync(Subject::Serve(key), (file.device, length), (syncing, now), planner);
-        }
         if let Some(status) = status {
             self.end_serve(key, status);
         }
@@ -129,7 +127,7 @@ impl Shard {
         let end = offset.saturating_add(u64::from(payload));
         let is_write = matches!(serve.op, ServeOp::Write { .. });
         // In order and without gaps: what the requester sends is what it planned.
-        if !is_write || offset != serve.next || end > serve.length {
+        if !is_write || offset != serve.next || end > serve.ask.length {
             return Destination::Fault(PeerFault::WriteOutOfOrder);
         }
         if serve.status.is_some() {
@@ -138,7 +136,7 @@ impl Shard {
         let lane = serve.lane;
         match serve.target {
             Target::Region(region) if !serve.is_staged() => {
-                let at = region.offset + serve.offset + offset;
+                let at = region.offset + serve.ask.offset + offset;
                 let span = Span { segment: region.segment, offset: at, length: payload };
                 Destination::Land(Landing::ServeRegion(serve.pins.take(key)), span)
             }
@@ -159,7 +157,7 @@ impl Shard {
     /// others need: not for long if the device does nothing at all.
     fn watch_choked(&mut self, key: ServeKey, now: Nanos) {
         let Some(serve) = self.serves.get_mut(key) else { return };
-        if !std::mem::replace(&mut serve.hurried, true) {
+        if serve.write.choke() {
             let until = serve.deadline.min(now + limits::CHOKED_TIME);
             self.serves.look_at(key, until);
         }
@@ -168,7 +166,7 @@ impl Shard {
     /// A while later. Whether it goes on.
     pub(in crate::shard) fn is_unchoked(&mut self, key: ServeKey, now: Nanos) -> bool {
         let Some(serve) = self.serves.get_mut(key) else { return true };
-        if !std::mem::take(&mut serve.hurried) || now >= serve.deadline {
+        if !serve.write.take_choked() || now >= serve.deadline {
             return false;
         }
         let parked = self.cx.sched.is_parked(Work::Serve(key));
@@ -216,7 +214,7 @@ impl Shard {
     /// them.
     fn open_write_block(&mut self, key: ServeKey, start: u64, end: u64) -> bool {
         let Some(serve) = self.serves.get(key) else { return false };
-        let (at, link) = (serve.offset + start, serve.link);
+        let (at, link) = (serve.ask.offset + start, serve.link);
         let bytes = run_bytes(at, end - start);
         let may_stage = self.may_stage(link, footprint_of(bytes));
         let serving = self.lanes.get_mut(serve.lane).and_then(Lane::serving_mut);
@@ -327,7 +325,7 @@ impl Shard {
         region: bool,
     ) {
         if let Some((serve, blocks)) = self.serves.with_blocks(key) {
-            serve.ready += u64::from(payload);
+            serve.write.arrive(payload);
             if region {
                 serve.land(blocks.beyond(), serve.done, payload);
             }
@@ -389,14 +387,14 @@ impl Shard {
     ) -> Result<(), Wanted> {
         loop {
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
-            let (start, landed) = (serve.begun, serve.ready);
+            let (start, landed) = (serve.write.begun(), serve.write.ready());
             let fragment = serve.sink_end(start);
             let Some(block) = blocks.at(start) else { return Ok(()) };
             let end = fragment.min(block.end);
             if landed < end {
                 return Ok(());
             }
-            let (span, at, lane) = (block.span(start, end), serve.offset + start, serve.lane);
+            let (span, at, lane) = (block.span(start, end), serve.ask.offset + start, serve.lane);
             // A device of somebody else's may keep it for as long as it likes. Then it is the
             // device's share of staging that it takes, and not its lane's, which others need.
             let (on, left) = (On::from(&file), self.cx.buffers.staging().free_bytes());
@@ -406,7 +404,7 @@ impl Shard {
             }
             let fragment = Fragment {
                 owner: JobOwner::ServeWrite { serve: key, start, paid },
-                flow: serve.flow,
+                flow: serve.flow(),
                 target: file,
                 direction: Direction::Write,
                 offset: at,
@@ -414,7 +412,7 @@ impl Shard {
             };
             let (driver, mut lent) = self.cx.lend();
             driver.start_job(fragment, &mut serve.pins, &mut lent, io)?;
-            serve.begun = end;
+            serve.write.begin_to(end);
             let Some(block) = blocks.at(start) else { return Ok(()) };
             block.jobs += 1;
             if paid {
@@ -441,7 +439,7 @@ impl Shard {
         if let Some(block) = blocks.at(start) {
             block.jobs -= 1;
         }
-        let begun = serve.begun;
+        let begun = serve.write.begun();
         while let Some(block) = self.serves.blocks(key).pop_if(|it| it.is_idle() && it.end <= begun)
         {
             self.free_landed(key, block);

@@ -1,0 +1,28 @@
+//! The payload of a queued frame.
+
+use piped_core::io::Span;
+
+/// Where a payload is until its frame is in a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Payload {
+    /// `length` bytes at the front of `Sender::inline` when the frame enters a batch.
+    Inline { length: u32 },
+    /// Registered memory, sent from where it lies.
+    Memory(Span),
+}
+
+impl Payload {
+    /// The payload's length in bytes.
+    pub(super) fn length(self) -> u32 {
+        match self {
+            Self::Inline { length } => length,
+            Self::Memory(span) => span.length,
+        }
+    }
+
+    /// A payload that lies in memory, or none.
+    pub(super) fn of_memory(span: Option<Span>) -> Self {
+        let span = span.filter(|span| span.length > 0);
+        span.map_or(Self::Inline { length: 0 }, Self::Memory)
+    }
+}

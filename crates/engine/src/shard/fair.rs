@@ -55,7 +55,7 @@ impl Flow {
 }
 
 /// What the heaviest may move in a turn, in bytes.
-const QUANTUM: u64 = 64 * 1024;
+pub(super) const QUANTUM: u64 = 64 * 1024;
 
 /// Bytes of the latency class for a byte that bulk is guaranteed: a fifth of the stage is bulk's.
 const LATENCY_PER_BULK: u64 = 4;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   make_ready ──► classes ──► a turn        urgent first; of four turns one is bulk's
-//!   starve ──────► starved ──► wake_starved  until anything ends
+//!   starve ──────► starved ──► wake_starved  until anything ends, then by turns of flows
 //!   park ────────► (its device) ► unpark     until its device ends something
 //!   put_off ─────► put off ───► wake_due     until a party's rate allows more
 //!   copies ──────► pieces in turn            bytes that the daemon itself moves
@@ -17,7 +17,7 @@ use piped_core::limits;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
-use super::fair::{Fair, Flow};
+use super::fair::{Fair, Flow, QUANTUM};
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::slab::Key;
 
@@ -43,13 +43,13 @@ impl From<Subject> for Work {
 struct Mark {
     /// The generation of its key; 0 while nothing has the place.
     generation: u32,
-    class: Class,
+    flow: Flow,
     /// One bit for each list it is in.
     lists: u8,
 }
 
 impl Mark {
-    const NONE: Self = Self { generation: 0, class: Class::Bulk, lists: 0 };
+    const NONE: Self = Self { generation: 0, flow: Flow::NONE, lists: 0 };
     /// Work waits for a turn; a transfer or serve may also wait for anything to end.
     const QUEUED: u8 = 1;
     /// A lane waits for anything to end, while its sends go on.
@@ -84,11 +84,16 @@ pub(super) struct Sched {
     /// Lanes that want one. They come last: a lane sends all that the others have queued, and posts
     /// its receive when it is known what will arrive.
     ready_lanes: VecDeque<Work>,
-    /// Work that found no staging or no place for an operation.
-    starved: VecDeque<Work>,
+    /// Transfers and serves that found no staging or no place for an operation. Each flow has one
+    /// try in its turn: memory is short where several have much under way, and who came first with
+    /// much must not have all of it.
+    starved: Fair<Work>,
+    starved_lanes: VecDeque<Work>,
     /// Work whose party has used up what its rate gives it, and when some of it may go on.
     put_off: VecDeque<Work>,
     put_off_until: Option<Nanos>,
+    /// As much as there can be in a list.
+    capacity: usize,
     /// Local transfers whose next piece is to be copied.
     copies: Fair<TransferKey>,
     /// This turn ends here: operations that were pushed go to the kernel before the rest is done.
@@ -105,9 +110,11 @@ impl Sched {
             lanes: Marks::new(limits::LANES_MAX),
             classes: [(); 2].map(|()| VecDeque::with_capacity(work)),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
-            starved: VecDeque::with_capacity(work),
+            starved: Fair::default(),
+            starved_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
             put_off: VecDeque::new(),
             put_off_until: None,
+            capacity: work,
             copies: Fair::default(),
             hand_over_first: false,
         }
@@ -139,14 +146,14 @@ impl Sched {
         })
     }
 
-    /// Work of this class exists from now on. It has no turn yet.
-    pub(super) fn begin(&mut self, work: Work, class: Class) {
+    /// Work of this flow exists from now on. It has no turn yet.
+    pub(super) fn begin(&mut self, work: Work, flow: Flow) {
         let (marks, place, generation) = match work {
             Work::Transfer(key) => (&mut self.transfers, key.index(), key.generation()),
             Work::Serve(key) => (&mut self.serves, key.index(), key.generation()),
             Work::Lane(key) => (&mut self.lanes, key.index(), key.generation()),
         };
-        marks.0[place as usize] = Mark { generation, class, lists: 0 };
+        marks.0[place as usize] = Mark { generation, flow, lists: 0 };
     }
 
     /// Work exists no more. It may still be in lists, where it is passed over.
@@ -167,27 +174,32 @@ impl Sched {
         if let Work::Lane(_) = work {
             return self.ready_lanes.push_back(work);
         }
-        let class = self.mark(work).map_or(Class::Bulk, |mark| mark.class);
+        let class = self.mark(work).map_or(Class::Bulk, |mark| mark.flow.class);
         self.classes[class as usize].push_back(work);
     }
 
     /// Has work wait until anything ends. A lane that cannot receive for want of staging must still
     /// send, for that frees staging: it keeps its turns.
     pub(super) fn starve(&mut self, work: Work) {
-        let list = if let Work::Lane(_) = work { Mark::STARVED } else { Mark::QUEUED };
-        if self.enlist(work, list) {
-            self.starved.push_back(work);
+        if let Work::Lane(_) = work {
+            if self.enlist(work, Mark::STARVED) {
+                self.starved_lanes.push_back(work);
+            }
+        } else if self.enlist(work, Mark::QUEUED) {
+            let flow = self.mark(work).map_or(Flow::NONE, |mark| mark.flow);
+            self.starved.push(flow, QUANTUM as u32, work);
         }
     }
 
     /// Something has ended: what waited for anything may try again.
     pub(super) fn wake_starved(&mut self) {
-        while let Some(work) = self.starved.pop_front() {
-            if let Work::Lane(_) = work {
-                if self.strike(work, Mark::STARVED) {
-                    self.make_ready(work);
-                }
-            } else if self.mark(work).is_some() {
+        while let Some(work) = self.starved_lanes.pop_front() {
+            if self.strike(work, Mark::STARVED) {
+                self.make_ready(work);
+            }
+        }
+        while let Some((_, work)) = self.starved.pop() {
+            if self.mark(work).is_some() {
                 self.push(work);
             }
         }
@@ -221,7 +233,7 @@ impl Sched {
         let new = self.enlist(work, Mark::PUT_OFF);
         if new {
             // What has ended meanwhile is forgotten when it becomes much.
-            if self.put_off.len() >= self.starved.capacity() {
+            if self.put_off.len() >= self.capacity {
                 let put_off = std::mem::take(&mut self.put_off);
                 self.put_off = put_off.into_iter().filter(|&work| self.knows(work)).collect();
             }
@@ -310,6 +322,10 @@ impl Sched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::fair::Party;
+    use piped_core::ids::SessionId;
+
+    const URGENT: Flow = Flow { class: Class::Latency, ..Flow::NONE };
 
     fn transfer(place: u64) -> Work {
         Work::Transfer(Key::from_bits(1 << 32 | place))
@@ -319,8 +335,8 @@ mod tests {
     fn work_has_one_turn_however_often_it_is_asked_for() {
         let mut sched = Sched::new(4);
         let (urgent, bulk) = (transfer(0), transfer(1));
-        sched.begin(urgent, Class::Latency);
-        sched.begin(bulk, Class::Bulk);
+        sched.begin(urgent, URGENT);
+        sched.begin(bulk, Flow::NONE);
         for _ in 0..3 {
             sched.make_ready(bulk);
             sched.make_ready(urgent);
@@ -335,11 +351,11 @@ mod tests {
     fn who_comes_to_a_place_later_has_nothing_of_who_was_there() {
         let mut sched = Sched::new(4);
         let (old, new) = (transfer(0), Work::Transfer(Key::from_bits(2 << 32)));
-        sched.begin(old, Class::Bulk);
+        sched.begin(old, Flow::NONE);
         sched.starve(old);
         assert!(sched.park(old) && sched.put_off(old));
         sched.end(old);
-        sched.begin(new, Class::Bulk);
+        sched.begin(new, Flow::NONE);
         sched.wake_starved();
         assert!(sched.is_empty() && !sched.knows(old) && !sched.is_parked(new));
         sched.make_ready(new);
@@ -351,11 +367,32 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_for_much_does_not_stand_before_all_others() {
+        let mut sched = Sched::new(16);
+        let flow = |client| Flow { party: Party::Client(SessionId(client)), ..Flow::NONE };
+        let works: Vec<_> = (0..6).map(|place| (transfer(place), place as u32 / 4)).collect();
+        for &(work, client) in &works {
+            sched.begin(work, flow(client));
+            sched.starve(work);
+        }
+        // The first gets what it wants; the others find nothing again.
+        sched.wake_starved();
+        let mut order = Vec::new();
+        while let Some(work) = sched.poll(0) {
+            order.push(work);
+        }
+        assert_eq!(order, [0, 4, 1, 5, 2, 3].map(transfer), "in turn");
+        order[1..].iter().for_each(|&work| sched.starve(work));
+        sched.wake_starved();
+        assert_eq!(sched.poll(0), Some(transfer(4)), "the other client is next");
+    }
+
+    #[test]
     fn a_starved_lane_keeps_its_turns_and_a_starved_transfer_does_not() {
         let mut sched = Sched::new(4);
         let (lane, waits) = (Work::Lane(Key::from_bits(1 << 32)), transfer(0));
-        sched.begin(lane, Class::Latency);
-        sched.begin(waits, Class::Bulk);
+        sched.begin(lane, URGENT);
+        sched.begin(waits, Flow::NONE);
         sched.starve(lane);
         sched.starve(waits);
         sched.make_ready(lane);

@@ -7,7 +7,7 @@ use piped_core::request::{ArenaBuffer, BufferState, Class, Completion, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{ClientLimits, Command, Limits, OpenRequest, PeerLimits};
-use piped_wire::{Asker, Message};
+use piped_wire::{Asker, Frame, Message};
 
 use crate::world::{PEER, SESSION, World, read, region, write_data, write_in};
 
@@ -157,6 +157,46 @@ fn a_lane_is_shared_by_the_weights_of_the_peers_clients() {
     }
     // What was sent before all had asked is not shared.
     assert!((MIB..=3 * MIB).contains(&light), "{light} bytes beside {heavy}");
+}
+
+/// A read of 256 KiB of one of a peer's clients.
+fn short_read(transfer: u64, handle: u32, client: u32) -> Message {
+    let Message::Read { handle, offset, from, asker, time_left_us, .. } =
+        read_of(transfer, handle, client, 1)
+    else {
+        unreachable!("it reads")
+    };
+    let (length, pieces) = (256 << 10, false);
+    Message::Read { transfer, handle, offset, length, asker, from, pieces, time_left_us }
+}
+
+#[test]
+fn staging_that_is_short_is_shared_by_turns_of_the_peers_clients() {
+    let mut world = World::new();
+    let file = world.file(4 << 20);
+    let latency = world.lane("beta", LaneClass::Latency, 1);
+    let line = world.lane("beta", LaneClass::Bulk, 1);
+    let handle = world.open(latency, 1, file);
+    // Reads of a peer have half of its staging: eight of these.
+    let peer = PeerLimits { staging: 4 * MIB, ..Limits::NONE.peer };
+    world.command(Command::SetLimits(Limits { peer, ..Limits::NONE }));
+    world.stop_reading(line);
+    for transfer in 0..36 {
+        world.send(line, short_read(transfer, handle, transfer as u32 / 12), &[]);
+    }
+    world.settle();
+    world.read_on(line);
+    let mut ended = Vec::new();
+    while ended.len() < 36 {
+        if let (Frame { message: Message::Data { transfer, last: Some(_), .. }, .. }, _) =
+            world.next_frame(line)
+        {
+            ended.push(transfer);
+        }
+    }
+    // The first has all of the staging when the others come. Then it is one after the other.
+    let first_of = |client: u64| ended.iter().position(|transfer| transfer / 12 == client);
+    assert!(first_of(1) < Some(12) && first_of(2) < Some(12), "{ended:?}");
 }
 
 #[test]

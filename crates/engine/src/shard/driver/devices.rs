@@ -325,7 +325,7 @@ mod tests {
         for (on, work) in both.into_iter().zip(works) {
             devices.begin(on, Nanos::ZERO);
             devices.begin(on, Nanos::ZERO);
-            sched.begin(work, Class::Bulk);
+            sched.begin(work, Flow::NONE);
             devices.park(on, work, &mut sched);
         }
         assert_eq!(devices.end(both[0], Nanos::ZERO).collect::<Vec<_>>(), [works[0]]);

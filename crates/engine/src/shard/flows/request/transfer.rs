@@ -34,7 +34,8 @@ impl Shard {
         // Messages are in order whatever their class.
         let turns = if transfer.is_message() { Class::Latency } else { class };
         let key = self.transfers.begin(transfer)?;
-        self.cx.sched.begin(Work::Transfer(key), turns);
+        let flow = Flow { class: turns, ..self.flow_of(Work::Transfer(key)) };
+        self.cx.sched.begin(Work::Transfer(key), flow);
         self.cx.watch.begin(Subject::Transfer(key), now, || {
             facts::head_of_transfer(self.transfers.get(key)?, &self.bodies)
         });

@@ -213,7 +213,8 @@ impl Shard {
                 return self.answer_end(key, ask.transfer, status, 0);
             }
         };
-        self.cx.sched.begin(Work::Serve(serve), ask.asker.class);
+        let flow = self.flow_of(Work::Serve(serve));
+        self.cx.sched.begin(Work::Serve(serve), flow);
         if let Some(known) = self.serves.get(serve) {
             let subject = Subject::Serve(serve);
             self.cx.watch.begin(subject, now, || Some(facts::head_of_serve(known, 0)));

@@ -43,8 +43,8 @@ pub struct Frame {
     pub payload: u32,
     /// CRC32C of the payload; 0 without a payload, and where payloads have no checksums.
     pub payload_crc: u32,
-    /// The sender gave the kernel another frame together with this one, so its header may be
-    /// waited for together with the payload; false without a payload.
+    /// Another frame is in the same batch, which is sent to its end or the connection ends: so its
+    /// header may be waited for together with the payload. False without a payload.
     pub followed: bool,
 }
 

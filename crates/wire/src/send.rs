@@ -374,8 +374,11 @@ impl Sender {
             }
             used += in_scratch;
             self.batch.frames += 1;
+            // A short payload is best received with what comes behind it, and not for itself.
+            let payload = entry.payload.length();
+            let helps = payload == 0 || payload >= PAYLOAD_BYTES_STREAMING;
             if let Some(before) = unsealed.replace(place) {
-                self.seal_entry(io, before, true);
+                self.seal_entry(io, before, helps);
             }
         }
         if let Some(last) = unsealed {
@@ -386,7 +389,8 @@ impl Sender {
     }
 
     /// Write a frame's header, and its payload if that was pushed by value, to its place.
-    /// `followed`: another frame is in the batch behind it.
+    /// `followed`: the header of the frame behind it in the batch is to be received with a long
+    /// payload.
     fn seal_entry<I: Io>(&mut self, io: &mut I, place: Place, followed: bool) {
         let Place { number, header: place, room } = place;
         let Some(Entry { epoch, message, payload, .. }) = self.queue.get(number).copied() else {

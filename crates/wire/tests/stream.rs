@@ -660,6 +660,37 @@ fn a_long_payload_that_is_followed_takes_one_receive_and_no_copy() {
     assert_eq!((oracle.receives, oracle.copied), (7, u64::from(SPILL_BYTES)));
 }
 
+/// A sender's batch as a receiver without predictions takes it in: receives, and bytes copied.
+fn sent_and_received(payloads: &[u32]) -> (usize, u64) {
+    let mut memory = Memory::new();
+    let frame =
+        |(number, &payload): (usize, &u32)| data(payload, number as u32 * 50_000, Guess::None);
+    let frames: Vec<Sent> = payloads.iter().enumerate().map(frame).collect();
+    let mut sender = new_sender(Kind::Payload, 64);
+    push_some(&mut sender, &frames, &mut 0, &memory);
+    let spans = sender.poll_send(&mut memory).expect("frames wait");
+    let stream: Vec<u8> =
+        spans.as_slice().iter().flat_map(|span| memory.bytes(*span)).copied().collect();
+    let mut oracle = Oracle::new(Kind::Payload, &memory, 0);
+    let mut left = &stream[..];
+    while !left.is_empty() {
+        let taken = oracle.turn(&frames, &mut memory, left, usize::MAX).expect("sound");
+        left = &left[taken..];
+    }
+    assert_eq!(oracle.seen, frames.len(), "one batch");
+    (oracle.receives, oracle.copied)
+}
+
+#[test]
+fn a_short_frame_between_long_ones_costs_no_receive_of_its_own() {
+    // The first long one is a surprise: all of these come with its header.
+    let spill = u64::from(SPILL_BYTES);
+    let (receives, copied) = sent_and_received(&[300_000, 4096, 50_000, 50_000]);
+    // Its rest; the short one with the next header and some of its payload; two times a rest.
+    assert!(receives == 5 && copied <= spill + 8 * 1024, "{receives} {copied}");
+    assert_eq!(sent_and_received(&[300_000, 50_000, 50_000]), (4, spill));
+}
+
 #[test]
 fn a_frame_that_was_said_to_follow_and_is_late_costs_nothing_once_the_receive_ends() {
     let frames =
@@ -720,16 +751,17 @@ fn an_abandoned_payload_leaves_its_destination_alone_and_the_stream_goes_on() {
     assert!(memory.bytes(span(ARENA, 1000, 199_000)) == before);
 }
 
-/// Marks the frames of a batch of `bytes` bytes that begins at `at`: behind all but the last one
-/// comes another.
+/// Marks the frames of a batch of `bytes` bytes that begins at `at`: long ones behind which comes
+/// another that is long or has no payload.
 fn mark_followed(frames: &mut [Sent], starts: &[usize], at: usize, bytes: u64) {
     let end = at + bytes as usize;
     let starts = starts.iter().zip(frames).filter(|(start, _)| (at..end).contains(*start));
     let mut inside: Vec<_> = starts.map(|(_, frame)| frame).collect();
-    inside.pop();
     // Of short ones many come with one receive anyway.
-    for frame in inside {
-        frame.followed = frame.payload >= 32 * 1024;
+    let is_long = |payload: u32| payload >= 32 * 1024;
+    for at in 1..inside.len() {
+        let next = inside[at].payload;
+        inside[at - 1].followed = is_long(inside[at - 1].payload) && (next == 0 || is_long(next));
     }
 }
 

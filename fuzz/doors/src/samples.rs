@@ -29,6 +29,7 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
         last,
     };
     vec![
+        ("data-followed", Frame { followed: true, ..with(data(None), 65_536) }),
         (
             "hello-header",
             with(

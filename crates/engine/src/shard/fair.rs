@@ -21,7 +21,7 @@ use piped_core::request::Class;
 use super::keys::LinkKey;
 
 /// The party that pays for a piece of work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Party {
     /// A client of this node.
     Client(SessionId),
@@ -31,7 +31,7 @@ pub(super) enum Party {
 
 impl Party {
     /// Names the party among all parties of the node: a peer counts with all its clients.
-    fn household(self) -> Self {
+    pub(super) fn household(self) -> Self {
         match self {
             Self::Client(_) => self,
             Self::Peer(link, _) => Self::Peer(link, 0),
@@ -49,13 +49,13 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The flow of work that is gone.
+    /// The flow of work that is gone, and of what belongs to nobody.
     pub(super) const NONE: Self =
         Self { party: Party::Client(SessionId(0)), class: Class::Bulk, weight: 1 };
 }
 
 /// What the heaviest may move in a turn, in bytes.
-pub(super) const QUANTUM: u64 = 64 * 1024;
+const QUANTUM: u64 = 64 * 1024;
 
 /// Bytes of the latency class for a byte that bulk is guaranteed: a fifth of the stage is bulk's.
 const LATENCY_PER_BULK: u64 = 4;

@@ -37,6 +37,7 @@ mod requests;
 mod responder;
 mod sched;
 mod slab;
+mod starved;
 mod timers;
 mod watch;
 

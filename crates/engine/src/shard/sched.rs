@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   make_ready ──► classes ──► a turn        urgent first; of four turns one is bulk's
-//!   starve ──────► starved ──► wake_starved  until anything ends, then by turns of flows
+//!   starve ──────► starved ──► wake_starved  until anything ends, then by turns
 //!   park ────────► (its device) ► unpark     until its device ends something
 //!   put_off ─────► put off ───► wake_due     until a party's rate allows more
 //!   copies ──────► pieces in turn            bytes that the daemon itself moves
@@ -17,9 +17,10 @@ use piped_core::limits;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
-use super::fair::{Fair, Flow, QUANTUM};
+use super::fair::{Fair, Flow};
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::slab::Key;
+use super::starved::Starved;
 
 /// Something that wants a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,10 +85,8 @@ pub(super) struct Sched {
     /// Lanes that want one. They come last: a lane sends all that the others have queued, and posts
     /// its receive when it is known what will arrive.
     ready_lanes: VecDeque<Work>,
-    /// Transfers and serves that found no staging or no place for an operation. Each flow has one
-    /// try in its turn: memory is short where several have much under way, and who came first with
-    /// much must not have all of it.
-    starved: Fair<Work>,
+    /// Transfers and serves that found no staging or no place for an operation.
+    starved: Starved<Work>,
     starved_lanes: VecDeque<Work>,
     /// Work whose party has used up what its rate gives it, and when some of it may go on.
     put_off: VecDeque<Work>,
@@ -110,7 +109,7 @@ impl Sched {
             lanes: Marks::new(limits::LANES_MAX),
             classes: [(); 2].map(|()| VecDeque::with_capacity(work)),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
-            starved: Fair::default(),
+            starved: Starved::default(),
             starved_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
             put_off: VecDeque::new(),
             put_off_until: None,
@@ -186,8 +185,19 @@ impl Sched {
                 self.starved_lanes.push_back(work);
             }
         } else if self.enlist(work, Mark::QUEUED) {
-            let flow = self.mark(work).map_or(Flow::NONE, |mark| mark.flow);
-            self.starved.push(flow, QUANTUM as u32, work);
+            // What has ended is among them, and is passed over when they are looked at.
+            if self.starved.len() >= self.capacity {
+                self.wake_starved();
+            }
+            let party = self.mark(work).map_or(Flow::NONE.party, |mark| mark.flow.party);
+            self.starved.push(party, work);
+        }
+    }
+
+    /// Work got memory that others may wait for: if it wants more, they are before it.
+    pub(super) fn give(&mut self, work: Work) {
+        if let Some(party) = self.mark(work).map(|mark| mark.flow.party) {
+            self.starved.give(party);
         }
     }
 
@@ -198,7 +208,7 @@ impl Sched {
                 self.make_ready(work);
             }
         }
-        while let Some((_, work)) = self.starved.pop() {
+        for work in self.starved.take() {
             if self.mark(work).is_some() {
                 self.push(work);
             }
@@ -322,8 +332,6 @@ impl Sched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::fair::Party;
-    use piped_core::ids::SessionId;
 
     const URGENT: Flow = Flow { class: Class::Latency, ..Flow::NONE };
 
@@ -364,27 +372,6 @@ mod tests {
         sched.look_at(Nanos(5));
         sched.wake_due(Nanos(5));
         assert_eq!([sched.poll(0), sched.poll(0)], [Some(new), None]);
-    }
-
-    #[test]
-    fn who_asks_for_much_does_not_stand_before_all_others() {
-        let mut sched = Sched::new(16);
-        let flow = |client| Flow { party: Party::Client(SessionId(client)), ..Flow::NONE };
-        let works: Vec<_> = (0..6).map(|place| (transfer(place), place as u32 / 4)).collect();
-        for &(work, client) in &works {
-            sched.begin(work, flow(client));
-            sched.starve(work);
-        }
-        // The first gets what it wants; the others find nothing again.
-        sched.wake_starved();
-        let mut order = Vec::new();
-        while let Some(work) = sched.poll(0) {
-            order.push(work);
-        }
-        assert_eq!(order, [0, 4, 1, 5, 2, 3].map(transfer), "in turn");
-        order[1..].iter().for_each(|&work| sched.starve(work));
-        sched.wake_starved();
-        assert_eq!(sched.poll(0), Some(transfer(4)), "the other client is next");
     }
 
     #[test]

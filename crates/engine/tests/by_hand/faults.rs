@@ -300,8 +300,11 @@ fn a_frame_that_another_one_follows_is_handed_on_with_the_header_of_that() {
     let half = LENGTH / 2;
     let first = world.frame(line, data(transfer, 0, None), &vec![1; half as usize]);
     let rest = world.frame(line, data(transfer, half, last(LENGTH)), &vec![1; half as usize]);
-    let both = [followed(&first), rest].concat();
-    send_in_two(&mut world, line, &both);
+    let (header, rest) = rest.split_at(HEADER_BYTES / 2);
+    send_in_two(&mut world, line, &[&followed(&first), header].concat());
+    world.run_for(Nanos::from_millis(1));
+    assert_eq!(world.progress_of(1), [], "the first half waits for the header behind it");
+    world.send_bytes(line, rest);
     assert_eq!(world.wait("the end", |it| it.end_of(1)), (Status::Ok, LENGTH));
 }
 

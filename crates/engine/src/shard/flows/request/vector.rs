@@ -138,6 +138,7 @@ impl Shard {
             self.cx.buffers.give_back(table);
             return Ok(false);
         };
+        self.cx.sched.give(Work::Transfer(key));
         let filled = self.fill_table(key, table, io);
         let Filled { rows, bytes, first, in_order } = match filled {
             Ok(filled) if filled.bytes > 0 => filled,

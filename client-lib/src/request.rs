@@ -305,6 +305,10 @@ impl Request<()> {
     ///
     /// An earlier put that fails does not hold it back. To make sure, look at the put's result
     /// first, or let [`Request::then_notify`] do both.
+    ///
+    /// A notification that ended at its deadline or was cancelled may have been given. A put before
+    /// it whose answer is lost with the connection is then not sent again, because the exporter may
+    /// use the memory for something else by now: it ends with [`crate::Status::OutcomeUnknown`].
     pub fn notify(region: &Handle, id: u32) -> Self {
         let mut request = Self::on(Opcode::Notify, region, 0);
         request.descriptor.notify_id = id;

@@ -329,6 +329,33 @@ fn puts_before_a_notification_that_was_done_are_not_written_again() {
 }
 
 #[test]
+fn puts_before_a_notification_that_was_given_up_are_not_written_again() {
+    for alone in [true, false] {
+        let mut world = World::new();
+        let (line, _) = connected(&mut world, &[SESSION]);
+        notified_of(&mut world, line, alone);
+        world.submit(SESSION, 3, Verb::Cancel { target: 2 });
+        assert_eq!(wait_end(&mut world, 2).0, Status::Cancelled);
+        // Whether the peer has notified nobody will tell any more.
+        let line = lose_lane(&mut world, line, 9);
+        assert_eq!(wait_end(&mut world, 1).0, Status::OutcomeUnknown);
+        world.settle();
+        assert!(!world.has_frame(line), "no byte of either");
+    }
+}
+
+#[test]
+fn a_put_whose_answer_comes_ends_well_also_when_a_notification_behind_it_was_given_up() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    let (first, _) = notified_of(&mut world, line, true);
+    world.submit(SESSION, 3, Verb::Cancel { target: 2 });
+    assert_eq!(wait_end(&mut world, 2).0, Status::Cancelled);
+    world.send(line, end(first, Status::Ok, 4096), &[]);
+    assert_eq!(wait_end(&mut world, 1), (Status::Ok, 4096));
+}
+
+#[test]
 fn puts_before_a_notification_that_was_not_done_are_written_again() {
     for alone in [true, false] {
         let mut world = World::new();

@@ -57,6 +57,17 @@ pub(in crate::shard) enum RemoteOp {
     Once,
 }
 
+/// What a notification behind a write says of the write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum Vouched {
+    Nothing,
+    /// The notification was given up, and may have been done: the bytes must not come again, and
+    /// nobody will tell whether they have landed.
+    InDoubt,
+    /// The notification was done, so the write has landed: its bytes must not come again.
+    Landed,
+}
+
 /// Between a peer and memory.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct RemoteBody {
@@ -91,9 +102,8 @@ pub(in crate::shard) struct RemoteBody {
     pub(in crate::shard) once: Option<OnceKey>,
     /// The table of the pieces that it reads or writes instead of a range.
     pub(in crate::shard) pieces: Option<Span>,
-    /// A write has landed, because a notification behind it was done: its bytes must not come
-    /// again.
-    pub(in crate::shard) is_landed: bool,
+    /// What is known of a write before its own answer.
+    pub(in crate::shard) vouched: Vouched,
 }
 
 impl RemoteBody {
@@ -123,7 +133,7 @@ impl RemoteBody {
             message: None,
             once: None,
             pieces: None,
-            is_landed: false,
+            vouched: Vouched::Nothing,
         }
     }
 }

@@ -23,7 +23,7 @@ use super::slab::{Beside, Slab};
 use super::timers::Timers;
 
 pub(super) use self::bodies::Bodies;
-pub(super) use self::body::{Body, RemoteBody, RemoteOp, file_of};
+pub(super) use self::body::{Body, RemoteBody, RemoteOp, Vouched, file_of};
 pub(super) use self::copying::{Chunk, CopyBody, Ended};
 pub(super) use self::file::{FileBody, Phase};
 pub(super) use self::memory::MemoryBody;

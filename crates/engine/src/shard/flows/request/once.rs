@@ -24,7 +24,7 @@ use crate::shard::Shard;
 use crate::shard::connections::{Lane, LaneState, lane_class};
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, OnceKey, TransferKey};
-use crate::shard::requests::{Answer, Body, Once, RemoteBody, RemoteOp, Transfer, What};
+use crate::shard::requests::{Answer, Body, Once, RemoteBody, RemoteOp, Transfer, Vouched, What};
 use crate::shard::sched::Work;
 
 impl Shard {
@@ -218,16 +218,39 @@ impl Shard {
     /// A notification was done, so all puts before it have landed: whose answer is lost with its
     /// lane ends well.
     fn note_landed_before(&mut self, key: TransferKey) {
+        self.note_before(key, |body| {
+            // What is durable has more to do than to land.
+            let lands = body.op == RemoteOp::Write { durable: false };
+            if lands {
+                body.vouched = Vouched::Landed;
+            }
+            lands
+        });
+    }
+
+    /// A notification is given up that the peer may have done. A put before it, whose answer is
+    /// lost with its lane, is not sent again: who was notified may have gone on.
+    pub(in crate::shard) fn note_given_up(&mut self, key: TransferKey, once: OnceKey) {
+        let once = &self.bodies[once];
+        if once.may_have_notified() && !once.has_notified() {
+            self.note_before(key, |body| {
+                if body.vouched == Vouched::Nothing && matches!(body.op, RemoteOp::Write { .. }) {
+                    body.vouched = Vouched::InDoubt;
+                }
+                false
+            });
+        }
+    }
+
+    /// Notes something of the requests before one in its order. `note`: whether a request is to be
+    /// looked at for it.
+    fn note_before(&mut self, key: TransferKey, note: impl Fn(&mut RemoteBody) -> bool) {
         for at in 0.. {
             let Some(put) = self.clients.nth_in_order(key, at).filter(|&put| put != key) else {
                 return;
             };
-            let Some(transfer) = self.transfers.get_mut(put) else { continue };
-            // What is durable has more to do than to land.
-            if let Body::Remote(body) = &mut transfer.body
-                && body.op == (RemoteOp::Write { durable: false })
-            {
-                body.is_landed = true;
+            let body = self.transfers.get_mut(put).and_then(Transfer::remote_mut);
+            if body.is_some_and(&note) {
                 self.cx.sched.make_ready(Work::Transfer(put));
             }
         }

@@ -17,7 +17,7 @@ use crate::shard::fair::Flow;
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, Subject, TransferKey};
 use crate::shard::pins::Pin;
-use crate::shard::requests::{Body, RemoteBody, RemoteOp, Transfer};
+use crate::shard::requests::{Body, RemoteBody, RemoteOp, Transfer, Vouched};
 use crate::shard::sched::Work;
 use crate::shard::slab::Key;
 use crate::shard::watch::Spot;
@@ -72,11 +72,14 @@ impl Shard {
     /// wait.
     fn ask<I: Io>(&mut self, key: TransferKey, mut body: RemoteBody, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
-        if body.is_landed {
+        if body.vouched == Vouched::Landed {
             return self.end_landed(key, io);
         }
         let class = lane_of(&body, transfer.class, transfer.length);
         let again = transfer.attempts.is_repeated();
+        if again && body.vouched == Vouched::InDoubt {
+            return self.decide(key, Status::OutcomeUnknown, io);
+        }
         let Some(state) = self.peers.there(body.peer) else {
             return self.decide(key, Status::PeerLost, io);
         };
@@ -388,7 +391,7 @@ impl Shard {
         if let Some(once) = body.once {
             self.bodies[once].forget_lane();
         }
-        let (is_landed, is_message) = (body.is_landed, body.op == RemoteOp::Send);
+        let (is_landed, is_message) = (body.vouched == Vouched::Landed, body.op == RemoteOp::Send);
         if transfer.status.is_none() {
             self.cx.watch.forget_stages(Subject::Transfer(key));
             transfer.landed.forget_extents();

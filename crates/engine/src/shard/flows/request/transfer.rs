@@ -213,6 +213,7 @@ impl Shard {
                     self.leave_outbox(key, peer, message);
                 }
                 if let Some(once) = once {
+                    self.note_given_up(key, once);
                     self.end_number(key, handle, once);
                 }
             }

@@ -5,7 +5,7 @@ use piped_core::request::{BufferState, Completion, Origin, Progress, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::{ClientState, Effect, InFlight, LockEnd, Object, ObjectKind, World};
+use super::{Client, ClientState, Effect, InFlight, LockEnd, Object, ObjectKind, World};
 
 /// Later than that after its deadline no request may be.
 const SLACK: Nanos = Nanos::from_millis(1);
@@ -176,8 +176,11 @@ impl World {
         assert!(in_time, "{name} ends {} after its deadline", now.since(due));
         // A thread that a dial keeps busy is ahead of the world.
         let there = now.max(self.kernel.busy_until(self.nodes[node].id));
-        let allowed = self.allows(&flight, status, there >= due);
+        let allowed = self.allows(&flight, status, there >= due)
+            || status == Status::OutcomeUnknown
+                && is_in_doubt(&self.clients[client], call, &flight);
         assert!(allowed, "{name} ends with {status:?} after {}", now.since(flight.submitted));
+        note_given_up(&mut self.clients[client], call, &flight, status);
         assert!(bytes <= flight.length, "{name} has done {bytes} of {} bytes", flight.length);
         assert!(
             bytes >= flight.watermark,
@@ -404,6 +407,20 @@ impl World {
             ClientState::Gone => panic!("{origin:?}: the session has drained and still speaks"),
         }
     }
+}
+
+/// Notes a notification that was given up.
+fn note_given_up(client: &mut Client, call: u64, flight: &InFlight, status: Status) {
+    let notifies = matches!(flight.verb, Verb::Notify { .. } | Verb::Write { notify: Some(_), .. });
+    if notifies && matches!(status, Status::DeadlineExceeded | Status::Cancelled) {
+        client.given_up.insert(flight.queue.0, call);
+    }
+}
+
+/// Whether a put may not be sent again, because of a notification behind it that was given up.
+fn is_in_doubt(client: &Client, call: u64, flight: &InFlight) -> bool {
+    let writes = matches!(flight.verb, Verb::Write { .. } | Verb::Vector { reads: false, .. });
+    writes && client.given_up.get(&flight.queue.0).is_some_and(|&later| later > call)
 }
 
 const fn status_name(status: Status) -> &'static str {

@@ -185,6 +185,8 @@ struct Client {
     to_do: u32,
     finishes: BTreeMap<u64, Finish>,
     released: u64,
+    /// The last notification of each queue that was given up: it may have been done.
+    given_up: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -239,6 +239,7 @@ impl World {
             calls_made: 0,
             pieces: Vec::new(),
             locks: Vec::new(),
+            given_up: BTreeMap::new(),
             to_do: self.options.requests,
             finishes: BTreeMap::new(),
             released: 0,

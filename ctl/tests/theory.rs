@@ -130,6 +130,29 @@ fn latencies_and_windows_are_of_each_stage_or_of_all() {
 }
 
 #[test]
+fn stages_of_one_server_are_served_by_turns() {
+    let at = |more: &[&str]| {
+        let plan = plan("10,0;10,0;10,0", "256", more);
+        number(&candidate(&plan, "static-128")["latency_us"])
+    };
+    // Two fragments through three stages of 10 us.
+    let close = |found: f64, us: f64| assert!((found - us).abs() < 1e-6, "{found} for {us}");
+    close(at(&[]), 40.0);
+    close(at(&["--servers", "one;two;three"]), 40.0);
+    close(at(&["--servers", "thread;wire;thread"]), 40.0);
+    close(at(&["--servers", "thread;thread;thread"]), 60.0);
+    let certified = plan("10,0;10,0;10,0", "256", &["--servers", "a;a;a", "--certificate"]);
+    // One fragment is best, and no plan has less work.
+    close(number(&certified["best"]["latency_us"]), 30.0);
+    close(number(&certified["lower_bound_us"]), 30.0);
+    for (servers, reason) in [("a;b", "2 names for 3 stages"), ("a;;b", "without a name")] {
+        let arguments = ["plan", "--stages", "1,1;1,1;1,1", "--bytes", "9", "--servers", servers];
+        let output = pipectl(&arguments);
+        assert!(!output.status.success() && text(&output.stderr).contains(reason), "{servers}");
+    }
+}
+
+#[test]
 fn the_smallest_transfers_have_plans() {
     for (stages, count) in [("5,1", 1), ("0,0;0,0;0,0", 3), ("0,1;0,1;0,1;0,1", 4)] {
         let output = pipectl(&["plan", "--stages", stages, "--bytes", "1"]);

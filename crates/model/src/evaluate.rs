@@ -14,9 +14,11 @@ use crate::serial::RAMP_MAX;
 use crate::stage::StageCost;
 
 mod closed;
+mod served;
 mod within;
 
 pub use closed::{equal, uniform};
+pub use served::{plan_on, served};
 pub use within::{plan_within, room_needed, within};
 
 /// Fragment lists that cannot be evaluated on a path.

@@ -239,10 +239,14 @@ pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> 
     let constraints = &constraints.fitting(0..path.len());
     let (fewest, most) = constraints.counts(bytes);
     let mut real = optimum(path, bytes as f64, (fewest, most), depth);
-    let latency = |size| seconds(path, size, bytes, depth, constraints);
-    if constraints.buffers.limited() {
-        // How much smaller fragments help where little fits between the stages is on no simple
-        // curve.
+    let latency = |size: u64| {
+        let at = |depth: u32| seconds(path, size, bytes, NonZeroU32::new(depth), constraints);
+        let depths = depths(path.len(), bytes.div_ceil(size.max(1)), constraints);
+        depths.map(at).fold(f64::INFINITY, f64::min)
+    };
+    if constraints.needs_walk(path.len()) {
+        // How much smaller fragments help where little fits between the stages, or where they wait
+        // for a server of several, is on no simple curve.
         let most = most.min(BLOCKED_MAX.max(real.count)).max(fewest);
         let at = |count| latency(constraints.fit(bytes.div_ceil(count)));
         real.count = scan((fewest, most), Some(real.count), at);
@@ -266,11 +270,27 @@ pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> 
     finish(path, bytes, constraints, Algorithm::Fixed, chosen.1)
 }
 
-/// The most fragments tried where buffers are limited: each try is a walk through all of them.
+/// The depths to try for so many fragments, the deepest first. Where each stage has its own server
+/// the deepest is never slower than another. A server of several stages may begin too much at the
+/// first of them: there halves of the deepest are tried, too.
+fn depths(
+    stages: usize,
+    count: u64,
+    constraints: &Constraints,
+) -> impl Iterator<Item = u32> + use<> {
+    let deepest = constraints.depth_limit().get();
+    let shared = constraints.servers.is_shared(stages);
+    let used = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    let first = if shared { deepest.min(used) } else { deepest };
+    core::iter::successors(Some(first), move |&depth| (shared && depth > 1).then_some(depth / 2))
+}
+
+/// The most fragments tried where each try is a walk through all of them.
 const BLOCKED_MAX: u64 = 1024;
 
-/// The latency of fragments of one size, with what the buffers hold; infinite if they cannot. Exact
-/// but for more than [`WALKED_MAX`] fragments between limited buffers.
+/// The latency of fragments of one size, with what the buffers hold and servers that stages share;
+/// infinite if the buffers cannot hold them. Exact but for more than [`WALKED_MAX`] fragments
+/// between limited buffers or at shared servers.
 fn seconds<C: StageCost>(
     path: &[C],
     size: u64,
@@ -278,7 +298,7 @@ fn seconds<C: StageCost>(
     depth: Option<NonZeroU32>,
     constraints: &Constraints,
 ) -> f64 {
-    if !constraints.buffers.limited() {
+    if !constraints.needs_walk(path.len()) {
         return evaluate::uniform(path, size, bytes, depth);
     }
     let walk = |bytes| {
@@ -286,7 +306,8 @@ fn seconds<C: StageCost>(
             depth: depth.unwrap_or(NonZeroU32::MAX),
             ..Plan::uniform(path.len(), size, bytes, Algorithm::Fixed)
         };
-        evaluate::plan_within(path, &plan, &constraints.buffers).unwrap_or(f64::INFINITY)
+        let Constraints { buffers, servers, .. } = constraints;
+        evaluate::plan_on(path, &plan, buffers, servers).unwrap_or(f64::INFINITY)
     };
     let count = bytes.div_ceil(size.max(1)).max(1);
     let Some(more) = count.checked_sub(WALKED_MAX).filter(|&more| more > 0) else {
@@ -299,7 +320,7 @@ fn seconds<C: StageCost>(
     all + more as f64 * interval
 }
 
-/// The most fragments of one size that are looked at one by one where buffers are limited.
+/// The most fragments of one size that are looked at one by one.
 const WALKED_MAX: u64 = 4096;
 
 /// Everything in one fragment, or in the largest ones allowed.
@@ -419,11 +440,18 @@ fn finish<C: StageCost>(
     let limit = u32::try_from(count).unwrap_or(u32::MAX).min(constraints.depth_limit().get());
     let latency =
         |depth: u32| seconds(path, fragment_bytes, bytes, NonZeroU32::new(depth), constraints);
-    // A larger depth never makes the recurrence slower, so bisection finds the smallest.
-    let bound = latency(limit) * (1.0 + DEPTH_SLACK);
     let (mut low, mut high) = (1, limit.max(1));
+    if constraints.servers.is_shared(path.len()) {
+        let tried = || depths(path.len(), count, constraints);
+        let least = tried().map(latency).fold(f64::INFINITY, f64::min);
+        let near = |&depth: &u32| latency(depth) <= least * (1.0 + DEPTH_SLACK);
+        low = tried().filter(near).last().unwrap_or(high);
+        high = low;
+    }
+    // Elsewhere a larger depth never makes the recurrence slower: bisection finds the smallest.
+    let bound = latency(high) * (1.0 + DEPTH_SLACK);
     let first = path.first().and_then(StageCost::straight);
-    if first.is_some_and(|stage| stage.latency == 0.0) && !constraints.buffers.limited() {
+    if first.is_some_and(|stage| stage.latency == 0.0) && !constraints.needs_walk(path.len()) {
         // A second fragment at the first stage would only wait for the first one.
         high = 1;
     }

@@ -66,6 +66,7 @@ pub mod reference;
 pub mod rounding;
 pub mod search;
 pub mod serial;
+pub mod servers;
 pub mod simulate;
 pub mod stage;
 pub mod strip;

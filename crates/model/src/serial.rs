@@ -171,10 +171,11 @@ fn plan<C: StageCost>(
         predicted_seconds: seconds(path, bytes, &ramp),
         margin_seconds: margin(path, bytes as f64 / count as f64, count, NonZeroU32::MIN),
     };
-    if constraints.buffers.limited() {
+    if constraints.needs_walk(path.len()) {
         let plan = best.plan(path.len(), bytes);
-        let blocked = evaluate::plan_within(path, &plan, &constraints.buffers);
-        best.predicted_seconds = blocked.unwrap_or(f64::INFINITY);
+        let Constraints { buffers, servers, .. } = constraints;
+        let walked = evaluate::plan_on(path, &plan, buffers, servers);
+        best.predicted_seconds = walked.unwrap_or(f64::INFINITY);
     }
     best
 }
@@ -202,6 +203,7 @@ mod tests {
         depth_max: 32,
         fragments_max: u32::MAX,
         buffers: crate::stage::Buffers::UNLIMITED,
+        servers: crate::servers::Servers::APART,
     };
 
     fn stage(latency: f64, overhead: f64, per_mib: f64) -> Stage {

@@ -11,6 +11,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 use std::collections::BinaryHeap;
 
+use crate::servers::Servers;
 use crate::stage::{Buffers, StageCost};
 
 /// A fragment at a stage; times in seconds from the start of the transfer.
@@ -86,10 +87,38 @@ pub fn run<C: StageCost>(
     depth: Option<NonZeroU32>,
     buffers: &Buffers,
 ) -> Result<Trace, Stuck> {
+    run_on(path, sizes, depth, buffers, &Servers::APART)
+}
+
+/// Like [`run`] where stages have servers together. A fragment that is served and waits for room
+/// keeps its stage, and not the server.
+///
+/// # Errors
+/// As [`run`].
+///
+/// ```
+/// use piped_model::servers::Servers;
+/// use piped_model::simulate::run_on;
+/// use piped_model::stage::{Buffers, Stage};
+/// let step = Stage { latency: 0.0, overhead: 10.0, per_byte: 0.0, window: None };
+/// let servers = Servers::of(["thread", "wire", "thread"]);
+/// let trace = run_on(&[step; 3], &[&[8, 8, 8]; 3], None, &Buffers::UNLIMITED, &servers)?;
+/// // The third fragment waits until the first is sent.
+/// let started: Vec<_> = trace.visits.iter().filter(|visit| visit.stage == 0).collect();
+/// assert_eq!((started[2].started, trace.seconds), (20.0, 60.0));
+/// # Ok::<(), piped_model::simulate::Stuck>(())
+/// ```
+pub fn run_on<C: StageCost>(
+    path: &[C],
+    sizes: &[&[u64]],
+    depth: Option<NonZeroU32>,
+    buffers: &Buffers,
+    servers: &Servers,
+) -> Result<Trace, Stuck> {
     if path.len() != sizes.len() || path.is_empty() {
         return Err(Stuck { stage: path.len().min(sizes.len()), left: 0, at_nanos: 0 });
     }
-    let mut works = Works { path, sizes, depth, buffers, now: 0.0, visits: Vec::new() };
+    let mut works = Works { path, sizes, depth, buffers, servers, now: 0.0, visits: Vec::new() };
     let mut stages: Vec<Busy> = sizes.iter().map(|_| Busy::default()).collect();
     stages[0].arrived = sizes[0].iter().map(|&size| u128::from(size)).sum();
     let mut events = BinaryHeap::new();
@@ -98,7 +127,10 @@ pub fn run<C: StageCost>(
         let Some(event) = events.pop() else { break };
         works.now = event.at;
         match event.what {
-            What::Served => stages[event.stage].served = true,
+            What::Served => {
+                stages[event.stage].served = true;
+                stages[servers.first(event.stage)].works = false;
+            }
             What::Departed(bytes) => {
                 stages[event.stage].inside -= 1;
                 if let Some(next) = stages.get_mut(event.stage + 1) {
@@ -161,6 +193,10 @@ struct Busy {
     since: f64,
     /// Whether it is served and only waits for room.
     served: bool,
+    /// Since when the next fragment is ready.
+    ready: Option<f64>,
+    /// Whether the server works; of the first stage that has it.
+    works: bool,
     /// Fragments started and not yet departed.
     inside: u32,
     /// Bytes in the buffer before the stage, or on their way into it.
@@ -173,6 +209,7 @@ struct Works<'a, C> {
     sizes: &'a [&'a [u64]],
     depth: Option<NonZeroU32>,
     buffers: &'a Buffers,
+    servers: &'a Servers,
     now: f64,
     visits: Vec<Visit>,
 }
@@ -180,12 +217,27 @@ struct Works<'a, C> {
 impl<C: StageCost> Works<'_, C> {
     /// Everything that can happen now: room made by one stage lets the one before it go on.
     fn settle(&mut self, stages: &mut [Busy], events: &mut BinaryHeap<Event>) {
-        let mut moved = true;
-        while moved {
-            moved = false;
+        loop {
+            let mut moved = false;
             for stage in 0..stages.len() {
                 moved |= self.leave(stages, stage, events);
-                moved |= self.start(stages, stage, events);
+            }
+            for (stage, busy) in stages.iter_mut().enumerate() {
+                if busy.ready.is_none() && self.is_ready(busy, stage) {
+                    busy.ready = Some(self.now);
+                }
+            }
+            // What has been ready for longest; of two, what is further.
+            let idle = |&stage: &usize| {
+                let busy = &stages[stage];
+                busy.started == busy.left && !stages[self.servers.first(stage)].works
+            };
+            let waits = |stage: usize| Some((stages[stage].ready?, stage));
+            let next = (0..stages.len()).filter(idle).filter_map(waits);
+            match next.min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))) {
+                Some((_, stage)) => self.start(stages, stage, events),
+                None if moved => {}
+                None => return,
             }
         }
     }
@@ -214,17 +266,24 @@ impl<C: StageCost> Works<'_, C> {
         true
     }
 
-    /// Start the next fragment, if the server is free and all its bytes are there.
-    fn start(&mut self, stages: &mut [Busy], stage: usize, events: &mut BinaryHeap<Event>) -> bool {
-        let busy = &mut stages[stage];
+    /// Whether the next fragment may start when the stage and its server are free: all its bytes
+    /// are there, and no window holds it back.
+    fn is_ready(&self, busy: &Busy, stage: usize) -> bool {
         let Some(&bytes) = self.sizes[stage].get(busy.started) else { return false };
         let cost = self.path[stage].stage_at(bytes as f64);
         let allowed = |window: Option<NonZeroU32>| window.is_none_or(|w| busy.inside < w.get());
         let outstanding = if stage == 0 { self.depth } else { None };
-        let free = busy.started == busy.left && allowed(cost.window) && allowed(outstanding);
-        if !free || busy.started_bytes + u128::from(bytes) > busy.arrived {
-            return false;
-        }
+        let allowed = allowed(cost.window) && allowed(outstanding);
+        allowed && busy.started_bytes + u128::from(bytes) <= busy.arrived
+    }
+
+    /// Start the next fragment of a stage that is ready and whose server is idle.
+    fn start(&mut self, stages: &mut [Busy], stage: usize, events: &mut BinaryHeap<Event>) {
+        stages[self.servers.first(stage)].works = true;
+        let busy = &mut stages[stage];
+        let bytes = self.sizes[stage][busy.started];
+        let cost = self.path[stage].stage_at(bytes as f64);
+        busy.ready = None;
         busy.started += 1;
         busy.started_bytes += u128::from(bytes);
         busy.since = self.now;
@@ -232,7 +291,6 @@ impl<C: StageCost> Works<'_, C> {
         busy.held = busy.held.saturating_sub(u128::from(bytes));
         let at = self.now + cost.occupancy(bytes as f64);
         events.push(Event { at, stage, what: What::Served });
-        true
     }
 }
 

@@ -3,9 +3,10 @@
 use std::num::NonZeroU32;
 
 use piped_model::evaluate::{
-    EvaluateFault, equal, lists, parts, room_needed, same_sizes, uniform, within,
+    EvaluateFault, equal, lists, parts, room_needed, same_sizes, served, uniform, within,
 };
 use piped_model::fixed::{Constraints, best, candidates, optimum, whole};
+use piped_model::servers::Servers;
 use piped_model::simulate;
 use piped_model::stage::{Buffers, Stage};
 use proptest::collection::vec;
@@ -115,6 +116,38 @@ proptest! {
             let refused = matches!(exact, Err(EvaluateFault::Buffer { .. }));
             prop_assert!(refused && simulated.is_err(), "{exact:?} {simulated:?}");
         }
+    }
+
+    /// Stages in any order at one to four servers.
+    #[test]
+    fn with_shared_servers_too(
+        path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+        names in vec(0_u8..4, 6), depth in 0_u32..10,
+    ) {
+        // Without costs several things happen at once, and who is first is not said.
+        let path: Vec<Stage> =
+            path.iter().map(|&s| Stage { overhead: s.overhead + 0.37, ..s }).collect();
+        let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
+        let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+        let depth = NonZeroU32::new(depth);
+        let servers = Servers::of(names.into_iter().take(path.len()));
+        let exact = served(&path, &views, depth, &servers).unwrap();
+        let open = Buffers::UNLIMITED;
+        let simulated = simulate::run_on(&path, &views, depth, &open, &servers).unwrap();
+        prop_assert!(close(exact, simulated.seconds), "{exact} {}", simulated.seconds);
+        // No server is in two places at once, and works for as long as all its stages together.
+        let mut busy = simulated.visits.clone();
+        busy.sort_by(|a, b| a.started.total_cmp(&b.started));
+        for first in 0..path.len() {
+            let at = busy.iter().filter(|visit| servers.first(visit.stage) == first);
+            let spans: Vec<(f64, f64)> = at.map(|visit| (visit.started, visit.left)).collect();
+            for pair in spans.windows(2) {
+                prop_assert!(pair[0].1 <= pair[1].0 + 1e-9, "{pair:?}");
+            }
+        }
+        let apart = lists(&path, &views, depth).unwrap();
+        let alone = served(&path, &views, depth, &Servers::APART).unwrap();
+        prop_assert!(close(alone, apart), "{alone} {apart}");
     }
 
     /// Theorem 2 with buffers: room is taken and given back at the same events in reverse.

@@ -4,6 +4,7 @@
 //! [`certified`] takes more time for that and adds a lower bound that no plan can beat
 //! ([`crate::bound`]): "this plan is within `gap` of the best possible".
 
+use piped_model::evaluate;
 use piped_model::fixed::{self, Constraints};
 use piped_model::hierarchical;
 use piped_model::plan::{Algorithm, Level, Plan};
@@ -85,7 +86,9 @@ pub fn best(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Bes
 #[must_use]
 pub fn certified(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Best> {
     let found = search(path, bytes, constraints, THOROUGH)?;
-    Some(Best { lower_bound_seconds: Some(bound::lower_bound(path, bytes)), ..found })
+    let apart = bound::lower_bound(path, bytes);
+    let bound = apart.max(bound::of_servers(path, bytes, &constraints.servers));
+    Some(Best { lower_bound_seconds: Some(bound), ..found })
 }
 
 fn search(path: &[Stage], bytes: u64, constraints: &Constraints, budget: u64) -> Option<Best> {
@@ -93,13 +96,23 @@ fn search(path: &[Stage], bytes: u64, constraints: &Constraints, budget: u64) ->
         return None;
     }
     let mut candidates = candidates(path, bytes, constraints);
+    let shared = constraints.servers.is_shared(path.len());
+    if shared {
+        // Not all planners know of servers. What they say is judged by what would happen.
+        for plan in &mut candidates {
+            let Constraints { buffers, servers, .. } = constraints;
+            let seconds = evaluate::plan_on(path, plan, buffers, servers);
+            plan.predicted_seconds = seconds.unwrap_or(f64::INFINITY);
+        }
+    }
     // What limited buffers cannot hold.
     candidates.retain(|plan| plan.predicted_seconds.is_finite());
     let mut plan = candidates
         .iter()
         .min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))?
         .clone();
-    if let Some(found) = improved(path, bytes, constraints, budget, &candidates)
+    if !shared
+        && let Some(found) = improved(path, bytes, constraints, budget, &candidates)
         && found.predicted_seconds < plan.predicted_seconds
     {
         plan = found;

@@ -40,6 +40,7 @@
 //! fragments wait for more or forbid plans: they never lower a latency.
 
 use piped_model::grouping::{Grouping, Scratch};
+use piped_model::servers::Servers;
 use piped_model::stage::Stage;
 
 /// Cells of the finest grid.
@@ -53,6 +54,34 @@ const STEPS: usize = 400_000;
 
 /// Bisection ends where the bound is known to this part.
 const TOLERANCE: f64 = 1e-4;
+
+/// What the work of its busiest server alone takes, in seconds: a lower bound where stages share
+/// servers, of every plan and every order in which a server may take its fragments.
+///
+/// A server works for each of its stages on all bytes and at least one fragment. It cannot begin
+/// before the first byte has passed the stages before its first one, and what it does last is the
+/// last fragment of its last stage, which has all stages behind that before it.
+///
+/// ```
+/// use piped_model::{servers::Servers, stage::Stage};
+/// use piped_theory::bound::of_servers;
+/// let step = Stage { latency: 1.0, overhead: 10.0, per_byte: 0.5, window: None };
+/// let thread = Servers::of(["disk", "thread", "thread", "wire"]);
+/// // 11 before it, 2 visits of 100 bytes, 1 behind them, 11 more.
+/// assert_eq!(of_servers(&[step; 4], 100, &thread), 11.0 + 2.0 * 60.0 + 1.0 + 11.0);
+/// ```
+#[must_use]
+pub fn of_servers(path: &[Stage], bytes: u64, servers: &Servers) -> f64 {
+    let crossing = |stages: &[Stage]| stages.iter().map(|it| it.latency + it.overhead).sum::<f64>();
+    let bound = |first: usize| {
+        let own = || (first..path.len()).filter(|&stage| servers.first(stage) == first);
+        let last = own().next_back()?;
+        let work = own().map(|stage| path[stage].occupancy(bytes as f64)).sum::<f64>();
+        let around = crossing(&path[..first]) + path[last].latency + crossing(&path[last + 1..]);
+        Some(work + around)
+    };
+    (0..path.len()).filter_map(bound).fold(0.0, f64::max)
+}
 
 /// A lower bound of the latency of every plan for `bytes` on `path`, in seconds; 0 for a path
 /// without stages. Milliseconds for up to six stages, some tens of them for nine.

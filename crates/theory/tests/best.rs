@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use piped_model::evaluate;
 use piped_model::fixed::Constraints;
-use piped_model::plan::Plan;
+use piped_model::plan::{Algorithm, Plan};
 use piped_model::reference::{PACKET_BYTES, network_disk, network_disk_network};
+use piped_model::servers::Servers;
 use piped_model::stage::{Buffers, Path, STAGES_MAX, Stage};
 use piped_theory::best::{self, Best};
 use piped_theory::bound;
@@ -367,4 +368,45 @@ fn the_contrived_is_planned_in_bounded_time() {
     }
     assert!(best::best(&[], 1, &limits).is_none());
     assert!(best::best(&[Stage::FREE; STAGES_MAX + 1], 1, &limits).is_none());
+}
+
+/// The latency of equal fragments at every depth that is tried.
+fn by_hand(path: &[Stage], bytes: u64, servers: &Servers, most: u64) -> f64 {
+    let mut best = f64::INFINITY;
+    for count in 1..=most.min(bytes) {
+        for depth in [1, 2, 3, 4, 6, 8, 16, 64] {
+            let plan = Plan {
+                depth: NonZeroU32::new(depth).expect("not 0"),
+                ..Plan::uniform(path.len(), bytes.div_ceil(count), bytes, Algorithm::Fixed)
+            };
+            let open = Buffers::UNLIMITED;
+            best = best.min(evaluate::plan_on(path, &plan, &open, servers).expect("a plan"));
+        }
+    }
+    best
+}
+
+#[test]
+fn plans_for_shared_servers_are_what_they_promise_and_nearly_the_best_of_one_size() {
+    let mut behind = 0.0_f64;
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        let (path, bytes) = comparable(&mut random);
+        let servers = Servers::of((0..path.len()).map(|_| random.below(3)));
+        let limits = Constraints { fragments_max: 40, servers, ..Constraints::default() };
+        let found = best::certified(&path, bytes, &limits).expect("a plan");
+        let bound = found.lower_bound_seconds.expect("asked for");
+        for plan in &found.candidates {
+            let seconds = evaluate::plan_on(&path, plan, &Buffers::UNLIMITED, &servers);
+            assert_eq!(seconds, Ok(plan.predicted_seconds), "seed {seed}: {}", plan.algorithm);
+            assert!(
+                plan.predicted_seconds >= bound * (1.0 - 1e-9),
+                "seed {seed}: {bound} {plan:?}"
+            );
+        }
+        let by_hand = by_hand(&path, bytes, &servers, 40);
+        behind = behind.max(found.plan.predicted_seconds / by_hand - 1.0);
+        assert!(found.plan.predicted_seconds <= by_hand * 1.02, "seed {seed}: {by_hand} {found:?}");
+    }
+    println!("at most {:.2} % behind", behind * 100.0);
 }

@@ -18,6 +18,7 @@ const SAMPLES_MAX: usize = 300;
 
 /// The bounds that the engine's limits set.
 const CONSTRAINTS: Constraints = Constraints {
+    servers: piped_model::servers::Servers::APART,
     smallest: 16 * 1024,
     largest: 1 << 20,
     alignment: 4096,

@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU32;
 
+use crate::servers::Servers;
 use crate::stage::Buffers;
 
 /// What a plan may use. The defaults forbid nothing.
@@ -22,6 +23,8 @@ pub struct Constraints {
     /// together in; where not even the smallest allowed one fits, there is no plan (of
     /// [`super::FixedBest`], one that takes forever).
     pub buffers: Buffers,
+    /// Which stages have one server together.
+    pub servers: Servers,
 }
 
 impl Default for Constraints {
@@ -33,6 +36,7 @@ impl Default for Constraints {
             depth_max: u32::MAX,
             fragments_max: u32::MAX,
             buffers: Buffers::UNLIMITED,
+            servers: Servers::APART,
         }
     }
 }
@@ -76,6 +80,12 @@ impl Constraints {
         let fewest = bytes.div_ceil(largest).max(1);
         let most = (bytes / smallest).min(u64::from(self.fragments_max.max(1)));
         (fewest, most.max(fewest))
+    }
+
+    /// Whether a latency on a path of so many stages has no closed form: fragments wait for room,
+    /// or for a server that works for several stages.
+    pub(crate) fn needs_walk(&self, stages: usize) -> bool {
+        self.buffers.limited() || self.servers.is_shared(stages)
     }
 
     pub(super) fn depth_limit(&self) -> NonZeroU32 {

@@ -10,7 +10,8 @@ use piped_config::measured::{self, Kb, KbArgs, PerByte, Size};
 use piped_model::evaluate;
 use piped_model::fixed::Constraints;
 use piped_model::plan::Plan;
-use piped_model::stage::{Path, STAGES_MAX, Stage};
+use piped_model::servers::Servers;
+use piped_model::stage::{Buffers, Path, STAGES_MAX, Stage};
 use serde::Serialize;
 
 use super::micros;
@@ -21,10 +22,14 @@ A list has one item for each stage, from the source to the destination, with `;`
 quotes, because of the shell); --latency and --window also take one item for all. The candidates
 are those planners that have a plan for such a path: ramp-up for two stages, ramp-up-down for
 three, hierarchical ones from three on; a plan of more than a million fragments is left out.
+With --servers only plans of one size are made for the servers; the others are judged with them.
 
 Example, the network and the disk of the paper:
   pipectl model plan --stages '36,36;26,124.5;37.5,124.5;37,39.5;4ms,5MB/s' \\
-    --bytes 64KiB --certificate";
+    --bytes 64KiB --certificate
+A thread that reads, checks and sends, with a wire behind it:
+  pipectl model plan --stages '300,0.3;300,0.1;300,0.3;0,1' --servers 'thread;thread;thread;wire' \\
+    --bytes 1MiB";
 
 /// The most fragments of one stage in a plan that is printed.
 const FRAGMENTS_MAX: u32 = 1 << 20;
@@ -44,6 +49,11 @@ pub(crate) struct PlanArgs {
     /// The most fragments at once in each stage, or in all; `-` for no bound [default: no bound]
     #[arg(long, value_name = "N;N;...", value_parser = windows, allow_hyphen_values = true)]
     window: Option<Windows>,
+
+    /// The server of each stage; stages with the same one are served by turns [default: each its
+    /// own]
+    #[arg(long, value_name = "NAME;NAME;...", value_parser = names)]
+    servers: Option<Names>,
 
     /// Bytes of the transfer
     #[arg(long, value_name = "SIZE", value_parser = measured::size)]
@@ -65,6 +75,10 @@ struct Stages(Vec<(f64, PerByte)>);
 #[derive(Debug, Clone)]
 struct Latencies(Vec<f64>);
 
+/// The server of each stage.
+#[derive(Debug, Clone)]
+struct Names(Vec<String>);
+
 /// `w` of each stage, or of all.
 #[derive(Debug, Clone)]
 struct Windows(Vec<Option<NonZeroU32>>);
@@ -81,6 +95,14 @@ fn stages(text: &str) -> Result<Stages, String> {
 
 fn latencies(text: &str) -> Result<Latencies, String> {
     items(text, ";,", measured::time).map(Latencies)
+}
+
+fn names(text: &str) -> Result<Names, String> {
+    let name = |item: &str| match item {
+        "" => Err(String::from("a server without a name: write one, as in thread;wire;thread")),
+        _ => Ok(item.to_owned()),
+    };
+    items(text, ";,", name).map(Names)
 }
 
 fn windows(text: &str) -> Result<Windows, String> {
@@ -137,7 +159,8 @@ pub(crate) fn run(args: &PlanArgs, output: &Output, json: bool) -> Result<(), Fa
     let path = path(args).map_err(Failure::usage)?;
     let bytes = args.bytes.whole_bytes(args.kb.kb);
     let bytes = bytes.map_err(|error| Failure::usage(format!("--bytes: {error}")))?;
-    let report = report(&path, bytes, args.certificate)
+    let servers = servers(args, path.len()).map_err(Failure::usage)?;
+    let report = report(&path, bytes, servers, args.certificate)
         .ok_or_else(|| Failure::failed("no planner has a plan for this path"))?;
     if json { output::json(&report) } else { print(output, &report) }
 }
@@ -162,6 +185,16 @@ fn path(args: &PlanArgs) -> Result<Path, String> {
     Path::new(&stages).map_err(|fault| format!("--stages: {fault}"))
 }
 
+fn servers(args: &PlanArgs, stages: usize) -> Result<Servers, String> {
+    match &args.servers {
+        None => Ok(Servers::APART),
+        Some(Names(names)) if names.len() == stages => Ok(Servers::of(names)),
+        Some(Names(names)) => {
+            Err(format!("--servers: {} names for {stages} stages: give one for each", names.len()))
+        }
+    }
+}
+
 /// One item for each of `count` stages: those given, the one given, or `none`.
 fn each<T: Copy>(list: Option<&[T]>, none: T, count: usize) -> Result<Vec<T>, String> {
     match list {
@@ -176,16 +209,16 @@ fn each<T: Copy>(list: Option<&[T]>, none: T, count: usize) -> Result<Vec<T>, St
 }
 
 /// Everything that is asked for. Nothing for a path without stages, which [`Path`] does not have.
-fn report(path: &Path, bytes: u64, certificate: bool) -> Option<Report> {
-    let limits = Constraints { fragments_max: FRAGMENTS_MAX, ..Constraints::default() };
+fn report(path: &Path, bytes: u64, servers: Servers, certificate: bool) -> Option<Report> {
+    let limits = Constraints { fragments_max: FRAGMENTS_MAX, servers, ..Constraints::default() };
     let found = if certificate {
         best::certified(path, bytes, &limits)?
     } else {
         best::best(path, bytes, &limits)?
     };
     let plans: Vec<Plan> =
-        found.candidates.iter().filter_map(|plan| unbounded(path, plan)).collect();
-    let searched = unbounded(path, &found.plan);
+        found.candidates.iter().filter_map(|plan| unbounded(path, &servers, plan)).collect();
+    let searched = unbounded(path, &servers, &found.plan);
     // In the order of their sophistication: of equals the simplest is the best.
     let best = plans
         .iter()
@@ -207,13 +240,21 @@ fn report(path: &Path, bytes: u64, certificate: bool) -> Option<Report> {
 }
 
 /// The plan with as many fragments outstanding as it has: the daemon's planner takes fewer where
-/// that costs less than a percent, but here nothing is to be saved. Nothing if it is too long to be
-/// printed.
-fn unbounded(path: &Path, plan: &Plan) -> Option<Plan> {
+/// that costs less than a percent, but here nothing is to be saved. Where stages share a server
+/// fewer can be better. Nothing if it is too long to be printed.
+fn unbounded(path: &Path, servers: &Servers, plan: &Plan) -> Option<Plan> {
     let longest = plan.levels.iter().map(|level| level.sizes.count()).max()?;
-    let plan = Plan { depth: NonZeroU32::MAX, ..plan.clone() };
-    let predicted_seconds = evaluate::plan(path, &plan).ok()?;
-    (longest <= FRAGMENTS_MAX.into()).then_some(Plan { predicted_seconds, ..plan })
+    if longest > FRAGMENTS_MAX.into() {
+        return None;
+    }
+    let judged = |depth| {
+        let plan = Plan { depth, ..plan.clone() };
+        let seconds = evaluate::plan_on(path, &plan, &Buffers::UNLIMITED, servers).ok()?;
+        Some(Plan { predicted_seconds: seconds, ..plan })
+    };
+    let own = servers.is_shared(path.len()).then(|| judged(plan.depth)).flatten();
+    let plans = [judged(NonZeroU32::MAX), own].into_iter().flatten();
+    plans.min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))
 }
 
 fn candidate(stages: usize, plan: &Plan) -> Candidate {

@@ -102,8 +102,9 @@ pub fn run<C: StageCost>(
 /// use piped_model::stage::{Buffers, Stage};
 /// let step = Stage { latency: 0.0, overhead: 10.0, per_byte: 0.0, window: None };
 /// let servers = Servers::of(["thread", "wire", "thread"]);
-/// let trace = run_on(&[step; 3], &[&[8, 8, 8]; 3], None, &Buffers::UNLIMITED, &servers)?;
-/// // The third fragment waits until the first is sent.
+/// let sizes: [&[u64]; 3] = [&[8, 8, 8]; 3];
+/// let trace = run_on(&[step; 3], &sizes, None, &Buffers::UNLIMITED, &servers)?;
+/// // The thread begins all three before it sends the first.
 /// let started: Vec<_> = trace.visits.iter().filter(|visit| visit.stage == 0).collect();
 /// assert_eq!((started[2].started, trace.seconds), (20.0, 60.0));
 /// # Ok::<(), piped_model::simulate::Stuck>(())
@@ -123,21 +124,27 @@ pub fn run_on<C: StageCost>(
     stages[0].arrived = sizes[0].iter().map(|&size| u128::from(size)).sum();
     let mut events = BinaryHeap::new();
     loop {
-        works.settle(&mut stages, &mut events);
-        let Some(event) = events.pop() else { break };
-        works.now = event.at;
-        match event.what {
-            What::Served => {
-                stages[event.stage].served = true;
-                stages[servers.first(event.stage)].works = false;
-            }
-            What::Departed(bytes) => {
-                stages[event.stage].inside -= 1;
-                if let Some(next) = stages.get_mut(event.stage + 1) {
-                    next.arrived += u128::from(bytes);
+        // Everything that happens at one time has happened before anything starts.
+        while events.peek().is_some_and(|next: &Event| next.at <= works.now) {
+            let Some(event) = events.pop() else { break };
+            match event.what {
+                What::Served => {
+                    stages[event.stage].served = true;
+                    stages[servers.first(event.stage)].works = false;
+                }
+                What::Departed(bytes) => {
+                    stages[event.stage].inside -= 1;
+                    if let Some(next) = stages.get_mut(event.stage + 1) {
+                        next.arrived += u128::from(bytes);
+                    }
                 }
             }
         }
+        if works.settle(&mut stages, &mut events) {
+            continue;
+        }
+        let Some(next) = events.peek() else { break };
+        works.now = next.at;
     }
     let unfinished = |&stage: &usize| stages[stage].left < sizes[stage].len();
     match (0..path.len()).find(unfinished) {
@@ -215,31 +222,33 @@ struct Works<'a, C> {
 }
 
 impl<C: StageCost> Works<'_, C> {
-    /// Everything that can happen now: room made by one stage lets the one before it go on.
-    fn settle(&mut self, stages: &mut [Busy], events: &mut BinaryHeap<Event>) {
-        loop {
-            let mut moved = false;
-            for stage in 0..stages.len() {
-                moved |= self.leave(stages, stage, events);
-            }
-            for (stage, busy) in stages.iter_mut().enumerate() {
-                if busy.ready.is_none() && self.is_ready(busy, stage) {
-                    busy.ready = Some(self.now);
-                }
-            }
-            // What has been ready for longest; of two, what is further.
-            let idle = |&stage: &usize| {
-                let busy = &stages[stage];
-                busy.started == busy.left && !stages[self.servers.first(stage)].works
-            };
-            let waits = |stage: usize| Some((stages[stage].ready?, stage));
-            let next = (0..stages.len()).filter(idle).filter_map(waits);
-            match next.min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))) {
-                Some((_, stage)) => self.start(stages, stage, events),
-                None if moved => {}
-                None => return,
+    /// What can happen now: all that is served and has room leaves, or else one fragment starts.
+    /// `false`: nothing can.
+    fn settle(&mut self, stages: &mut [Busy], events: &mut BinaryHeap<Event>) -> bool {
+        let mut moved = false;
+        for stage in 0..stages.len() {
+            moved |= self.leave(stages, stage, events);
+        }
+        if moved {
+            return true;
+        }
+        for (stage, busy) in stages.iter_mut().enumerate() {
+            if busy.ready.is_none() && self.is_ready(busy, stage) {
+                busy.ready = Some(self.now);
             }
         }
+        // What has been ready for longest; of two, what is further.
+        let idle = |&stage: &usize| {
+            let busy = &stages[stage];
+            busy.started == busy.left && !stages[self.servers.first(stage)].works
+        };
+        let waits = |stage: usize| Some((stages[stage].ready?, stage));
+        let next = (0..stages.len()).filter(idle).filter_map(waits);
+        let next = next.min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        if let Some((_, stage)) = next {
+            self.start(stages, stage, events);
+        }
+        next.is_some()
     }
 
     /// Let a served fragment out of the server, if there is room for it.

@@ -291,6 +291,17 @@ proptest! {
 }
 
 #[test]
+fn of_two_fragments_that_are_ready_at_once_the_further_one_is_served() {
+    let step = |overhead| Stage { latency: 0.0, overhead, per_byte: 0.0, window: None };
+    let path = [step(10.0), step(10.0), step(10.0), step(30.0)];
+    let (sizes, one): ([&[u64]; 4], _) = ([&[8; 3]; 4], NonZeroU32::new(1));
+    let servers = Servers::of(["thread", "wire", "thread", "disk"]);
+    assert_eq!(served(&path, &sizes, one, &servers), Ok(120.0));
+    let run = simulate::run_on(&path, &sizes, one, &Buffers::UNLIMITED, &servers);
+    assert_eq!(run.map(|run| run.seconds), Ok(120.0));
+}
+
+#[test]
 fn without_overheads_the_smallest_allowed_fragment_decides() {
     let path = [Stage { latency: 0.0, overhead: 0.0, per_byte: 1e-9, window: None }; 3];
     let limits = Constraints { smallest: 4096, alignment: 4096, ..Constraints::default() };

@@ -1,5 +1,7 @@
 //! What a completion, a watermark or a drained session must look like.
 
+use std::collections::BTreeMap;
+
 use piped_core::io::Span;
 use piped_core::request::{BufferState, Completion, Origin, Progress, Verb};
 use piped_core::status::Status;
@@ -180,7 +182,7 @@ impl World {
             || status == Status::OutcomeUnknown
                 && is_in_doubt(&self.clients[client], call, &flight);
         assert!(allowed, "{name} ends with {status:?} after {}", now.since(flight.submitted));
-        note_given_up(&mut self.clients[client], call, &flight, status);
+        note_notification(&mut self.clients[client], call, &flight, status);
         assert!(bytes <= flight.length, "{name} has done {bytes} of {} bytes", flight.length);
         assert!(
             bytes >= flight.watermark,
@@ -409,18 +411,27 @@ impl World {
     }
 }
 
-/// Notes a notification that was given up.
-fn note_given_up(client: &mut Client, call: u64, flight: &InFlight, status: Status) {
-    let notifies = matches!(flight.verb, Verb::Notify { .. } | Verb::Write { notify: Some(_), .. });
-    if notifies && matches!(status, Status::DeadlineExceeded | Status::Cancelled) {
-        client.given_up.insert(flight.queue.0, call);
+/// Notes a notification that was given up, or done.
+fn note_notification(client: &mut Client, call: u64, flight: &InFlight, status: Status) {
+    if !matches!(flight.verb, Verb::Notify { .. } | Verb::Write { notify: Some(_), .. }) {
+        return;
     }
+    let last = match status {
+        Status::DeadlineExceeded | Status::Cancelled | Status::PeerLost => &mut client.given_up,
+        Status::Ok => &mut client.notified,
+        _ => return,
+    };
+    let last = last.entry(flight.queue.0).or_insert(call);
+    *last = call.max(*last);
 }
 
-/// Whether a put may not be sent again, because of a notification behind it that was given up.
+/// Whether a put may not be sent again: a notification behind it was given up, or was done and the
+/// put is a durable one.
 fn is_in_doubt(client: &Client, call: u64, flight: &InFlight) -> bool {
-    let writes = matches!(flight.verb, Verb::Write { .. } | Verb::Vector { reads: false, .. });
-    writes && client.given_up.get(&flight.queue.0).is_some_and(|&later| later > call)
+    let Verb::Write { durable, .. } = flight.verb else { return false };
+    let behind =
+        |last: &BTreeMap<u32, u64>| last.get(&flight.queue.0).is_some_and(|&later| later > call);
+    behind(&client.given_up) || durable && behind(&client.notified)
 }
 
 const fn status_name(status: Status) -> &'static str {

@@ -185,8 +185,10 @@ struct Client {
     to_do: u32,
     finishes: BTreeMap<u64, Finish>,
     released: u64,
-    /// The last notification of each queue that was given up: it may have been done.
+    /// The last notification of each queue that was given up, and may have been done; and the last
+    /// one that was done.
     given_up: BTreeMap<u32, u64>,
+    notified: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -240,6 +240,7 @@ impl World {
             pieces: Vec::new(),
             locks: Vec::new(),
             given_up: BTreeMap::new(),
+            notified: BTreeMap::new(),
             to_do: self.options.requests,
             finishes: BTreeMap::new(),
             released: 0,

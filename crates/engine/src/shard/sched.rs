@@ -47,10 +47,12 @@ struct Mark {
     flow: Flow,
     /// One bit for each list it is in.
     lists: u8,
+    /// The last time it was woken from being starved.
+    woken: u32,
 }
 
 impl Mark {
-    const NONE: Self = Self { generation: 0, flow: Flow::NONE, lists: 0 };
+    const NONE: Self = Self { generation: 0, flow: Flow::NONE, lists: 0, woken: 0 };
     /// Work waits for a turn; a transfer or serve may also wait for anything to end.
     const QUEUED: u8 = 1;
     /// A lane waits for anything to end, while its sends go on.
@@ -87,6 +89,9 @@ pub(super) struct Sched {
     ready_lanes: VecDeque<Work>,
     /// Transfers and serves that found no staging or no place for an operation.
     starved: Starved<Work>,
+    /// How often they were woken, and room for what is.
+    wakes: u32,
+    woken: Vec<Work>,
     starved_lanes: VecDeque<Work>,
     /// Work whose party has used up what its rate gives it, and when some of it may go on.
     put_off: VecDeque<Work>,
@@ -110,6 +115,8 @@ impl Sched {
             classes: [(); 2].map(|()| VecDeque::with_capacity(work)),
             ready_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
             starved: Starved::default(),
+            wakes: 0,
+            woken: Vec::new(),
             starved_lanes: VecDeque::with_capacity(limits::LANES_MAX as usize),
             put_off: VecDeque::new(),
             put_off_until: None,
@@ -152,7 +159,7 @@ impl Sched {
             Work::Serve(key) => (&mut self.serves, key.index(), key.generation()),
             Work::Lane(key) => (&mut self.lanes, key.index(), key.generation()),
         };
-        marks.0[place as usize] = Mark { generation, flow, lists: 0 };
+        marks.0[place as usize] = Mark { generation, flow, lists: 0, woken: 0 };
     }
 
     /// Work exists no more. It may still be in lists, where it is passed over.
@@ -189,8 +196,11 @@ impl Sched {
             if self.starved.len() >= self.capacity {
                 self.wake_starved();
             }
-            let party = self.mark(work).map_or(Flow::NONE.party, |mark| mark.flow.party);
-            self.starved.push(party, work);
+            let wakes = self.wakes;
+            if let Some((party, woken)) = self.mark(work).map(|mark| (mark.flow.party, mark.woken))
+            {
+                self.starved.push(party, work, woken == wakes && wakes > 0);
+            }
         }
     }
 
@@ -208,11 +218,16 @@ impl Sched {
                 self.make_ready(work);
             }
         }
-        for work in self.starved.take() {
-            if self.mark(work).is_some() {
+        self.wakes = self.wakes.wrapping_add(1).max(1);
+        let (wakes, mut works) = (self.wakes, std::mem::take(&mut self.woken));
+        self.starved.take(&mut works);
+        for work in works.drain(..) {
+            if let Some(mark) = self.mark(work) {
+                mark.woken = wakes;
                 self.push(work);
             }
         }
+        self.woken = works;
     }
 
     /// Has work wait for its device, which knows it. Other news still reach it. Whether it did not
@@ -332,6 +347,8 @@ impl Sched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::fair::Party;
+    use piped_core::ids::SessionId;
 
     const URGENT: Flow = Flow { class: Class::Latency, ..Flow::NONE };
 
@@ -372,6 +389,25 @@ mod tests {
         sched.look_at(Nanos(5));
         sched.wake_due(Nanos(5));
         assert_eq!([sched.poll(0), sched.poll(0)], [Some(new), None]);
+    }
+
+    /// What is scarce is no memory: nobody says who got it.
+    #[test]
+    fn who_got_a_place_is_behind_who_did_not() {
+        let mut sched = Sched::new(16);
+        let flow = |client| Flow { party: Party::Client(SessionId(client)), ..Flow::NONE };
+        for place in 0..5 {
+            sched.begin(transfer(place), flow(u32::from(place == 4)));
+            sched.starve(transfer(place));
+        }
+        let mut got = Vec::new();
+        for _ in 0..5 {
+            sched.wake_starved();
+            got.extend(sched.poll(0));
+            let rest: Vec<_> = std::iter::from_fn(|| sched.poll(0)).collect();
+            rest.into_iter().for_each(|work| sched.starve(work));
+        }
+        assert_eq!(got, [0, 4, 1, 2, 3].map(transfer));
     }
 
     #[test]

@@ -61,8 +61,8 @@ pub(in crate::shard) enum RemoteOp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) enum Vouched {
     Nothing,
-    /// The notification was given up, and may have been done: the bytes must not come again, and
-    /// nobody will tell whether they have landed.
+    /// The notification was given up, and may have been done, or it was done and the write is a
+    /// durable one: the bytes must not come again, and nobody will tell how the write ended.
     InDoubt,
     /// The notification was done, so the write has landed: its bytes must not come again.
     Landed,

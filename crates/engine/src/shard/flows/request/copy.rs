@@ -63,11 +63,11 @@ impl Shard {
                     return false;
                 }
                 let Some(run) = self.cx.buffers.take_run(want) else { return false };
-                self.cx.sched.give(Work::Transfer(key));
                 let source_has_it = self.source_has(key, start + u64::from(want));
                 let chunk = Chunk::new(run, start, want, source_has_it);
                 if self.start_half(key, index, chunk, Direction::Read, io.now()) {
                     self.note_copy_staging(session, run, true);
+                    self.cx.sched.give(Work::Transfer(key));
                     return self.drive_chunk(key, index, io);
                 }
                 self.cx.buffers.give_back(run);

@@ -219,10 +219,12 @@ impl Shard {
     /// lane ends well.
     fn note_landed_before(&mut self, key: TransferKey) {
         self.note_before(key, |body| {
-            // What is durable has more to do than to land.
             let lands = body.op == RemoteOp::Write { durable: false };
             if lands {
                 body.vouched = Vouched::Landed;
+            } else if let RemoteOp::Write { .. } = body.op {
+                // It has landed, and whether it is durable nobody will tell.
+                body.vouched = Vouched::InDoubt;
             }
             lands
         });

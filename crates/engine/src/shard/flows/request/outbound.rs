@@ -16,7 +16,7 @@ use crate::shard::connections::{Arrived, Lane, LaneState, Role, Target};
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, Subject, TransferKey};
 use crate::shard::peers::Peer;
-use crate::shard::requests::{Body, Ending, RemoteBody, RemoteOp, Transfer};
+use crate::shard::requests::{Body, Ending, RemoteBody, RemoteOp, Transfer, Vouched};
 use crate::shard::sched::Work;
 use crate::shard::slab::Key;
 use crate::shard::watch::{Spot, Told};
@@ -197,6 +197,10 @@ impl Shard {
     /// while it is sent does this, too.
     fn retry_corrupt<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
+        // A notification behind a write that failed was not done, and is not.
+        if let Some(body) = transfer.remote_mut() {
+            body.vouched = Vouched::Nothing;
+        }
         if !transfer.attempts.end_damaged() {
             return self.decide(key, Status::Corrupt, io);
         }

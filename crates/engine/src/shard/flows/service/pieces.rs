@@ -109,7 +109,6 @@ impl Shard {
         let Some(run) = staged.then(|| self.cx.buffers.take_run(bytes)).flatten() else {
             return false;
         };
-        self.cx.sched.give(Work::Serve(key));
         self.links.stage(link, Staged::Reads, run.footprint());
         let block = Block::new(run, 0, 0, length);
         let mut packed = 0;

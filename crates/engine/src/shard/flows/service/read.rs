@@ -131,6 +131,7 @@ impl Shard {
             }
             serve.read.begin_fragment();
             serve.next = boundary;
+            self.cx.sched.give(Work::Serve(key));
         }
     }
 
@@ -157,7 +158,6 @@ impl Shard {
             return Err(Wanted::Anything);
         }
         let run = self.cx.buffers.take_run(bytes).ok_or(Wanted::Anything)?;
-        self.cx.sched.give(Work::Serve(key));
         self.links.stage(link, Staged::Reads, run.footprint());
         self.serves.blocks(key).push(Block::new(run, at, next, end));
         Ok(())

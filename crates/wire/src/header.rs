@@ -36,8 +36,6 @@ const FLAG_PIECES: u16 = 1 << 7;
 const FLAG_COMPANY: u16 = 1 << 8;
 /// Payloads have checksums from here on.
 const FLAG_SUMS: u16 = 1 << 9;
-/// Another frame comes in the same run of bytes; of any kind with a payload.
-pub(super) const FLAG_FOLLOWED: u16 = 1 << 10;
 
 /// The header as it lies on the wire.
 #[derive(
@@ -90,7 +88,7 @@ pub(super) fn read(header: &Header) -> Result<Message, PeerFault> {
 }
 
 impl Header {
-    pub(super) fn has(&self, flag: u16) -> bool {
+    fn has(&self, flag: u16) -> bool {
         self.flags.get() & flag != 0
     }
 

@@ -50,13 +50,12 @@ fn with_payload(
     least: u32,
     most: u32,
 ) -> impl Strategy<Value = Frame> {
-    (any::<u32>(), message, least..=most, any::<u32>(), any::<bool>()).prop_map(
-        |(epoch, message, payload, crc, followed)| Frame {
+    (any::<u32>(), message, least..=most, any::<u32>()).prop_map(
+        |(epoch, message, payload, crc)| Frame {
             epoch,
             message,
             payload,
             payload_crc: if payload == 0 { 0 } else { crc },
-            followed: followed && payload > 0,
         },
     )
 }
@@ -380,7 +379,7 @@ proptest! {
 }
 
 fn plain(message: Message) -> Frame {
-    Frame { epoch: 1, message, payload: 0, payload_crc: 0, followed: false }
+    Frame { epoch: 1, message, payload: 0, payload_crc: 0 }
 }
 
 fn read(offset: u64, length: u64, from: u32) -> Message {
@@ -453,7 +452,6 @@ fn values_no_kind_allows_are_refused() {
     let write_data = Message::WriteData { transfer: 1, offset: u64::MAX, backlogged: false };
     refused(Frame { payload: 1, ..plain(write_data) }, "offset");
     refused(Frame { payload_crc: 1, ..plain(Message::Ping { nonce: 1 }) }, "payload_crc");
-    refused(Frame { followed: true, ..plain(Message::Ping { nonce: 1 }) }, "followed");
 }
 
 #[test]

@@ -88,13 +88,7 @@ impl RawPeer {
             length => scratch.crc32c(0, length).expect("inside"),
         };
         let payload_length = payload.len() as u32;
-        let frame = Frame {
-            epoch: self.epoch,
-            message,
-            payload: payload_length,
-            payload_crc,
-            followed: false,
-        };
+        let frame = Frame { epoch: self.epoch, message, payload: payload_length, payload_crc };
         [&frame.encode(), payload].concat()
     }
 

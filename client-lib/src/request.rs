@@ -308,7 +308,9 @@ impl Request<()> {
     ///
     /// A notification that ended at its deadline or was cancelled may have been given. A put before
     /// it whose answer is lost with the connection is then not sent again, because the exporter may
-    /// use the memory for something else by now: it ends with [`crate::Status::OutcomeUnknown`].
+    /// use the memory for something else by now: it ends with [`crate::Status::OutcomeUnknown`]. So
+    /// does a durable write before a notification that was given: whether it is on stable storage
+    /// nobody can tell any more.
     pub fn notify(region: &Handle, id: u32) -> Self {
         let mut request = Self::on(Opcode::Notify, region, 0);
         request.descriptor.notify_id = id;

@@ -309,12 +309,9 @@ impl Server {
         arrival: f64,
         depth: Option<NonZeroU32>,
     ) -> f64 {
-        let stage = cost.stage_at(size);
-        let window = match (stage.window, depth) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        let slot = window
+        let stage = cost.stage_at(size).narrowed(depth);
+        let slot = stage
+            .window
             .and_then(|window| self.departures.len().checked_sub(window.get() as usize))
             .map_or(0.0, |index| self.departures[index]);
         let start = arrival.max(self.free).max(slot);

@@ -125,12 +125,7 @@ fn windows_matter<C: StageCost>(path: &[C], most: u64, depth: Option<NonZeroU32>
 }
 
 fn limited(stage: Stage, index: usize, depth: Option<NonZeroU32>) -> Stage {
-    let depth = if index == 0 { depth } else { None };
-    let window = match (stage.window, depth) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    };
-    Stage { window, ..stage }
+    stage.narrowed(if index == 0 { depth } else { None })
 }
 
 /// The best count of the convex `T(k)`; with windows, of its convex upper bound in which a stage
@@ -440,35 +435,45 @@ fn finish<C: StageCost>(
     let limit = u32::try_from(count).unwrap_or(u32::MAX).min(constraints.depth_limit().get());
     let latency =
         |depth: u32| seconds(path, fragment_bytes, bytes, NonZeroU32::new(depth), constraints);
-    let (mut low, mut high) = (1, limit.max(1));
-    if constraints.servers.is_shared(path.len()) {
-        let tried = || depths(path.len(), count, constraints);
-        let least = tried().map(latency).fold(f64::INFINITY, f64::min);
-        let near = |&depth: &u32| latency(depth) <= least * (1.0 + DEPTH_SLACK);
-        low = tried().filter(near).last().unwrap_or(high);
-        high = low;
-    }
-    // Elsewhere a larger depth never makes the recurrence slower: bisection finds the smallest.
-    let bound = latency(high) * (1.0 + DEPTH_SLACK);
     let first = path.first().and_then(StageCost::straight);
-    if first.is_some_and(|stage| stage.latency == 0.0) && !constraints.needs_walk(path.len()) {
+    let least = if constraints.servers.is_shared(path.len()) {
+        least_tried(depths(path.len(), count, constraints), latency)
+    } else if first.is_some_and(|stage| stage.latency == 0.0) && !constraints.buffers.limited() {
         // A second fragment at the first stage would only wait for the first one.
-        high = 1;
-    }
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if latency(middle) <= bound { high = middle } else { low = middle + 1 }
-    }
-    let depth = NonZeroU32::new(low).unwrap_or(NonZeroU32::MIN);
+        1
+    } else {
+        least_of(limit.max(1), latency)
+    };
+    let depth = NonZeroU32::new(least).unwrap_or(NonZeroU32::MIN);
     FixedBest {
         algorithm,
         fragment_bytes,
         shrink_bytes: 0,
         count,
         depth,
-        predicted_seconds: latency(low),
+        predicted_seconds: latency(least),
         margin_seconds: margin(path, fragment_bytes.min(bytes) as f64, count, depth),
     }
+}
+
+/// The smallest depth up to `limit` that is nearly as good as that. A larger depth never makes the
+/// recurrence slower, so bisection finds it.
+fn least_of(limit: u32, latency: impl Fn(u32) -> f64) -> u32 {
+    let bound = latency(limit) * (1.0 + DEPTH_SLACK);
+    let (mut low, mut high) = (1, limit);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if latency(middle) <= bound { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// The smallest of some depths, the deepest first, that is nearly as good as the best of them.
+fn least_tried(depths: impl Iterator<Item = u32>, latency: impl Fn(u32) -> f64) -> u32 {
+    let tried: Vec<(u32, f64)> = depths.map(|depth| (depth, latency(depth))).collect();
+    let least = tried.iter().map(|&(_, seconds)| seconds).fold(f64::INFINITY, f64::min);
+    let near = |&&(_, seconds): &&(u32, f64)| seconds <= least * (1.0 + DEPTH_SLACK);
+    tried.iter().rev().find(near).map_or(1, |&(depth, _)| depth)
 }
 
 /// How far the costs' uncertainties move the latency: each stage's part of it times its relative

@@ -69,12 +69,6 @@ impl Servers {
     pub fn is_shared(&self, stages: usize) -> bool {
         (0..stages).any(|stage| self.first(stage) != stage)
     }
-
-    /// Whether another stage of the path has the server of `stage`.
-    #[must_use]
-    pub fn has_company(&self, stage: usize, stages: usize) -> bool {
-        (0..stages).any(|other| other != stage && self.first(other) == self.first(stage))
-    }
 }
 
 impl Default for Servers {

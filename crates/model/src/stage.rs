@@ -180,11 +180,17 @@ impl Stage {
             latency: self.latency + other.latency,
             overhead: self.overhead + other.overhead,
             per_byte: self.per_byte + other.per_byte,
-            window: match (self.window, other.window) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            },
+            ..self.narrowed(other.window)
         }
+    }
+
+    /// The stage with another bound of fragments at once beside its own; `None` is none.
+    pub(crate) fn narrowed(self, window: Option<NonZeroU32>) -> Self {
+        let window = match (self.window, window) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Self { window, ..self }
     }
 }
 

@@ -47,8 +47,8 @@ struct Mark {
     flow: Flow,
     /// One bit for each list it is in.
     lists: u8,
-    /// The last time it was woken from being starved.
-    woken: u32,
+    /// The number of the last wake that it was woken by from being starved; 0: by none.
+    woken: u64,
 }
 
 impl Mark {
@@ -89,8 +89,8 @@ pub(super) struct Sched {
     ready_lanes: VecDeque<Work>,
     /// Transfers and serves that found no staging or no place for an operation.
     starved: Starved<Work>,
-    /// How often they were woken, and room for what is.
-    wakes: u32,
+    /// Wakes of them so far, and what the last one woke: kept for its memory.
+    wakes: u64,
     woken: Vec<Work>,
     starved_lanes: VecDeque<Work>,
     /// Work whose party has used up what its rate gives it, and when some of it may go on.
@@ -196,10 +196,8 @@ impl Sched {
             if self.starved.len() >= self.capacity {
                 self.wake_starved();
             }
-            let wakes = self.wakes;
-            if let Some((party, woken)) = self.mark(work).map(|mark| (mark.flow.party, mark.woken))
-            {
-                self.starved.push(party, work, woken == wakes && wakes > 0);
+            if let Some(&mut Mark { flow, woken, .. }) = self.mark(work) {
+                self.starved.push(flow.party, work, woken != 0 && woken == self.wakes);
             }
         }
     }
@@ -218,7 +216,7 @@ impl Sched {
                 self.make_ready(work);
             }
         }
-        self.wakes = self.wakes.wrapping_add(1).max(1);
+        self.wakes += 1;
         let (wakes, mut works) = (self.wakes, std::mem::take(&mut self.woken));
         self.starved.take(&mut works);
         for work in works.drain(..) {

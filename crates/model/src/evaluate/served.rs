@@ -14,9 +14,9 @@
 //! the latest stage. Nothing that is not known yet could start before it: it waits for a fragment
 //! that has not started.
 
-use core::cmp::Reverse;
 use core::num::NonZeroU32;
 
+use super::within::check_room;
 use super::{EvaluateFault, check, plan_within, views};
 use crate::plan::Plan;
 use crate::servers::Servers;
@@ -65,10 +65,8 @@ pub fn served<C: StageCost>(
             let ready = ready(stage)?;
             Some((ready.max(free[servers.first(stage)]), ready, stage))
         });
-        let order = |&(start, ready, stage): &(f64, f64, usize)| (start, ready, Reverse(stage));
-        let next = starts.min_by(|a, b| {
-            let ((a0, a1, a2), (b0, b1, b2)) = (order(a), order(b));
-            a0.total_cmp(&b0).then(a1.total_cmp(&b1)).then(a2.cmp(&b2))
+        let next = starts.min_by(|a: &(f64, f64, usize), b| {
+            a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2))
         });
         let Some((start, _, stage)) = next else { break };
         free[servers.first(stage)] = stages[stage].serve(&path[stage], start);
@@ -107,12 +105,13 @@ pub fn plan_on<C: StageCost>(
         return Err(EvaluateFault::Stages(covered, path.len()));
     }
     let depth = Some(plan.depth);
-    if !buffers.limited() {
-        return views(path.len(), plan, |sizes| served(path, sizes, depth, servers));
-    }
-    // Whether they fit does not depend on servers.
-    plan_within(path, plan, buffers)?;
     views(path.len(), plan, |sizes| {
+        if !buffers.limited() {
+            return served(path, sizes, depth, servers);
+        }
+        check(path.len(), sizes)?;
+        // Whether they fit does not depend on servers.
+        check_room(sizes, buffers)?;
         let run = simulate::run_on(path, sizes, depth, buffers, servers);
         run.map(|run| run.seconds).map_err(|_| EvaluateFault::Stages(path.len(), sizes.len()))
     })
@@ -150,10 +149,7 @@ impl<'a> Progress<'a> {
                 before.departures.get(place)?.1
             }
         };
-        let window = match (cost.stage_at(size as f64).window, depth) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let window = cost.stage_at(size as f64).narrowed(depth).window;
         let slot = window.and_then(|window| number.checked_sub(window.get() as usize));
         let slot = slot.map_or(0.0, |before| self.departures[before].1);
         Some(arrival.max(slot).max(self.started))

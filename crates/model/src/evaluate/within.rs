@@ -83,14 +83,7 @@ pub fn within<C: StageCost>(
     buffers: &Buffers,
 ) -> Result<f64, EvaluateFault> {
     check(path.len(), sizes)?;
-    for (stage, pair) in sizes.windows(2).enumerate() {
-        let stage = stage + 1;
-        let Some(bytes) = buffers.before(stage) else { continue };
-        let needed = room_needed(pair[0], pair[1]);
-        if bytes < needed {
-            return Err(EvaluateFault::Buffer { stage, bytes, needed });
-        }
-    }
+    check_room(sizes, buffers)?;
     let mut lines: Vec<Line<'_>> = sizes.iter().map(|list| Line::new(list)).collect();
     let mut progress = true;
     while progress {
@@ -106,6 +99,19 @@ pub fn within<C: StageCost>(
     let last = &lines[lines.len() - 1];
     let stage = path[path.len() - 1].stage_at(last.sizes[last.sizes.len() - 1] as f64);
     Ok(last.leaves.last().map_or(0.0, |left| left + stage.latency))
+}
+
+/// Whether what has to be put together in each buffer fits there.
+pub(super) fn check_room(sizes: &[&[u64]], buffers: &Buffers) -> Result<(), EvaluateFault> {
+    for (stage, pair) in sizes.windows(2).enumerate() {
+        let stage = stage + 1;
+        let Some(bytes) = buffers.before(stage) else { continue };
+        let needed = room_needed(pair[0], pair[1]);
+        if bytes < needed {
+            return Err(EvaluateFault::Buffer { stage, bytes, needed });
+        }
+    }
+    Ok(())
 }
 
 /// [`super::plan`] with finite buffers between the stages.
@@ -182,11 +188,7 @@ fn step<C: StageCost>(
 }
 
 fn window(stage: &Stage, depth: Option<NonZeroU32>) -> Option<usize> {
-    match (stage.window, depth) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-    .map(|window| window.get() as usize)
+    stage.narrowed(depth).window.map(|window| window.get() as usize)
 }
 
 /// When all bytes of a stage's next fragment have arrived, if that is known.

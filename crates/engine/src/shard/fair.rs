@@ -30,6 +30,9 @@ pub(super) enum Party {
 }
 
 impl Party {
+    /// The party of what belongs to nobody.
+    pub(super) const NOBODY: Self = Self::Client(SessionId(0));
+
     /// Names the party among all parties of the node: a peer counts with all its clients.
     pub(super) fn household(self) -> Self {
         match self {
@@ -49,9 +52,8 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The flow of work that is gone, and of what belongs to nobody.
-    pub(super) const NONE: Self =
-        Self { party: Party::Client(SessionId(0)), class: Class::Bulk, weight: 1 };
+    /// The flow of work that is gone.
+    pub(super) const NONE: Self = Self { party: Party::NOBODY, class: Class::Bulk, weight: 1 };
 }
 
 /// What the heaviest may move in a turn, in bytes.

@@ -17,7 +17,7 @@ use piped_core::limits;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 
-use super::fair::{Fair, Flow};
+use super::fair::{Fair, Flow, Party};
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use super::slab::Key;
 use super::starved::Starved;
@@ -44,7 +44,8 @@ impl From<Subject> for Work {
 struct Mark {
     /// The generation of its key; 0 while nothing has the place.
     generation: u32,
-    flow: Flow,
+    party: Party,
+    class: Class,
     /// One bit for each list it is in.
     lists: u8,
     /// The number of the last wake that it was woken by from being starved; 0: by none.
@@ -52,7 +53,8 @@ struct Mark {
 }
 
 impl Mark {
-    const NONE: Self = Self { generation: 0, flow: Flow::NONE, lists: 0, woken: 0 };
+    const NONE: Self =
+        Self { generation: 0, party: Party::NOBODY, class: Class::Bulk, lists: 0, woken: 0 };
     /// Work waits for a turn; a transfer or serve may also wait for anything to end.
     const QUEUED: u8 = 1;
     /// A lane waits for anything to end, while its sends go on.
@@ -152,14 +154,14 @@ impl Sched {
         })
     }
 
-    /// Work of this flow exists from now on. It has no turn yet.
-    pub(super) fn begin(&mut self, work: Work, flow: Flow) {
+    /// Work of this party and class exists from now on. It has no turn yet.
+    pub(super) fn begin(&mut self, work: Work, party: Party, class: Class) {
         let (marks, place, generation) = match work {
             Work::Transfer(key) => (&mut self.transfers, key.index(), key.generation()),
             Work::Serve(key) => (&mut self.serves, key.index(), key.generation()),
             Work::Lane(key) => (&mut self.lanes, key.index(), key.generation()),
         };
-        marks.0[place as usize] = Mark { generation, flow, lists: 0, woken: 0 };
+        marks.0[place as usize] = Mark { generation, party, class, lists: 0, woken: 0 };
     }
 
     /// Work exists no more. It may still be in lists, where it is passed over.
@@ -180,7 +182,7 @@ impl Sched {
         if let Work::Lane(_) = work {
             return self.ready_lanes.push_back(work);
         }
-        let class = self.mark(work).map_or(Class::Bulk, |mark| mark.flow.class);
+        let class = self.mark(work).map_or(Class::Bulk, |mark| mark.class);
         self.classes[class as usize].push_back(work);
     }
 
@@ -196,21 +198,25 @@ impl Sched {
             if self.starved.len() >= self.capacity {
                 self.wake_starved();
             }
-            if let Some(&mut Mark { flow, woken, .. }) = self.mark(work) {
-                self.starved.push(flow.party, work, woken != 0 && woken == self.wakes);
+            if let Some(&mut Mark { party, woken, .. }) = self.mark(work) {
+                self.starved.push(party, work, woken != 0 && woken == self.wakes);
             }
         }
     }
 
     /// Work got memory that others may wait for: if it wants more, they are before it.
     pub(super) fn give(&mut self, work: Work) {
-        if let Some(party) = self.mark(work).map(|mark| mark.flow.party) {
+        if let Some(party) = self.mark(work).map(|mark| mark.party) {
             self.starved.give(party);
         }
     }
 
     /// Something has ended: what waited for anything may try again.
     pub(super) fn wake_starved(&mut self) {
+        // So it is after nearly every operation.
+        if self.starved_lanes.is_empty() && self.starved.is_empty() {
+            return;
+        }
         while let Some(work) = self.starved_lanes.pop_front() {
             if self.strike(work, Mark::STARVED) {
                 self.make_ready(work);
@@ -345,10 +351,7 @@ impl Sched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::fair::Party;
     use piped_core::ids::SessionId;
-
-    const URGENT: Flow = Flow { class: Class::Latency, ..Flow::NONE };
 
     fn transfer(place: u64) -> Work {
         Work::Transfer(Key::from_bits(1 << 32 | place))
@@ -358,8 +361,8 @@ mod tests {
     fn work_has_one_turn_however_often_it_is_asked_for() {
         let mut sched = Sched::new(4);
         let (urgent, bulk) = (transfer(0), transfer(1));
-        sched.begin(urgent, URGENT);
-        sched.begin(bulk, Flow::NONE);
+        sched.begin(urgent, Party::NOBODY, Class::Latency);
+        sched.begin(bulk, Party::NOBODY, Class::Bulk);
         for _ in 0..3 {
             sched.make_ready(bulk);
             sched.make_ready(urgent);
@@ -374,11 +377,11 @@ mod tests {
     fn who_comes_to_a_place_later_has_nothing_of_who_was_there() {
         let mut sched = Sched::new(4);
         let (old, new) = (transfer(0), Work::Transfer(Key::from_bits(2 << 32)));
-        sched.begin(old, Flow::NONE);
+        sched.begin(old, Party::NOBODY, Class::Bulk);
         sched.starve(old);
         assert!(sched.park(old) && sched.put_off(old));
         sched.end(old);
-        sched.begin(new, Flow::NONE);
+        sched.begin(new, Party::NOBODY, Class::Bulk);
         sched.wake_starved();
         assert!(sched.is_empty() && !sched.knows(old) && !sched.is_parked(new));
         sched.make_ready(new);
@@ -393,9 +396,9 @@ mod tests {
     #[test]
     fn who_got_a_place_is_behind_who_did_not() {
         let mut sched = Sched::new(16);
-        let flow = |client| Flow { party: Party::Client(SessionId(client)), ..Flow::NONE };
         for place in 0..5 {
-            sched.begin(transfer(place), flow(u32::from(place == 4)));
+            let party = Party::Client(SessionId(u32::from(place == 4)));
+            sched.begin(transfer(place), party, Class::Bulk);
             sched.starve(transfer(place));
         }
         let mut got = Vec::new();
@@ -412,8 +415,8 @@ mod tests {
     fn a_starved_lane_keeps_its_turns_and_a_starved_transfer_does_not() {
         let mut sched = Sched::new(4);
         let (lane, waits) = (Work::Lane(Key::from_bits(1 << 32)), transfer(0));
-        sched.begin(lane, URGENT);
-        sched.begin(waits, Flow::NONE);
+        sched.begin(lane, Party::NOBODY, Class::Latency);
+        sched.begin(waits, Party::NOBODY, Class::Bulk);
         sched.starve(lane);
         sched.starve(waits);
         sched.make_ready(lane);

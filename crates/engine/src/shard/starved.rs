@@ -54,6 +54,11 @@ impl<T> Default for Starved<T> {
 }
 
 impl<T> Starved<T> {
+    /// Whether nothing waits, and nothing that tried the last time is to be noted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.houses.is_empty()
+    }
+
     /// How many pieces of work wait.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -94,9 +99,6 @@ impl<T> Starved<T> {
     /// All that waits, in the order in which it may try, behind what is in `works`. Places are kept
     /// for those that find nothing.
     pub(super) fn take(&mut self, works: &mut Vec<T>) {
-        if self.houses.is_empty() {
-            return;
-        }
         self.len = 0;
         self.given += 1;
         let given = self.given;

@@ -252,6 +252,7 @@ impl Devices {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::fair::Party;
     use super::super::super::slab::Key;
     use super::*;
 
@@ -325,7 +326,7 @@ mod tests {
         for (on, work) in both.into_iter().zip(works) {
             devices.begin(on, Nanos::ZERO);
             devices.begin(on, Nanos::ZERO);
-            sched.begin(work, Flow::NONE);
+            sched.begin(work, Party::NOBODY, Class::Bulk);
             devices.park(on, work, &mut sched);
         }
         assert_eq!(devices.end(both[0], Nanos::ZERO).collect::<Vec<_>>(), [works[0]]);

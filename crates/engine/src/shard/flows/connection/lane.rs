@@ -4,6 +4,7 @@ use piped_core::ids::{SessionId, SocketId};
 use piped_core::io::{Io, Op, Resource, Span, Token};
 use piped_core::limits;
 use piped_core::link::LaneClass;
+use piped_core::request::Class;
 use piped_report::shard::LaneReport;
 use piped_report::tally::LaneLoss;
 use piped_wire::{Frame, LaneKeys, Message, Seal, Step};
@@ -14,7 +15,7 @@ use crate::shard::connections::{
     Arrived, Asking, Destination, Lane, LaneState, LostLane, PeerLane, Role, Serving, Target,
 };
 use crate::shard::driver::{ECANCELED, OpOwner};
-use crate::shard::fair::Flow;
+use crate::shard::fair::Party;
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, ServeKey, Subject, TransferKey};
 use crate::shard::sched::Work;
@@ -53,7 +54,7 @@ impl Shard {
         };
         let lane = Lane::new(role, (class, socket, epoch), (seals, unseals), scratch, io.now());
         let key = self.lanes.begin(lane)?;
-        self.cx.sched.begin(Work::Lane(key), Flow::NONE);
+        self.cx.sched.begin(Work::Lane(key), Party::NOBODY, Class::Latency);
         self.cx.sched.make_ready(Work::Lane(key));
         Some(key)
     }

@@ -34,8 +34,7 @@ impl Shard {
         // Messages are in order whatever their class.
         let turns = if transfer.is_message() { Class::Latency } else { class };
         let key = self.transfers.begin(transfer)?;
-        let flow = Flow { class: turns, ..self.flow_of(Work::Transfer(key)) };
-        self.cx.sched.begin(Work::Transfer(key), flow);
+        self.cx.sched.begin(Work::Transfer(key), Party::Client(session), turns);
         self.cx.watch.begin(Subject::Transfer(key), now, || {
             facts::head_of_transfer(self.transfers.get(key)?, &self.bodies)
         });

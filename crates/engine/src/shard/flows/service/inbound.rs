@@ -213,8 +213,9 @@ impl Shard {
                 return self.answer_end(key, ask.transfer, status, 0);
             }
         };
-        let flow = self.flow_of(Work::Serve(serve));
-        self.cx.sched.begin(Work::Serve(serve), flow);
+        let asker = ask.asker;
+        let party = Party::Peer(link, asker.client);
+        self.cx.sched.begin(Work::Serve(serve), party, asker.class);
         if let Some(known) = self.serves.get(serve) {
             let subject = Subject::Serve(serve);
             self.cx.watch.begin(subject, now, || Some(facts::head_of_serve(known, 0)));

@@ -172,7 +172,6 @@ const KNOWN: &[(Rule, &str, usize)] = &[
     (Rule::Cycles, "crates/model", 3),
     (Rule::Cycles, "crates/planner", 2),
     (Rule::Cycles, "crates/sim", 3),
-    (Rule::Cycles, "crates/wire", 2),
     (Rule::Cycles, "ctl", 7),
     (Rule::Cycles, "daemon", 23),
     (Rule::Cycles, "examples/remote-pager", 3),

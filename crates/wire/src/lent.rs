@@ -11,8 +11,6 @@
 
 use std::collections::VecDeque;
 
-use super::send::Owner;
-
 /// Batches of a connection that may be lent at once. Each may have
 /// [`BATCH_BYTES_MAX`](super::BATCH_BYTES_MAX) on the way: 4 MiB are what 10 Gbit/s bring in 3 ms.
 /// Beyond it the connection copies, which waits for nothing.
@@ -20,6 +18,15 @@ pub const LENT_MAX: usize = 8;
 
 /// Most frames of a lent batch: half the spans of an operation.
 pub(super) const BOX_FRAMES: usize = piped_core::io::SPANS_PER_OP_MAX / 2;
+
+/// Names the party to tell when a frame's memory is free again. The value is the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(pub u64);
+
+impl Owner {
+    /// No party waits for the frame.
+    pub const NONE: Self = Self(u64::MAX);
+}
 
 /// The claim of a send to its memory, until the kernel has let go of it.
 #[derive(Debug, PartialEq, Eq)]

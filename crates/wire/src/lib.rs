@@ -34,7 +34,7 @@ pub use frame::{
     After, Asker, Change, Frame, HEADER_BYTES, LastPart, Message, OUTCOME_NANOS_MAX,
     OUTCOME_NANOS_MIN, PeerFault,
 };
-pub use lent::{LENT_MAX, Lent};
+pub use lent::{LENT_MAX, Lent, Owner};
 pub use receive::{INLINE_LANDING_BYTES, Receiver, SPILL_BYTES, Step};
 pub use seal::{FrameKey, LaneKeys, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
-pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, LEND_BYTES_MIN, Owner, Sealed, Sender};
+pub use send::{BATCH_BYTES_MAX, Full, INLINE_BYTES_MAX, LEND_BYTES_MIN, Sealed, Sender};

@@ -22,7 +22,7 @@ use piped_core::units::Nanos;
 
 use crate::checked::Checked;
 use crate::frame::{Frame, Message, OPEN_BYTES_MAX};
-use crate::lent::{BOX_FRAMES, Flights, LENT_MAX};
+use crate::lent::{BOX_FRAMES, Flights, LENT_MAX, Owner};
 use crate::runs::{Runs, behind};
 use crate::seal::{Body, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
 
@@ -45,15 +45,6 @@ const _: () = assert!(INLINE_BYTES_MAX <= INLINE_QUEUE_BYTES);
 /// The shortest payload, in bytes, that may be lent. A lending send costs one more completion and
 /// the pinning of pages, which is too much for short frames.
 pub const LEND_BYTES_MIN: u32 = 16 * 1024;
-
-/// Names the party to tell when a frame's memory is free again. The value is the caller's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Owner(pub u64);
-
-impl Owner {
-    /// No party waits for the frame.
-    pub const NONE: Self = Self(u64::MAX);
-}
 
 /// The queue has no room now; push again after a send has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -263,6 +254,12 @@ impl Sender {
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes
+    }
+
+    /// Whether the kernel has not taken all payloads that were pushed.
+    #[must_use]
+    pub fn has_payload(&self) -> bool {
+        self.queued_bytes > (self.queue.len() * self.seal.header_bytes()) as u64
     }
 
     /// Frames fully taken by the kernel since [`Sender::new`].

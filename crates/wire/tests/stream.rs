@@ -636,6 +636,26 @@ fn a_long_payload_without_prediction_is_copied_only_at_its_front() {
 }
 
 #[test]
+fn frames_without_payload_do_not_count_as_payload() {
+    let mut memory = Memory::new();
+    let mut sender = new_sender(Kind::Payload, 8);
+    let ping = Message::Ping { nonce: 1 };
+    let send = |sender: &mut Sender, memory: &mut Memory, most: u64| {
+        let offered = sender.poll_send(memory).map_or(0, |spans| spans.bytes());
+        sender.handle_sent(offered.min(most) as u32);
+        sender.has_payload()
+    };
+    let push = |sender: &mut Sender, payload| {
+        sender.push(9, ping, payload, Owner::NONE).expect("room");
+        sender.has_payload()
+    };
+    assert!(!push(&mut sender, None));
+    assert!(push(&mut sender, Some(span(SOURCE, 0, 1000))));
+    assert!(send(&mut sender, &mut memory, 600), "a part of it is left");
+    assert!(!send(&mut sender, &mut memory, u64::MAX) && sender.is_empty());
+}
+
+#[test]
 fn many_small_frames_are_parsed_from_one_receive() {
     let frames: Vec<_> = (0..1000).map(|n| data(n % 150, n * 200, Guess::None)).collect();
     let (oracle, _) = receive_all(&frames);

@@ -430,6 +430,23 @@ fn no_piece_of_a_write_waits_for_credit_that_the_peer_keeps_back() {
     }
 }
 
+/// The receiver takes the time between two frames of data for what the wire takes, if the second
+/// one is backlogged. Behind a frame without payload it would count the time before the write.
+#[test]
+fn the_first_piece_of_a_write_is_not_backlogged_by_the_request_before_it() {
+    let mut world = World::new();
+    let (line, _) = connected_with(&mut world, &[SESSION], 64 << 10);
+    let buffer = ArenaBuffer { segment: 0, offset: 0, length: 200_000 };
+    let (handle, offset, durable) = (HANDLE, 0, false);
+    world.submit(SESSION, 1, Verb::Write { handle, offset, buffer, durable, notify: None });
+    let Message::Write { .. } = world.next(line) else { panic!("a write") };
+    for is_first in [true, false] {
+        let message = world.next(line);
+        let Message::WriteData { backlogged, .. } = message else { panic!("{message:?}") };
+        assert_eq!(backlogged, !is_first);
+    }
+}
+
 #[test]
 fn a_peer_that_gives_more_credit_than_there_is_does_no_harm() {
     let mut world = World::new();

@@ -240,6 +240,12 @@ impl Lane {
         self.serves().len() > 1 || self.has_frames()
     }
 
+    /// Whether the wire is busy with data, so that a frame of data queued now follows another one
+    /// back to back. Frames without payload do not occupy it.
+    pub(in crate::shard) fn has_data(&self) -> bool {
+        self.sender.has_payload() || !self.waiting.is_empty()
+    }
+
     /// Whether payloads have checksums, or tags.
     pub(in crate::shard) fn has_sums(&self) -> bool {
         self.sender.seal().checks_payloads()

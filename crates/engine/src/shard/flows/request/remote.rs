@@ -298,7 +298,7 @@ impl Shard {
             if !lane.asking().is_some_and(|asking| asking.window.has(bytes)) {
                 break;
             }
-            let backlogged = lane.has_frames();
+            let backlogged = lane.has_data();
             let message =
                 Message::WriteData { transfer: key.to_bits(), offset: body.next, backlogged };
             let span = body.memory.span(body.next, bytes as u32);

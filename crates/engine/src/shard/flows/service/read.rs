@@ -300,7 +300,7 @@ impl Shard {
             transfer: serve.ask.transfer,
             offset: serve.done,
             fragment: planned.grid(),
-            backlogged: lane.has_frames(),
+            backlogged: lane.has_data(),
             service_us: u32::try_from(service).unwrap_or(u32::MAX),
             last,
         };

@@ -10,7 +10,7 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use system_tests::world::{Call, ClockStep, Options, World, caught};
 
-const SEEDS: std::ops::Range<u64> = 0..4;
+const SEEDS: std::ops::Range<u64> = 0..8;
 const LONGEST: u64 = 1 << 20;
 const STALL: Nanos = Nanos::from_millis(10_000);
 const HOURS: Nanos = Nanos::from_millis(5 * 3_600_000);

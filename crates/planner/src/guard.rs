@@ -17,11 +17,14 @@
 //! When a stage's cost changes, a candidate's earlier measurements are scaled as its prediction is,
 //! and count for little: the next few transfers decide.
 
+mod measured;
 mod similar;
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use self::measured::Measured;
 use self::similar::{KINDS, SAME_SIZE, differ_at_most, is_near, kind};
 use super::planned::{Choice, Planned};
 
@@ -56,28 +59,12 @@ const REFRESH_EVERY: u32 = 250;
 /// Outcomes after which a mean is believed.
 const ENOUGH: u32 = 6;
 
-/// Outcomes that an expectation counts as.
-const EXPECTED: f64 = 2.0;
-
-/// Outcomes that count on after a change, if a candidate's prediction differs by more than the
-/// factor `MOVED` from the one at measurement. The difference may come from one change or from
-/// many: stages that hardly vary change by a few percent all the time.
-const KEPT: u32 = 2;
-const MOVED: f64 = 1.1;
-
-/// Weight of a new outcome in a believed mean.
-const DECAY: f64 = 1.0 / 24.0;
-
-/// Weight of an outcome after [`STALE_USES`] transfers without one, because the old mean is
-/// outdated.
-const REFRESH: f64 = 1.0 / 4.0;
-const STALE_USES: u32 = 32;
-
 /// An outcome above this many times the mean counts as that many: something else had the CPU.
 const CLIP: f64 = 3.0;
 
-/// An outcome above this many times the mean is not caused by its candidate. It counts for the
-/// pace, which the mean follows if all outcomes become so slow.
+/// An outcome so many times above or below the mean is not caused by its candidate, but by a stall,
+/// or a clock that does not run evenly. It counts for the pace, which the mean follows if all
+/// outcomes become so slow or so fast.
 const STALLED: f64 = 8.0;
 
 /// Factors by which a candidate must be slower than another to be vetoed: the first if both are
@@ -93,6 +80,9 @@ const DOUBT: (f64, f64) = (0.1, 0.5);
 
 /// Weight of an outcome in the pace: so few transfers see one state of the machine.
 const PACE_DECAY: f64 = 1.0 / 8.0;
+
+/// Paces that a machine may come to. Beyond them, the means are wrong.
+const PACES: RangeInclusive<f64> = 1.0 / 64.0..=64.0;
 
 /// Weight of an outcome in the noise.
 const SLOW_DECAY: f64 = 1.0 / 16.0;
@@ -111,70 +101,6 @@ impl Mean {
     fn observe(&mut self, value: f64, decay: f64) {
         self.count = self.count.saturating_add(1);
         self.value += (value - self.value) * decay.max(1.0 / f64::from(self.count));
-    }
-}
-
-/// Measured latencies of transfers with a candidate.
-#[derive(Debug, Clone, Copy, Default)]
-struct Measured {
-    /// The mean latency in seconds at a pace of 1, see [`Guard::pace`].
-    seconds: f64,
-    /// The mean, with the same weights, of the predictions at the time of the measurements.
-    predicted: f64,
-    outcomes: u32,
-    /// The guard's `uses` at the last outcome.
-    at: u32,
-}
-
-impl Measured {
-    /// Adds an outcome. `seconds`: the latency at a pace of 1. `predicted`: the model's present
-    /// prediction.
-    fn observe(&mut self, seconds: f64, predicted: f64, uses: u32) {
-        // Nothing runs much faster than it can: what came before met a stall, and would be held
-        // against the candidate for ever, because what is known to be bad is not tried.
-        if self.outcomes < ENOUGH && seconds * CLIP < self.seconds {
-            self.outcomes = 0;
-        }
-        self.outcomes = self.outcomes.saturating_add(1);
-        let age = uses.wrapping_sub(std::mem::replace(&mut self.at, uses));
-        let weight = match self.outcomes {
-            first if first <= ENOUGH => 1.0 / f64::from(first),
-            _ if age > STALE_USES => REFRESH,
-            _ => DECAY,
-        };
-        let clipped = if self.outcomes == 1 { seconds } else { seconds.min(CLIP * self.seconds) };
-        self.seconds += weight * (clipped - self.seconds);
-        self.predicted += weight * (predicted - self.predicted);
-    }
-
-    /// Scales the measurements after a change of the path, if the prediction differs much from the
-    /// one at measurement.
-    fn follow(&mut self, predicted: f64) {
-        let ratio = predicted / self.predicted;
-        let is_usable = ratio.is_finite() && ratio > 0.0;
-        if is_usable && !(1.0 / MOVED..=MOVED).contains(&ratio) {
-            self.seconds *= ratio;
-            self.predicted = predicted;
-            self.outcomes = self.outcomes.min(KEPT);
-        }
-    }
-
-    fn known(self) -> Option<f64> {
-        (self.outcomes >= ENOUGH).then_some(self.seconds)
-    }
-
-    /// The number of outcomes that the mean is worth.
-    fn weight(self) -> f64 {
-        f64::from(self.outcomes).min(2.0 / DECAY - 1.0)
-    }
-
-    /// The mean, with the expectation counted as [`EXPECTED`] outcomes until there are enough
-    /// outcomes.
-    fn beside(self, expected: f64) -> f64 {
-        self.known().unwrap_or_else(|| {
-            let outcomes = f64::from(self.outcomes);
-            (self.seconds * outcomes + expected * EXPECTED) / (outcomes + EXPECTED)
-        })
     }
 }
 
@@ -244,7 +170,7 @@ impl Guard {
     ) -> impl Iterator<Item = Arc<Planned>> + use<> {
         let mut known = [const { None }; ARMS_MAX];
         for (place, arm) in known.iter_mut().zip(&self.arms) {
-            *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes > 0);
+            *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes() > 0);
         }
         let stays = Cell::new(false);
         let measured = |plan: &Choice| {
@@ -256,13 +182,13 @@ impl Guard {
                 measured.follow(plan.predicted_seconds);
             } else if learnt.is_finite() {
                 // The model knows more of the same path, which took what it took.
-                measured.predicted *= learnt;
+                measured.learn(learnt);
             }
             // Of one with other frames, which may matter more than is thought.
             if !differ_at_most(&old, plan, |_, _| SAME_SIZE) {
-                measured.outcomes = measured.outcomes.min(KEPT);
+                measured.doubt();
             }
-            stays.set(stays.get() || measured.outcomes > KEPT);
+            stays.set(stays.get() || measured.is_more_than_kept());
             Some(measured)
         };
         let mut retired: [Option<Arc<Planned>>; ARMS_MAX] = Default::default();
@@ -307,11 +233,13 @@ impl Guard {
     /// comparison with a model that knew less says nothing.
     fn biases(&self) -> [Mean; KINDS] {
         let mut bias = [Mean::default(); KINDS];
-        let used = self.arms.iter().filter(|arm| arm.measured.outcomes > 0);
+        // A single outcome may be a stall: it tells only where no arm has more.
+        let least = self.arms.iter().map(|arm| arm.measured.outcomes()).fold(1, u32::max).min(2);
+        let used = self.arms.iter().filter(|arm| arm.measured.outcomes() >= least);
         for arm in used.filter(|arm| arm.plan.predicted_seconds > 0.0) {
-            let ratio = arm.measured.seconds / arm.plan.predicted_seconds;
+            let ratio = arm.measured.seconds() / arm.plan.predicted_seconds;
             // One that was used ten times as often does not tell ten times as much of the others.
-            let outcomes = arm.measured.outcomes.min(ENOUGH);
+            let outcomes = arm.measured.outcomes().min(ENOUGH);
             let of_kind = &mut bias[kind(&arm.plan)];
             of_kind.count += outcomes;
             let share = f64::from(outcomes) / f64::from(of_kind.count);
@@ -330,19 +258,35 @@ impl Guard {
 
     /// Takes the latency of a transfer with the candidate of this number.
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
+        let is_informed = self.bias.iter().any(|mean| mean.count > 0);
         let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
         let before = arm.measured.known();
         let usual = seconds / self.pace;
         self.heard = true;
-        if before.is_none_or(|mean| usual <= STALLED * mean) {
+        let is_its_own = match (before, arm.measured.outcomes()) {
+            (Some(mean), _) => (mean / STALLED..=mean * STALLED).contains(&usual),
+            // It may well be slower than the model says, but not so much faster.
+            (None, 0) if is_informed => usual * STALLED >= arm.expected,
+            (None, _) => usual > 0.0,
+        };
+        if is_its_own {
             arm.measured.observe(usual, arm.plan.predicted_seconds, self.uses);
         }
         if let Some(mean) = before {
             self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
             let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
             self.pace += PACE_DECAY * (slower - self.pace);
+            if !PACES.contains(&self.pace) {
+                self.forget();
+            }
         }
         self.expect();
+    }
+
+    /// Begins anew. The means were not of what transfers take: a clock stood still, say.
+    fn forget(&mut self) {
+        self.arms.iter_mut().for_each(|arm| arm.measured = Measured::default());
+        self.pace = 1.0;
     }
 
     /// The predicted latency, in seconds, of a transfer of so many bytes with the candidate of this
@@ -370,7 +314,7 @@ impl Guard {
         if self.heard && self.trials.is_multiple_of(LONG_SHOT_EVERY) {
             let limit = fastest * WORTH_TRYING * LONG_SHOT;
             let shots = (0..reach).filter(|&index| self.arms[index].expected <= limit);
-            let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.at);
+            let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.last());
             self.heard = false;
             return longest_ago.unwrap_or(favourite);
         }
@@ -398,7 +342,7 @@ impl Guard {
             let is_known = self.bias[kind(&arm.plan)].count >= ENOUGH / 2;
             let doubt = if is_known { model.max(DOUBT.0) } else { DOUBT.1 };
             // Each outcome leaves less of it.
-            let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes + 1);
+            let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes() + 1);
             arm.expected * (1.0 - doubt) < fastest
         };
         let arms = self.arms.iter().enumerate();

@@ -46,6 +46,9 @@ pub fn level_end(sizes: &Sizes, offset: u64, at: u64, length: u64) -> u64 {
     if length <= CUT_BYTES { length } else { boundary(sizes, offset, at).min(length) }
 }
 
+/// Numbers of fragments of the plans that latencies are compared by.
+const REFERENCE: [u64; 5] = [1, 2, 4, 8, 16];
+
 /// By how many bytes each fragment at the source is shorter than the one before.
 pub fn shrink(cut: &Cut, bytes: u64) -> u64 {
     let mut sizes = cut.source.of(bytes);
@@ -140,12 +143,17 @@ impl PathCosts {
         self.iter().map(|(_, cost)| cost.changes).sum()
     }
 
-    /// Predicted latency, in seconds, of a request of so many bytes in eight fragments. Latencies
-    /// of other plans are compared by it, however costs move.
+    /// Predicted latency, in seconds, of a request of so many bytes in the best of a few numbers of
+    /// equal fragments. Latencies of other plans are compared by it, however costs move. One number
+    /// would not do: plans avoid sizes of which the model is wrong.
     pub(super) fn reference(&self, length: u64) -> f64 {
+        let sizes = REFERENCE.map(|count| length.div_ceil(count).min(FRAGMENT_BYTES_MAX.into()));
         self.with(|costs| match costs {
             [] => 0.0,
-            costs => evaluate::uniform(costs, length.div_ceil(8), length, None),
+            costs => {
+                let times = sizes.map(|bytes| evaluate::uniform(costs, bytes, length, None));
+                times.into_iter().fold(f64::INFINITY, f64::min)
+            }
         })
     }
 

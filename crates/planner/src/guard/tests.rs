@@ -2,6 +2,7 @@ use piped_core::sizes::Sizes;
 use piped_model::plan::Algorithm;
 
 use super::super::planned::Cut;
+use super::measured::STALE_USES;
 use super::*;
 use piped_core::noise::Noise;
 
@@ -182,7 +183,7 @@ fn a_change_that_moves_no_prediction_leaves_what_is_known() {
     assert_eq!(known(&guard), 0);
     // Where outcomes come meanwhile, what they are compared with goes along.
     serve(&mut other, 100, |_| 440.0);
-    let outcomes = |guard: &Guard| guard.arms[guard.favourite()].measured.outcomes;
+    let outcomes = |guard: &Guard| guard.arms[guard.favourite()].measured.outcomes();
     for step in 0..20 {
         let before = outcomes(&other);
         renew(&mut other, 2.0 * (1.0 + 0.02 * f64::from(step)));
@@ -204,7 +205,7 @@ fn what_the_model_learns_of_the_same_path_is_no_change_of_it() {
     renew(&mut guard, false, 2.0);
     renew(&mut guard, true, 2.02);
     let after = guard.arms[0].measured;
-    assert_eq!((after.outcomes, after.seconds), (before.outcomes, before.seconds));
+    assert_eq!((after.outcomes(), after.seconds()), (before.outcomes(), before.seconds()));
 }
 
 #[test]
@@ -255,6 +256,26 @@ fn a_stall_at_the_first_trial_is_not_held_against_a_candidate() {
         }
         let mean = measured.known().expect("enough");
         assert!(mean < 150e-6, "{stalled}: {mean}");
+    }
+}
+
+/// A clock that ticks says of most transfers that they took no time, and of some a tick.
+#[test]
+fn a_clock_that_ticks_takes_no_candidate_its_place() {
+    for known in [0, 200] {
+        for no_time in [0.0, 0.1] {
+            let truth = |bytes| if bytes == 262_144 { 180.0 } else { 220.0 };
+            let mut guard = guard();
+            serve(&mut guard, known, truth);
+            for transfer in 0..40 {
+                let ticked = if transfer % 8 == 7 { 10_000.0 } else { no_time };
+                serve(&mut guard, 1, |_| ticked);
+            }
+            serve(&mut guard, 400, truth);
+            let used = serve(&mut guard, 100, truth);
+            let best = used.iter().find(|(bytes, _)| *bytes == 262_144);
+            assert!(best.is_some_and(|(_, count)| *count > 80), "{known} {no_time}: {used:?}");
+        }
     }
 }
 

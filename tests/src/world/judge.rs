@@ -418,6 +418,8 @@ fn note_notification(client: &mut Client, call: u64, flight: &InFlight, status: 
     }
     let last = match status {
         Status::DeadlineExceeded | Status::Cancelled | Status::PeerLost => &mut client.given_up,
+        // The exporter is another one since, which nobody can ask.
+        Status::BadHandle | Status::Gone | Status::NotFound => &mut client.given_up,
         Status::Ok => &mut client.notified,
         _ => return,
     };

@@ -241,7 +241,8 @@ fn silent(beta: SocketAddr, number: u32) -> std::io::Result<TcpStream> {
         lane: LaneClass::Latency,
         checksum: Checksum::Payload,
     };
-    let frame = Frame { epoch: 1, message, payload: name.len() as u32, payload_crc };
+    let frame =
+        Frame { epoch: 1, message, payload: name.len() as u32, payload_crc, followed: false };
     let mut stream = TcpStream::connect(beta)?;
     stream.write_all(&[&frame.encode(), name.as_bytes()].concat())?;
     Ok(stream)

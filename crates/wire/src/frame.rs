@@ -19,7 +19,7 @@ use zerocopy::little_endian::U32;
 
 pub use crate::fault::PeerFault;
 pub use crate::header::HEADER_BYTES;
-use crate::header::{Header, MAGIC};
+use crate::header::{FLAG_FOLLOWED, Header, MAGIC};
 use crate::message::VERSION;
 pub use crate::message::{
     After, Asker, Change, LastPart, Message, OPEN_BYTES_MAX, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN,
@@ -43,6 +43,9 @@ pub struct Frame {
     pub payload: u32,
     /// CRC32C of the payload; 0 without a payload, and where payloads have no checksums.
     pub payload_crc: u32,
+    /// Another frame is in the same batch, which is sent to its end or the connection ends: so its
+    /// header may be waited for together with the payload. False without a payload.
+    pub followed: bool,
 }
 
 impl Frame {
@@ -80,6 +83,7 @@ impl Frame {
             message: crate::header::read(&header)?,
             payload: header.payload_len.get(),
             payload_crc: header.payload_crc.get(),
+            followed: header.has(FLAG_FOLLOWED),
         };
         frame.check(header.kind)?;
         // A field or flag that this kind does not use, or half of a u64 that holds a u32, differs
@@ -98,6 +102,9 @@ impl Frame {
         header.epoch = self.epoch.into();
         header.payload_len = self.payload.into();
         header.payload_crc = self.payload_crc.into();
+        if self.followed {
+            header.flags |= FLAG_FOLLOWED;
+        }
         header
     }
 
@@ -113,6 +120,9 @@ impl Frame {
         let bad = |field| Err(PeerFault::BadField { kind, field });
         if self.payload == 0 && self.payload_crc != 0 {
             return bad("payload_crc");
+        }
+        if self.payload == 0 && self.followed {
+            return bad("followed");
         }
         match self.message {
             Message::HelloRefused { status: Status::Ok } => bad("status"),

@@ -36,6 +36,8 @@ const FLAG_PIECES: u16 = 1 << 7;
 const FLAG_COMPANY: u16 = 1 << 8;
 /// Payloads have checksums from here on.
 const FLAG_SUMS: u16 = 1 << 9;
+/// Another frame comes in the same run of bytes; of any kind with a payload.
+pub(super) const FLAG_FOLLOWED: u16 = 1 << 10;
 
 /// The header as it lies on the wire.
 #[derive(
@@ -88,7 +90,7 @@ pub(super) fn read(header: &Header) -> Result<Message, PeerFault> {
 }
 
 impl Header {
-    fn has(&self, flag: u16) -> bool {
+    pub(super) fn has(&self, flag: u16) -> bool {
         self.flags.get() & flag != 0
     }
 

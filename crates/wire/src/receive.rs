@@ -4,8 +4,10 @@
 //! put the bytes. There are three ways around that, and all are used. A *prediction*: the requester
 //! knows where data will go, so the receive offers the rest of a header and then that memory. A
 //! right guess costs no copy and no second receive. A *long payload* is received directly as soon
-//! as its header is known. Otherwise the bytes go to a *spill* area. Many small frames are parsed
-//! there after one receive, and payload bytes are copied out.
+//! as its header is known, and together with the next header where the sender says that another
+//! frame [follows](Frame::followed): one receive for each frame, and no copy. Otherwise the bytes
+//! go to a *spill* area. Many small frames are parsed there after one receive, and payload bytes
+//! are copied out.
 //!
 //! Bytes that landed wrongly (another frame came, or more than one) are moved to the spill and
 //! parsed from there. Between two steps, unparsed bytes are thus in one place: `rest`. A prediction
@@ -31,7 +33,7 @@ pub const INLINE_LANDING_BYTES: u32 = 2048;
 const SPILL_BYTES_STREAMING: u32 = 8 * 1024;
 
 /// Payloads of at least this many bytes are long: receiving them directly beats copying them.
-const PAYLOAD_BYTES_STREAMING: u32 = 32 * 1024;
+pub(crate) const PAYLOAD_BYTES_STREAMING: u32 = 32 * 1024;
 
 /// What happened next in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +105,10 @@ enum Posted {
         tail: Span,
         predicted: bool,
     },
-    /// That many bytes of a payload.
+    /// So many bytes of a payload, then so many of the next header.
     Payload {
         length: u32,
+        header: u32,
     },
 }
 
@@ -201,8 +204,12 @@ impl Receiver {
                 let into =
                     to.map_or_else(|| self.spill.part(0, missing), |to| to.part(done, missing));
                 spans.push(into);
+                // Nothing else may lie between the payload's end and the next header.
+                let next = frame.followed && into.length == missing;
+                let header = if next { self.header_area.length } else { 0 };
+                spans.push(self.header_area.part(0, header));
                 whole = true;
-                Posted::Payload { length: into.length }
+                Posted::Payload { length: into.length, header }
             }
             State::Asked { .. } | State::Failed(_) => Posted::Nothing,
         };
@@ -221,10 +228,11 @@ impl Receiver {
                 self.rest_predicted = predicted;
                 self.tainted = false;
             }
-            Posted::Payload { length } => {
+            Posted::Payload { length, header } => {
                 if let State::Payload { done, .. } = &mut self.state {
                     *done += bytes.min(length);
                 }
+                self.header_have += bytes.saturating_sub(length).min(header);
             }
         }
     }

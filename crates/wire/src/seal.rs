@@ -205,10 +205,15 @@ impl Seal {
         matches!(self, Self::Keyed(keyed) if keyed.protection == Protection::Encrypted)
     }
 
-    /// Write the wire header of a frame into `header` (of [`Self::header_bytes`]) and return which
-    /// memory to send for a [`Body::Memory`]: the given one, or the front of `room` with the
-    /// encrypted bytes. `frame.payload` is right, `frame.payload_crc` is not yet. Called once per
-    /// frame, in the order of the stream.
+    /// The memory that a payload leaves from: its own, or the front of `room` if it is encrypted.
+    pub(super) fn place_of(&self, payload: Span, room: Option<Span>) -> Span {
+        let room = room.filter(|_| self.moves_payloads());
+        room.map_or(payload, |room| room.part(0, payload.length))
+    }
+
+    /// Write the wire header of a frame into `header` (of [`Self::header_bytes`]), and what is
+    /// encrypted of a [`Body::Memory`] to its [place](Self::place_of). `frame.payload` is right,
+    /// `frame.payload_crc` is not yet. Called once per frame, in the order of the stream.
     pub(super) fn seal<I: Io>(
         &mut self,
         io: &mut I,
@@ -216,18 +221,16 @@ impl Seal {
         body: Body<'_>,
         header: &mut [u8],
         room: Option<Span>,
-    ) -> Option<Span> {
+    ) {
         match self {
             Self::Plain { .. } => {
                 let has_sum = self.checks(&frame.message);
-                let (payload_crc, memory) = match body {
-                    Body::Memory(span) if has_sum => (io.crc32c(span), Some(span)),
-                    Body::Memory(span) => (0, Some(span)),
-                    Body::Bytes(bytes) if has_sum => (crate::frame::crc32c(bytes), None),
-                    Body::Empty | Body::Bytes(_) => (0, None),
+                let payload_crc = match body {
+                    Body::Memory(span) if has_sum => io.crc32c(span),
+                    Body::Bytes(bytes) if has_sum => crate::frame::crc32c(bytes),
+                    Body::Empty | Body::Bytes(_) | Body::Memory(_) => 0,
                 };
                 header.copy_from_slice(&Frame { payload_crc, ..frame }.encode());
-                memory
             }
             Self::Keyed(keyed) => keyed.seal(io, frame, body, header, room),
         }
@@ -296,10 +299,10 @@ impl Keyed {
         body: Body<'_>,
         header: &mut [u8],
         room: Option<Span>,
-    ) -> Option<Span> {
-        let (payload_tag, memory) = match body {
-            Body::Empty => (Tag::default(), None),
-            Body::Bytes(bytes) => (self.seal_bytes(Part::Payload, bytes), None),
+    ) {
+        let payload_tag = match body {
+            Body::Empty => Tag::default(),
+            Body::Bytes(bytes) => self.seal_bytes(Part::Payload, bytes),
             Body::Memory(span) => self.seal_memory(io, span, room),
         };
         let (sealed, tag) = header.split_at_mut(SEALED_BYTES);
@@ -307,18 +310,12 @@ impl Keyed {
         sealed[HEADER_BYTES..].copy_from_slice(&payload_tag);
         tag.copy_from_slice(&self.seal_bytes(Part::Header, sealed));
         self.frames += 1;
-        memory
     }
 
-    fn seal_memory<I: Io>(
-        &mut self,
-        io: &mut I,
-        span: Span,
-        room: Option<Span>,
-    ) -> (Tag, Option<Span>) {
+    fn seal_memory<I: Io>(&mut self, io: &mut I, span: Span, room: Option<Span>) -> Tag {
         let nonce = self.nonce(Part::Payload);
         if self.protection == Protection::Integrity {
-            return (self.mac_memory(io, span, &nonce).finalize(), Some(span));
+            return self.mac_memory(io, span, &nonce).finalize();
         }
         let room = room.expect("an encrypted lane has room for a batch").part(0, span.length);
         assert_eq!(room.length, span.length, "a batch is not longer than its room");
@@ -329,7 +326,7 @@ impl Keyed {
             encryptor.update_in_place(bytes);
             io.store(bytes, sealed);
         }
-        (encryptor.finalize(), Some(room))
+        encryptor.finalize()
     }
 
     fn mac_memory<I: Io>(&mut self, io: &mut I, span: Span, nonce: &Nonce) -> Mac {

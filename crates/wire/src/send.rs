@@ -23,11 +23,16 @@ use piped_core::units::Nanos;
 use crate::checked::Checked;
 use crate::frame::{Frame, Message, OPEN_BYTES_MAX};
 use crate::lent::{BOX_FRAMES, Flights, LENT_MAX, Owner};
+use crate::receive::PAYLOAD_BYTES_STREAMING;
 use crate::runs::{Runs, behind};
 use crate::seal::{Body, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
 
 mod hold;
 mod lend;
+mod payload;
+
+use self::payload::Payload;
+pub use self::payload::Sealed;
 
 /// A batch takes further frames while it stays below this many bytes; its first frame always fits.
 /// The limit is about 40 us of a 100 Gbit/s link, the longest that a latency frame waits for a
@@ -98,35 +103,15 @@ struct Entry {
     checked: Option<(Nanos, Nanos)>,
 }
 
-/// A frame that has entered the batch at hand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sealed {
-    /// The party that waits for the frame's memory.
-    pub owner: Owner,
-    /// Kind of the frame, with the kind's fields.
-    pub message: Message,
-    /// Length of the frame's payload in bytes.
-    pub payload: u32,
-    /// When the payload's checksum was begun and done, if that was timed.
-    pub checked: Option<(Nanos, Nanos)>,
-}
-
+/// Where a frame of the batch at hand lies.
 #[derive(Debug, Clone, Copy)]
-enum Payload {
-    /// `length` bytes at the front of `Sender::inline` when the frame enters a batch.
-    Inline {
-        length: u32,
-    },
-    Memory(Span),
-}
-
-impl Payload {
-    fn length(self) -> u32 {
-        match self {
-            Self::Inline { length } => length,
-            Self::Memory(span) => span.length,
-        }
-    }
+struct Place {
+    /// The frame's number in the batch.
+    number: usize,
+    /// Memory for its header, and for its payload if that was pushed by value.
+    header: Span,
+    /// What is left for encrypted payloads.
+    room: Option<Span>,
 }
 
 /// The frames given to the kernel as one run of bytes.
@@ -281,9 +266,7 @@ impl Sender {
         owner: Owner,
     ) -> Result<(), Full> {
         debug_assert!(payload.is_none_or(|span| span.length <= PAYLOAD_BYTES_MAX));
-        let payload = payload
-            .filter(|span| span.length > 0)
-            .map_or(Payload::Inline { length: 0 }, Payload::Memory);
+        let payload = Payload::of_memory(payload);
         self.enqueue(Entry { owner, epoch, message, payload, held: false, checked: None })
     }
 
@@ -352,6 +335,8 @@ impl Sender {
         let header_bytes = self.seal.header_bytes() as u32;
         let mut room = self.room;
         let scratch = self.headers_of(lent.map(|(_, place)| place));
+        // A frame is sealed when it is known whether another one follows it in the batch.
+        let mut unsealed: Option<Place> = None;
         let (batch, number) = (&mut self.batch, lent.map(|(number, _)| number));
         (batch.frames, batch.sent, batch.sent_of_front, batch.lent) = (0, 0, 0, number);
         while let Some(entry) = self.queue.get(self.batch.frames).copied() {
@@ -374,34 +359,40 @@ impl Sender {
                 break;
             }
             let place = scratch.part(used, in_scratch);
-            let memory = self.seal_entry(io, &entry, place, room);
             runs.push(place);
-            if let Some(memory) = memory {
-                runs.push(memory);
+            let number = self.batch.frames;
+            let place = Place { number, header: place, room };
+            if let Payload::Memory(memory) = entry.payload {
+                runs.push(self.seal.place_of(memory, room));
                 room = room.map(|room| room.part(memory.length, room.length));
             }
             used += in_scratch;
-            if let Some(entry) = self.queue.get_mut(self.batch.frames) {
-                entry.checked = self.checked.last();
-            }
             self.batch.frames += 1;
+            // A short payload is best received with what comes behind it, and not for itself.
+            let payload = entry.payload.length();
+            let helps = payload == 0 || payload >= PAYLOAD_BYTES_STREAMING;
+            if let Some(before) = unsealed.replace(place) {
+                self.seal_entry(io, before, helps);
+            }
+        }
+        if let Some(last) = unsealed {
+            self.seal_entry(io, last, false);
         }
         self.gathered = self.batch.frames;
         self.batch.spans = runs.finish();
     }
 
-    /// Write a frame's header, and its payload if that was pushed by value, to `place`. Returns the
-    /// memory of a payload that is sent from elsewhere.
-    fn seal_entry<I: Io>(
-        &mut self,
-        io: &mut I,
-        entry: &Entry,
-        place: Span,
-        room: Option<Span>,
-    ) -> Option<Span> {
-        let length = entry.payload.length();
-        let frame =
-            Frame { epoch: entry.epoch, message: entry.message, payload: length, payload_crc: 0 };
+    /// Write a frame's header, and its payload if that was pushed by value, to its place.
+    /// `followed`: the header of the frame behind it in the batch is to be received with a long
+    /// payload.
+    fn seal_entry<I: Io>(&mut self, io: &mut I, place: Place, followed: bool) {
+        let Place { number, header: place, room } = place;
+        let Some(Entry { epoch, message, payload, .. }) = self.queue.get(number).copied() else {
+            return;
+        };
+        let length = payload.length();
+        let followed = followed && length >= PAYLOAD_BYTES_STREAMING;
+        let frame = Frame { epoch, message, payload: length, payload_crc: 0, followed };
         let mut bytes = [0; WIRE_HEADER_BYTES_MAX + INLINE_BYTES_MAX];
         let bytes = &mut bytes[..place.length as usize];
         let (header, inline) = bytes.split_at_mut(self.seal.header_bytes());
@@ -410,16 +401,18 @@ impl Sender {
         for (to, from) in inline.iter_mut().zip(self.inline.drain(..count)) {
             *to = from;
         }
-        let body = match entry.payload {
+        let body = match payload {
             Payload::Inline { length: 0 } => Body::Empty,
             Payload::Inline { .. } => Body::Bytes(inline),
             Payload::Memory(span) => Body::Memory(span),
         };
-        let timed = if self.seal.checks(&entry.message) { length } else { 0 };
+        let timed = if self.seal.checks(&message) { length } else { 0 };
         let seal = |io: &mut I| self.seal.seal(io, frame, body, header, room);
-        let memory = self.checked.timed(io, timed, seal);
+        self.checked.timed(io, timed, seal);
         io.store(bytes, place);
-        memory
+        if let Some(entry) = self.queue.get_mut(number) {
+            entry.checked = self.checked.last();
+        }
     }
 
     /// How long the checksums of long payloads took since the last call.

@@ -50,12 +50,13 @@ fn with_payload(
     least: u32,
     most: u32,
 ) -> impl Strategy<Value = Frame> {
-    (any::<u32>(), message, least..=most, any::<u32>()).prop_map(
-        |(epoch, message, payload, crc)| Frame {
+    (any::<u32>(), message, least..=most, any::<u32>(), any::<bool>()).prop_map(
+        |(epoch, message, payload, crc, followed)| Frame {
             epoch,
             message,
             payload,
             payload_crc: if payload == 0 { 0 } else { crc },
+            followed: followed && payload > 0,
         },
     )
 }
@@ -379,7 +380,7 @@ proptest! {
 }
 
 fn plain(message: Message) -> Frame {
-    Frame { epoch: 1, message, payload: 0, payload_crc: 0 }
+    Frame { epoch: 1, message, payload: 0, payload_crc: 0, followed: false }
 }
 
 fn read(offset: u64, length: u64, from: u32) -> Message {
@@ -405,9 +406,9 @@ fn faults_name_what_is_wrong() {
         bytes
     };
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
-    assert_eq!(Frame::parse(&with(2, 11)), Err(PeerFault::Version(11)));
-    let text = PeerFault::Version(11).to_string();
-    assert!(text.contains("frame version 11, this daemon version 10"), "{text}");
+    assert_eq!(Frame::parse(&with(2, 12)), Err(PeerFault::Version(12)));
+    let text = PeerFault::Version(12).to_string();
+    assert!(text.contains("frame version 12, this daemon version 11"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -452,6 +453,7 @@ fn values_no_kind_allows_are_refused() {
     let write_data = Message::WriteData { transfer: 1, offset: u64::MAX, backlogged: false };
     refused(Frame { payload: 1, ..plain(write_data) }, "offset");
     refused(Frame { payload_crc: 1, ..plain(Message::Ping { nonce: 1 }) }, "payload_crc");
+    refused(Frame { followed: true, ..plain(Message::Ping { nonce: 1 }) }, "followed");
 }
 
 #[test]
@@ -485,7 +487,7 @@ fn payloads_keep_to_their_kinds_bounds() {
 fn the_layout_is_the_documented_one() {
     let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x5455_5657);
     let bytes = Frame { epoch: 0x0102_0304, ..plain(message) }.encode();
-    assert_eq!(bytes[..8], [b'p', b'D', 10, 7, 0, 0, 1, 9]);
+    assert_eq!(bytes[..8], [b'p', b'D', 11, 7, 0, 0, 1, 9]);
     assert_eq!(bytes[8..16], [4, 3, 2, 1, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], 0x1112_1314_1516_1718_u64.to_le_bytes());
     assert_eq!(bytes[24..32], 0x0031_3233_3435_3637_u64.to_le_bytes());
@@ -508,5 +510,5 @@ fn a_kind_more_is_a_version_more() {
         !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
-    assert_eq!((ping[2], known), (10, (1..=23).collect()), "raise VERSION, and then this");
+    assert_eq!((ping[2], known), (11, (1..=23).collect()), "raise VERSION, and then this");
 }

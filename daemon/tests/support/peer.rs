@@ -88,7 +88,13 @@ impl RawPeer {
             length => scratch.crc32c(0, length).expect("inside"),
         };
         let payload_length = payload.len() as u32;
-        let frame = Frame { epoch: self.epoch, message, payload: payload_length, payload_crc };
+        let frame = Frame {
+            epoch: self.epoch,
+            message,
+            payload: payload_length,
+            payload_crc,
+            followed: false,
+        };
         [&frame.encode(), payload].concat()
     }
 

@@ -9,7 +9,7 @@ use piped_wire::{After, Asker, Change, Frame, LastPart, Message};
 /// Each with its name.
 #[must_use]
 pub fn messages() -> Vec<(&'static str, Frame)> {
-    let bare = |message| Frame { epoch: 1, message, payload: 0, payload_crc: 0 };
+    let bare = |message| Frame { epoch: 1, message, payload: 0, payload_crc: 0, followed: false };
     let with = |message, payload| Frame { payload, payload_crc: 0x0101_0101, ..bare(message) };
     let access = Access::READ_WRITE;
     let last = LastPart {
@@ -29,6 +29,7 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
         last,
     };
     vec![
+        ("data-followed", Frame { followed: true, ..with(data(None), 65_536) }),
         (
             "hello-header",
             with(

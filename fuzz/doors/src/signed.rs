@@ -16,7 +16,13 @@ const FREE: core::ops::Range<usize> = 3..60;
 #[must_use]
 pub fn header(free: [u8; FREE_BYTES]) -> Header {
     // Magic and version are those of any frame.
-    let ping = Frame { epoch: 0, message: Message::Ping { nonce: 0 }, payload: 0, payload_crc: 0 };
+    let ping = Frame {
+        epoch: 0,
+        message: Message::Ping { nonce: 0 },
+        payload: 0,
+        payload_crc: 0,
+        followed: false,
+    };
     let mut header = ping.encode();
     header[FREE].copy_from_slice(&free);
     sign(&mut header);

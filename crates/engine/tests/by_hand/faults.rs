@@ -11,7 +11,7 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::Command;
 use piped_model::estimate::REGIMES;
-use piped_wire::{HEADER_BYTES, LastPart, Message};
+use piped_wire::{Frame, HEADER_BYTES, LastPart, Message};
 
 use crate::asking::{ARENA, HANDLE, connected, read};
 use crate::world::{self, LineId, SESSION, World, no_stage, reports};
@@ -276,6 +276,50 @@ fn half_a_frame_and_then_silence_costs_the_lane_in_time() {
             }
         }
     }
+}
+
+/// The frame, and the word that another one comes in the same run of bytes.
+fn followed(frame: &[u8]) -> Vec<u8> {
+    let (header, payload) = frame.split_first_chunk().expect("a header");
+    let frame = Frame { followed: true, ..Frame::parse(header).expect("sound") };
+    [&frame.encode(), payload].concat()
+}
+
+/// The header and a little of the payload, so that the rest is waited for, and then all.
+fn send_in_two(world: &mut World, line: LineId, frames: &[u8]) {
+    let (first, rest) = frames.split_at(HEADER_BYTES + 100);
+    world.send_bytes(line, first);
+    world.settle();
+    world.send_bytes(line, rest);
+}
+
+#[test]
+fn a_frame_that_another_one_follows_is_handed_on_with_the_header_of_that() {
+    let mut world = World::new();
+    let (line, _, transfer) = asked(&mut world);
+    let half = LENGTH / 2;
+    let first = world.frame(line, data(transfer, 0, None), &vec![1; half as usize]);
+    let rest = world.frame(line, data(transfer, half, last(LENGTH)), &vec![1; half as usize]);
+    let (header, rest) = rest.split_at(HEADER_BYTES / 2);
+    send_in_two(&mut world, line, &[&followed(&first), header].concat());
+    world.run_for(Nanos::from_millis(1));
+    assert_eq!(world.progress_of(1), [], "the first half waits for the header behind it");
+    world.send_bytes(line, rest);
+    assert_eq!(world.wait("the end", |it| it.end_of(1)), (Status::Ok, LENGTH));
+}
+
+#[test]
+fn a_promise_of_a_frame_that_never_comes_costs_the_lane_in_time() {
+    let mut world = World::new();
+    let (line, _, transfer) = asked(&mut world);
+    let frame = world.frame(line, data(transfer, 0, last(LENGTH)), &vec![1; LENGTH as usize]);
+    send_in_two(&mut world, line, &followed(&frame));
+    world.run_for(Nanos(limits::FRAME_TIME.0 - 1_000_000_000));
+    assert!(world.is_up(line) && world.end_of(1).is_none(), "it has its time");
+    world.run_for(limits::FRAME_TIME);
+    assert_eq!(world.reasons(), ["it began a frame and did not go on"]);
+    assert_eq!(faults(&world), 1);
+    serve_again(&mut world);
 }
 
 #[test]

@@ -545,7 +545,8 @@ impl World {
         let Line { epoch, sums, .. } = self.lines[line];
         let has_sum = !payload.is_empty() && (sums || !message.carries_data());
         let payload_crc = if has_sum { crc32c(payload) } else { 0 };
-        let frame = Frame { epoch, message, payload: payload.len() as u32, payload_crc };
+        let frame =
+            Frame { epoch, message, payload: payload.len() as u32, payload_crc, followed: false };
         [&frame.encode(), payload].concat()
     }
 

@@ -242,7 +242,7 @@ impl Talk {
     }
 
     fn frame(self, lane: u8, flags: u8, message: Message, payload: u32) -> Self {
-        let frame = Frame { epoch: 0, message, payload, payload_crc: 0 };
+        let frame = Frame { epoch: 0, message, payload, payload_crc: 0, followed: false };
         self.act(&[action::FRAME, lane, flags]).act(&signed::free(&frame))
     }
 
@@ -259,7 +259,7 @@ impl Talk {
 
     fn epoch(self, lane: u8, class: LaneClass, epoch: u32) -> Self {
         let message = Message::Hello { incarnation: 5, lane: class, checksum: Checksum::Payload };
-        let frame = Frame { epoch, message, payload: 4, payload_crc: 0 };
+        let frame = Frame { epoch, message, payload: 4, payload_crc: 0, followed: false };
         self.given(lane, flag::EPOCH, frame, b"beta").go()
     }
 
@@ -276,7 +276,13 @@ impl Talk {
     /// A peer opens something of which the name has four bytes.
     fn open(self, lane: u8, kind: OpenKind, access: Access, names: &[u8]) -> Self {
         let message = Message::Open { ticket: 3, kind, access, create: false, name_length: 4 };
-        let frame = Frame { epoch: 1, message, payload: names.len() as u32, payload_crc: 0 };
+        let frame = Frame {
+            epoch: 1,
+            message,
+            payload: names.len() as u32,
+            payload_crc: 0,
+            followed: false,
+        };
         self.given(lane, 0, frame, names).go().act(&[action::ANSWER_OPEN, 0]).go()
     }
 

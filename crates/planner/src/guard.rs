@@ -63,8 +63,8 @@ const ENOUGH: u32 = 6;
 const CLIP: f64 = 3.0;
 
 /// An outcome so many times above or below the mean is not caused by its candidate, but by a stall,
-/// or a clock that does not run evenly. It counts for the pace, which the mean follows if all
-/// outcomes become so slow or so fast.
+/// or a clock that does not run evenly. A second one in a row counts for the pace, which the mean
+/// follows if all outcomes become so slow or so fast.
 const STALLED: f64 = 8.0;
 
 /// Factors by which a candidate must be slower than another to be vetoed: the first if both are
@@ -150,6 +150,8 @@ pub(super) struct Guard {
     bias: [Mean; KINDS],
     /// Mean distance of a transfer from its candidate's mean, as a part of the mean.
     noise: Mean,
+    /// Outcomes in a row that were not caused by their candidates.
+    strange: u32,
 }
 
 impl Guard {
@@ -269,10 +271,13 @@ impl Guard {
             (None, 0) if is_informed => usual * STALLED >= arm.expected,
             (None, _) => usual > 0.0,
         };
+        self.strange = if is_its_own { 0 } else { self.strange.saturating_add(1) };
         if is_its_own {
             arm.measured.observe(usual, arm.plan.predicted_seconds, self.uses);
         }
-        if let Some(mean) = before {
+        // A single one says nothing of the machine. If it counted, the means of candidates that are
+        // used next would be those of a slower machine, and so too low, after each stall anew.
+        if let Some(mean) = before.filter(|_| self.strange != 1) {
             self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
             let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
             self.pace += PACE_DECAY * (slower - self.pace);

@@ -248,6 +248,22 @@ fn a_stall_takes_no_candidate_its_place() {
 }
 
 #[test]
+fn a_candidate_gains_nothing_by_stalls_that_others_do_not_meet() {
+    let mut guard = guard();
+    let truth = |bytes| if bytes == 262_144 { 180.0 } else { 220.0 };
+    serve(&mut guard, 200, truth);
+    let means = |guard: &Guard| guard.arms.iter().map(|arm| arm.expected).collect::<Vec<_>>();
+    let before = means(&guard);
+    for _ in 0..64 {
+        serve(&mut guard, 1, |_| 1e7);
+        serve(&mut guard, 5, truth);
+    }
+    for (before, after) in before.into_iter().zip(means(&guard)) {
+        assert!((after / before - 1.0).abs() < 0.02, "{before} {after}");
+    }
+}
+
+#[test]
 fn a_stall_at_the_first_trial_is_not_held_against_a_candidate() {
     for stalled in 0..ENOUGH {
         let mut measured = Measured::default();

@@ -10,8 +10,9 @@
 //! are copied out.
 //!
 //! Bytes that landed wrongly (another frame came, or more than one) are moved to the spill and
-//! parsed from there. Between two steps, unparsed bytes are thus in one place: `rest`. A prediction
-//! is always cut to the spill's size, so they fit.
+//! parsed from there. Between two steps, unparsed bytes are thus in one place: `rest`, or the
+//! header's own memory if nothing came behind a header. A prediction is always cut to the spill's
+//! size, so they fit.
 //!
 //! Nothing the peer says is used before [`Seal::open`] has checked it, and the lengths used for
 //! copying are cut to the spans at hand, not to what a header claims.

@@ -114,6 +114,13 @@ struct Place {
     room: Option<Span>,
 }
 
+impl Entry {
+    fn is_data(&self) -> bool {
+        let is_of_kind = matches!(self.message, Message::Data { .. } | Message::WriteData { .. });
+        is_of_kind && self.payload.length() > 0
+    }
+}
+
 /// The frames given to the kernel as one run of bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
@@ -241,10 +248,11 @@ impl Sender {
         self.queued_bytes
     }
 
-    /// Whether the kernel has not taken all payloads that were pushed.
+    /// Whether data of a read or write is queued or being sent, so that data pushed now will follow
+    /// it back to back. Other frames are not timed by the receiver, whatever they carry.
     #[must_use]
-    pub fn has_payload(&self) -> bool {
-        self.queued_bytes > (self.queue.len() * self.seal.header_bytes()) as u64
+    pub fn has_data(&self) -> bool {
+        self.queue.iter().any(Entry::is_data)
     }
 
     /// Frames fully taken by the kernel since [`Sender::new`].

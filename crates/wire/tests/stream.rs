@@ -651,22 +651,26 @@ fn a_long_payload_without_prediction_is_copied_only_at_its_front() {
 }
 
 #[test]
-fn frames_without_payload_do_not_count_as_payload() {
+fn only_data_of_reads_and_writes_counts_as_data() {
     let mut memory = Memory::new();
     let mut sender = new_sender(Kind::Payload, 8);
-    let ping = Message::Ping { nonce: 1 };
+    let payload = Some(span(SOURCE, 0, 1000));
+    let data = Message::WriteData { transfer: 1, offset: 0, backlogged: false };
     let send = |sender: &mut Sender, memory: &mut Memory, most: u64| {
         let offered = sender.poll_send(memory).map_or(0, |spans| spans.bytes());
         sender.handle_sent(offered.min(most) as u32);
-        sender.has_payload()
+        sender.has_data()
     };
-    let push = |sender: &mut Sender, payload| {
-        sender.push(9, ping, payload, Owner::NONE).expect("room");
-        sender.has_payload()
+    let push = |sender: &mut Sender, message, payload| {
+        sender.push(9, message, payload, Owner::NONE).expect("room");
+        sender.has_data()
     };
-    assert!(!push(&mut sender, None));
-    assert!(push(&mut sender, Some(span(SOURCE, 0, 1000))));
-    assert!(send(&mut sender, &mut memory, 600), "a part of it is left");
+    assert!(!push(&mut sender, Message::Ping { nonce: 1 }, None));
+    let hello =
+        Message::Hello { incarnation: 1, lane: LaneClass::Bulk, checksum: Checksum::Payload };
+    assert!(!push(&mut sender, hello, payload), "its payload says who calls");
+    assert!(push(&mut sender, data, payload));
+    assert!(send(&mut sender, &mut memory, 2150), "a part of it is left");
     assert!(!send(&mut sender, &mut memory, u64::MAX) && sender.is_empty());
 }
 

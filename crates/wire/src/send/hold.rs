@@ -2,7 +2,7 @@
 
 use piped_core::units::Nanos;
 
-use super::{Message, Owner, Payload, Sender};
+use super::{Entry, Message, Owner, Payload, Sender};
 
 impl Sender {
     /// Holds the next frame with a payload in memory that is in no batch and was not considered
@@ -26,13 +26,14 @@ impl Sender {
     /// Lets a held frame leave. Nothing happens if the frame was forgotten with its connection.
     pub fn release(&mut self, number: u64) {
         let Some(place) = self.place(number) else { return };
+        // Whether it waits for the wire is known only now.
+        let waits = self.queue.range(..place).any(Entry::is_data);
         let entry = &mut self.queue[place];
         entry.held = false;
-        // Whether it waits for the wire is known only now.
         if let Message::Data { backlogged, .. } | Message::WriteData { backlogged, .. } =
             &mut entry.message
         {
-            *backlogged = place > 0;
+            *backlogged = waits;
         }
     }
 

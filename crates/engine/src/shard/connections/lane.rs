@@ -15,14 +15,14 @@ use piped_report::tally::LaneLoss;
 use piped_wire::{Message, Owner, Receiver, Seal, Sender};
 
 use super::super::buffers::{Scratch, Size};
-use super::super::fair::Fair;
 use super::super::keys::{LaneKey, LinkKey, TransferKey};
 use super::super::pins::Pin;
 use super::pace::Pacer;
 use super::receiving::Receiving;
 use super::reports::{Reported, Reports};
 use super::role::{Asking, PeerRequest, Role, Serving};
-use super::sending::{Sending, Waiting};
+use super::sending::Sending;
+use super::waiting::WaitingFrames;
 use super::zero_copy::ZeroCopy;
 use crate::command::{Caller, Expelled, Origin, Standing};
 
@@ -49,7 +49,7 @@ pub(in crate::shard) struct Lane {
     pub(in crate::shard) sender: Sender,
     /// Frames of data that are not in its queue yet: that is short, and whose turn it is is decided
     /// late.
-    pub(in crate::shard) waiting: Fair<Waiting>,
+    pub(in crate::shard) waiting: WaitingFrames,
     pub(in crate::shard) receiver: Receiver,
     pub(in crate::shard) scratch: Scratch,
     /// Where the scratch moves to, because its segment is to go.
@@ -113,7 +113,7 @@ impl Lane {
             epoch,
             state: LaneState::Greeting,
             sender: Sender::with_seal(seals, send, room, limits::LANE_QUEUE),
-            waiting: Fair::default(),
+            waiting: WaitingFrames::default(),
             receiver: Receiver::with_seal(unseals, scratch.of_receiver()),
             scratch,
             next_scratch: None,
@@ -240,10 +240,10 @@ impl Lane {
         self.serves().len() > 1 || self.has_frames()
     }
 
-    /// Whether the wire is busy with data, so that a frame of data queued now follows another one
-    /// back to back. Frames without payload do not occupy it.
+    /// Whether data is on its way to the wire, so that data queued now follows it back to back.
+    /// Other frames say nothing of the wire: their receiver does not time them.
     pub(in crate::shard) fn has_data(&self) -> bool {
-        self.sender.has_payload() || !self.waiting.is_empty()
+        self.sender.has_data() || self.waiting.has_data()
     }
 
     /// Whether payloads have checksums, or tags.

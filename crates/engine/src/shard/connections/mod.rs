@@ -7,6 +7,7 @@ mod receiving;
 mod reports;
 mod role;
 mod sending;
+mod waiting;
 mod zero_copy;
 
 use piped_core::io::{Io, Span};

@@ -35,14 +35,6 @@ pub(in crate::shard) struct Notice {
     pub(in crate::shard) void: bool,
 }
 
-/// A frame of data whose turn has not come.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shard) struct Waiting {
-    message: Message,
-    payload: Option<Span>,
-    pub(in crate::shard) owner: Option<Subject>,
-}
-
 impl Lane {
     /// Whether a frame of data finds room; the rest of the queue is for answers.
     pub(in crate::shard) fn has_room_for_data(&self) -> bool {
@@ -73,8 +65,7 @@ impl Lane {
         // together.
         let room = self.waiting.len() < limits::LANE_WAITING_MAX;
         if room {
-            let bytes = payload.map_or(0, |span| span.length);
-            self.waiting.push(flow, bytes, Waiting { message, payload, owner });
+            self.waiting.push(flow, (message, payload, owner));
         }
         room
     }
@@ -86,7 +77,7 @@ impl Lane {
             if self.waiting.is_shared() { limits::SHARED_BATCH_BYTES } else { BATCH_BYTES_MAX };
         while self.sender.queued_bytes() < most
             && self.has_room_for_data()
-            && let Some((_, Waiting { message, payload, owner })) = self.waiting.pop()
+            && let Some((message, payload, owner)) = self.waiting.pop()
         {
             let owner = owner.map_or(Owner::NONE, Subject::tag);
             let pushed = self.sender.push(self.epoch, message, payload, owner);
@@ -104,7 +95,6 @@ impl Lane {
         &mut self,
         owner: Subject,
     ) -> impl Iterator<Item = u32> + use<> {
-        let taken = self.waiting.remove(|waiting| waiting.owner == Some(owner));
-        taken.into_iter().map(|waiting| waiting.payload.map_or(0, |span| span.length))
+        self.waiting.take_back(owner)
     }
 }

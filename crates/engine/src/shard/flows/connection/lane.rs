@@ -418,9 +418,8 @@ impl Shard {
         self.drop_target(key, io);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let unsent = lane.sender.drain();
-        let waiting = lane.waiting.remove(|_| true).into_iter().map(|waiting| waiting.owner);
-        let unsent = unsent.map(Subject::of).chain(waiting);
-        let unsent: Vec<Subject> = unsent.flatten().collect();
+        let unsent: Vec<Subject> = unsent.filter_map(Subject::of).collect();
+        let unsent = unsent.into_iter().chain(lane.waiting.drain());
         // Of a batch that was lent in part.
         self.free_frames(key);
         for owner in unsent {

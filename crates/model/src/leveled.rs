@@ -32,6 +32,7 @@ use crate::evaluate;
 use crate::fixed::{self, Constraints};
 use crate::plan::{self, Algorithm, Levels, Plan, Sizes};
 use crate::serial;
+use crate::servers::Servers;
 use crate::stage::{STAGES_MAX, Stage, StageCost};
 use shape::Shape;
 
@@ -74,6 +75,9 @@ pub struct Task<'a, C> {
     pub levels: &'a [Level],
     /// The most fragments outstanding at the first stage; 0 is 1.
     pub depth_max: u32,
+    /// Which stages have one server together. The search moves cuts as if each had its own; what it
+    /// finds is judged with these.
+    pub servers: Servers,
 }
 
 /// The most levels: where bytes are read, sent, and written.
@@ -91,9 +95,11 @@ const SERIAL_COUNTS: [u64; 3] = [2, 3, 4];
 /// ```
 /// use piped_model::leveled::{self, Level, Task};
 /// use piped_model::reference::{PACKET_BYTES, network_disk};
+/// use piped_model::servers::Servers;
 /// let path = network_disk();
 /// let levels = [Level::free(0..4), Level::free(4..5)];
-/// let task = Task { path: &path[..], bytes: PACKET_BYTES, levels: &levels, depth_max: 32 };
+/// let (path, bytes, servers) = (&path[..], PACKET_BYTES, Servers::APART);
+/// let task = Task { path, bytes, levels: &levels, depth_max: 32, servers };
 /// let plans = leveled::candidates(&task);
 /// let fixed = plans.iter().find(|plan| plan.algorithm.to_string() == "fixed").unwrap();
 /// assert!(plans[0].predicted_seconds < 0.76 * fixed.predicted_seconds);
@@ -157,7 +163,8 @@ impl<C: StageCost> Task<'_, C> {
 
     /// What all levels may do.
     fn common(&self) -> Constraints {
-        let mut common = Constraints { depth_max: self.depth_max, ..Constraints::default() };
+        let Self { depth_max, servers, .. } = *self;
+        let mut common = Constraints { depth_max, servers, ..Constraints::default() };
         for level in self.levels {
             common.smallest = common.smallest.max(level.smallest);
             common.largest = common.largest.min(level.largest);
@@ -237,7 +244,10 @@ impl<C: StageCost> Task<'_, C> {
         for (list, level) in shape.lists.iter().zip(self.levels) {
             lists.extend(level.stages.clone().map(|_| list.as_slice()));
         }
-        evaluate::lists(&path, &lists, Some(depth)).ok()
+        match self.servers.is_shared(path.len()) {
+            true => evaluate::served(&path, &lists, Some(depth), &self.servers).ok(),
+            false => evaluate::lists(&path, &lists, Some(depth)).ok(),
+        }
     }
 
     /// How far the costs' uncertainties move the latency: each stage's part of it times its

@@ -13,7 +13,7 @@ use piped_model::serial;
 use piped_model::stage::StageCost;
 
 use super::guard::{ARMS_MAX, Guard};
-use super::planned::{CUT_BYTES, Choice, Planned, SERIAL_BYTES};
+use super::planned::{CUT_BYTES, Choice, PathCosts, Planned, SERIAL_BYTES};
 use crate::solve::DEPTH_LEAST;
 
 /// The smallest fixed size that is compared with the model's proposal; the others double it
@@ -25,6 +25,10 @@ const STATICS_MAX: usize = 8;
 
 /// Fewest fragments under way in plans that do not ask for them one by one.
 const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(DEPTH_LEAST).expect("is not zero");
+
+/// The most fragments of plans that are compared where each prediction is a walk through all of
+/// them.
+const WALKED_MAX: u64 = 256;
 
 /// Part of the latency that may be given up for larger fragments.
 const LARGER: f64 = 0.01;
@@ -68,7 +72,19 @@ pub(super) fn propose(
     guard: &mut Guard,
     changed: bool,
     mode: PlannerMode,
-    costs: &[&Estimate],
+    path: &PathCosts,
+    length: u64,
+    serial: Serial,
+    nested: &[Choice],
+) -> impl Iterator<Item = Arc<Planned>> + use<> {
+    path.with(|costs| propose_on(guard, changed, mode, (path, costs), length, serial, nested))
+}
+
+fn propose_on(
+    guard: &mut Guard,
+    changed: bool,
+    mode: PlannerMode,
+    (path, costs): (&PathCosts, &[&Estimate]),
     length: u64,
     serial: Serial,
     nested: &[Choice],
@@ -85,6 +101,7 @@ pub(super) fn propose(
     let choice = |plan: &FixedBest| Choice::fixed(plan, length, pace);
     // What is set by hand, or only tried, may be shorter than what the model is believed about.
     let by_hand = Constraints { smallest: CUT_BYTES, ..constraints };
+    let deep = |plan| on_servers(deep(plan), path, length);
     let of_size = |bytes| deep(fixed::static_size(costs, length, bytes, &by_hand));
     let whole = deep(fixed::whole(costs, length, &constraints));
     match mode {
@@ -94,18 +111,28 @@ pub(super) fn propose(
         }
         PlannerMode::Whole => return guard.renew(changed, choice(&whole), &[], &[]),
     }
-    let best = deep(fixed::best(costs, length, &constraints));
+    let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
+    let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
+    let sizes = sizes.take_while(|&bytes| bytes < whole.fragment_bytes).take(STATICS_MAX);
+    let sizes = sizes.filter(|bytes| !path.is_shared() || length / bytes <= WALKED_MAX);
+    let faster = |a: &FixedBest, b: &FixedBest| a.predicted_seconds.total_cmp(&b.predicted_seconds);
+    let best = match path.is_shared() {
+        false => deep(fixed::best(costs, length, &constraints)),
+        // Each prediction is a walk through all fragments: a question may find a better one.
+        true => sizes.clone().map(fixed).chain([whole]).min_by(faster).unwrap_or(whole),
+    };
     // Of sizes that are equally good in the model the largest is the best in practice: what the
     // model does not know costs something per fragment.
-    let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
-    let (_, large) = fixed::flat(costs, length, &constraints, &best, LARGER);
-    let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
+    let flat = |slack| match path.is_shared() {
+        false => fixed::flat(costs, length, &constraints, &best, slack),
+        true => (best.fragment_bytes, best.fragment_bytes),
+    };
+    let ((low, high), (_, large)) = (flat(FLAT), flat(LARGER));
     let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + LARGER);
     let mut proposal = choice(&if whole_is_best { whole } else { fixed(large) });
     let mut others = Others { choices: [proposal; ARMS_MAX], count: 0 };
     others.push(choice(&whole));
-    let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
-    for bytes in sizes.take_while(|&bytes| bytes < whole.fragment_bytes).take(STATICS_MAX) {
+    for bytes in sizes {
         others.push(choice(&of_size(bytes)));
     }
     let mut same = best.predicted_seconds;
@@ -118,6 +145,7 @@ pub(super) fn propose(
         let fewest = length.div_ceil(limits.largest).max(2);
         let counts = [fewest, fewest + 1, fewest * 2];
         let plans = counts.map(|fragments| serial::best(costs, length, fragments, &limits));
+        let plans = plans.map(|plan| on_servers(plan, path, length));
         plans.iter().for_each(|plan| others.push(choice(plan)));
         if serial == Serial::First {
             proposal = choice(&plans[1]);
@@ -175,4 +203,13 @@ pub(super) fn per_byte(costs: &[&Estimate], length: u64) -> f64 {
 /// it few.
 fn deep(plan: FixedBest) -> FixedBest {
     FixedBest { depth: plan.depth.max(DEPTH_MIN), ..plan }
+}
+
+/// The plan with its prediction where stages share a server. It was chosen as if they did not: each
+/// prediction is a walk through all fragments, which a shard has no time for many of.
+fn on_servers(plan: FixedBest, path: &PathCosts, length: u64) -> FixedBest {
+    if !path.is_shared() {
+        return plan;
+    }
+    FixedBest { predicted_seconds: path.walked(&plan, length), ..plan }
 }

@@ -59,13 +59,17 @@ const REFRESH_EVERY: u32 = 250;
 /// Outcomes after which a mean is believed.
 const ENOUGH: u32 = 6;
 
-/// An outcome above this many times the mean counts as that many: something else had the CPU.
+/// An outcome above this many times a believed mean counts as that many: something else had the
+/// CPU. Means of few outcomes are forgotten, or count less, by the same factor.
 const CLIP: f64 = 3.0;
 
 /// An outcome so many times above or below the mean is not caused by its candidate, but by a stall,
 /// or a clock that does not run evenly. A second one in a row counts for the pace, which the mean
 /// follows if all outcomes become so slow or so fast.
 const STALLED: f64 = 8.0;
+
+/// Such outcomes in a row after which they are the candidate's own all the same.
+const PERSISTENT: u32 = 4;
 
 /// Factors by which a candidate must be slower than another to be vetoed: the first if both are
 /// known well enough, the second in any case.
@@ -81,14 +85,14 @@ const DOUBT: (f64, f64) = (0.1, 0.5);
 /// Weight of an outcome in the pace: so few transfers see one state of the machine.
 const PACE_DECAY: f64 = 1.0 / 8.0;
 
-/// Paces that a machine may come to. Beyond them, the means are wrong.
-const PACES: RangeInclusive<f64> = 1.0 / 64.0..=64.0;
+/// Paces at which means are kept. Beyond them, they are of another machine, or were never right.
+const PACES: RangeInclusive<f64> = 1.0 / STALLED..=STALLED;
 
 /// Weight of an outcome in the noise.
 const SLOW_DECAY: f64 = 1.0 / 16.0;
 
-/// Ratios of measurement to model beyond these do not come from the model.
-const BIAS: (f64, f64) = (0.25, 4.0);
+/// Ratios of measurement to model beyond these come neither from the model nor from the pace.
+const BIAS: (f64, f64) = (1.0 / STALLED, STALLED);
 
 /// An exponentially decaying mean that starts as the plain mean.
 #[derive(Debug, Clone, Copy, Default)]
@@ -115,6 +119,8 @@ struct Arm {
     /// The guard's `uses` when `planned` was last made anew.
     made_at: u32,
     measured: Measured,
+    /// Outcomes in a row that this candidate did not cause.
+    strange: u32,
     /// Expected latency of the next transfer with this candidate, in seconds at a pace of 1.
     expected: f64,
 }
@@ -150,8 +156,6 @@ pub(super) struct Guard {
     bias: [Mean; KINDS],
     /// Mean distance of a transfer from its candidate's mean, as a part of the mean.
     noise: Mean,
-    /// Outcomes in a row that were not caused by their candidates.
-    strange: u32,
 }
 
 impl Guard {
@@ -205,7 +209,8 @@ impl Guard {
             if is_new {
                 let measured = measured(&plan).unwrap_or_default();
                 let (made_at, planned, expected) = (self.uses, None, 0.0);
-                self.arms.push(Arm { plan, number, planned, made_at, measured, expected });
+                let strange = 0;
+                self.arms.push(Arm { plan, number, planned, made_at, measured, strange, expected });
             }
             if place == variations.len() {
                 self.variations = self.arms.len() - 1;
@@ -265,19 +270,20 @@ impl Guard {
         let before = arm.measured.known();
         let usual = seconds / self.pace;
         self.heard = true;
-        let is_its_own = match (before, arm.measured.outcomes()) {
-            (Some(mean), _) => (mean / STALLED..=mean * STALLED).contains(&usual),
+        let mean = arm.measured.seconds();
+        let is_its_own = match arm.measured.outcomes() {
             // It may well be slower than the model says, but not so much faster.
-            (None, 0) if is_informed => usual * STALLED >= arm.expected,
-            (None, _) => usual > 0.0,
+            0 if is_informed => usual * STALLED >= arm.expected,
+            0 | 1 => usual > 0.0,
+            _ => (mean / STALLED..=mean * STALLED).contains(&usual),
         };
-        self.strange = if is_its_own { 0 } else { self.strange.saturating_add(1) };
-        if is_its_own {
+        arm.strange = if is_its_own { 0 } else { arm.strange.saturating_add(1) };
+        if is_its_own || arm.strange >= PERSISTENT {
             arm.measured.observe(usual, arm.plan.predicted_seconds, self.uses);
         }
         // A single one says nothing of the machine. If it counted, the means of candidates that are
         // used next would be those of a slower machine, and so too low, after each stall anew.
-        if let Some(mean) = before.filter(|_| self.strange != 1) {
+        if let Some(mean) = before.filter(|_| arm.strange != 1) {
             self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
             let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
             self.pace += PACE_DECAY * (slower - self.pace);

@@ -29,6 +29,7 @@ pub mod stage;
 pub mod told;
 
 mod candidates;
+mod costs;
 mod guard;
 mod outlook;
 mod path;

@@ -50,10 +50,12 @@ const BIAS: (f64, f64) = (0.5, 2.0);
 /// Latencies of the last transfers of a path and size class.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
-    /// Latencies in seconds as if all transfers had had one plan, the *reference*. Predictions from
-    /// before the model learnt more are thus comparable with present ones.
+    /// Latencies as multiples of what is predicted now for the same plan.
     taken: [f32; KEPT],
-    /// The predicted latency of the reference at the last transfer, in seconds.
+    /// The plan of each, with its present prediction in seconds.
+    plans: [(u32, f32); KEPT],
+    /// The present prediction of the *reference*, in seconds. A plan that is not known any more is
+    /// taken to be predicted as differently as this.
     reference: f64,
     /// Number of transfers so far.
     outcomes: u32,
@@ -153,6 +155,7 @@ impl Default for Track {
     fn default() -> Self {
         Self {
             taken: [0.0; KEPT],
+            plans: [(0, 0.0); KEPT],
             reference: 0.0,
             outcomes: 0,
             median: 0.0,
@@ -164,12 +167,25 @@ impl Default for Track {
 }
 
 impl Track {
-    /// Takes a transfer's latency `seconds` beside its `predicted` one, when the reference was
-    /// predicted to take `reference`.
-    pub(super) fn observe(&mut self, seconds: f64, predicted: f64, reference: f64) {
-        let taken = (seconds / predicted * reference) as f32;
-        if !(taken.is_finite() && taken > 0.0) {
+    /// Takes a transfer's latency `seconds` beside its `predicted` one. `plan`: its number, and the
+    /// prediction that [`Track::learn`] will ask for. `reference`: present prediction of the
+    /// reference.
+    pub(super) fn observe(
+        &mut self,
+        plan: (u32, f64),
+        seconds: f64,
+        predicted: f64,
+        reference: f64,
+    ) {
+        let taken = (seconds / predicted) as f32;
+        if !(taken.is_finite() && taken > 0.0 && reference > 0.0) {
             return;
+        }
+        if self.outcomes == 0 {
+            self.reference = reference;
+        }
+        if self.reference != reference {
+            self.learn(|_| None, reference);
         }
         if let Some(spread) = self.spread {
             let is_covered = (f64::from(taken) / self.median - 1.0).abs() <= spread * self.wider;
@@ -178,7 +194,7 @@ impl Track {
             self.wider = (self.wider * step).clamp(1.0, WIDER_MAX);
         }
         self.taken[self.outcomes as usize % KEPT] = taken;
-        self.reference = reference;
+        self.plans[self.outcomes as usize % KEPT] = (plan.0, plan.1 as f32);
         self.outcomes = self.outcomes.saturating_add(1);
         if self.outcomes.is_multiple_of(ENOUGH as u32) {
             self.sum_up();
@@ -197,6 +213,26 @@ impl Track {
         let factor = reference / self.reference;
         if factor.is_finite() && !(1.0 / CHANGED..=CHANGED).contains(&factor) {
             *self = Self { reference, ..Self::default() };
+        }
+    }
+
+    /// Takes present predictions of plans, as the model has learnt more. Without this, latencies of
+    /// before would be held against predictions that they were not compared with.
+    pub(super) fn learn(&mut self, now: impl Fn(u32) -> Option<f64>, reference: f64) {
+        let others = self.reference / reference;
+        let is_usable = |factor: f64| factor.is_finite() && factor > 0.0;
+        let kept = (self.outcomes as usize).min(KEPT);
+        for (taken, (plan, predicted)) in self.taken.iter_mut().zip(&mut self.plans).take(kept) {
+            let now = now(*plan).filter(|&now| is_usable(f64::from(*predicted) / now));
+            let factor = now.map_or(others, |now| f64::from(*predicted) / now);
+            if is_usable(factor) {
+                *taken = (f64::from(*taken) * factor) as f32;
+                *predicted = (f64::from(*predicted) / factor) as f32;
+            }
+        }
+        self.reference = reference;
+        if self.spread.is_some() {
+            self.sum_up();
         }
     }
 
@@ -221,7 +257,7 @@ impl Track {
         let Some(spread) = self.spread.filter(|_| reference > 0.0) else {
             return Outlook { outcomes, misses, ..Outlook::default() };
         };
-        let found = self.median / reference;
+        let found = self.median * self.reference / reference;
         let bias = found.clamp(BIAS.0, BIAS.1);
         // What is not believed of the one is in the other.
         let spread = Some(((found - bias).abs() + found * spread * self.wider) / bias);
@@ -253,12 +289,14 @@ mod tests {
     use super::*;
     use piped_core::noise::Noise;
 
+    const PLAN: (u32, f64) = (1, 1e-3);
+
     /// `count` transfers that take up to a fifth more or less than `bias` times what was predicted.
     fn after(count: u32, bias: f64, noise: &mut Noise) -> Track {
         let mut track = Track::default();
         for _ in 0..count {
             let around = 0.8 + 0.4 * noise.below(1000) as f64 / 1000.0;
-            track.observe(1e-3 * bias * around, 1e-3, 1e-3);
+            track.observe(PLAN, 1e-3 * bias * around, 1e-3, 1e-3);
         }
         track
     }
@@ -277,7 +315,7 @@ mod tests {
                 let took = 1e-3 * 1.3 * (0.8 + 0.4 * noise.below(1000) as f64 / 1000.0);
                 covered += u32::from((took - predicted).abs() <= margin);
                 all += 1;
-                track.observe(took, 1e-3, 1e-3);
+                track.observe(PLAN, took, 1e-3, 1e-3);
             }
         }
         assert!(covered * 100 >= all * 90, "{covered} of {all}");
@@ -290,10 +328,11 @@ mod tests {
         for model in [1e-3, 2e-3, 0.5e-3] {
             for _ in 0..16 {
                 // Of a plan that is half as fast as the reference, and of that.
-                track.observe(3e-3, 2.0 * model, model);
-                track.observe(1.5e-3, model, model);
+                track.observe(PLAN, 3e-3, 2.0 * model, model);
+                track.observe(PLAN, 1.5e-3, model, model);
             }
         }
+        track.learn(|_| None, 1.2e-3);
         let outlook = track.outlook(1.2e-3);
         assert!((outlook.bias * 1.2e-3 - 1.5e-3).abs() < 1e-8, "{outlook:?}");
         let margin = outlook.margin(0.0, 1.5e-3) / 1.5e-3;
@@ -314,7 +353,7 @@ mod tests {
             let margin = outlook.margin(1e-6, predicted);
             covered += u32::from((took - predicted).abs() <= margin);
             widths += margin / predicted;
-            track.observe(took, 1e-3, 1e-3);
+            track.observe(PLAN, took, 1e-3, 1e-3);
         }
         assert!(covered > 9_000, "{covered}");
         assert!(widths < 0.1 * 10_000.0, "{widths}");
@@ -326,7 +365,7 @@ mod tests {
         track.change(3e-3);
         assert_eq!(track.outlook(3e-3).bias, 1.0, "by the model alone");
         for _ in 0..ENOUGH {
-            track.observe(3.6e-3, 3e-3, 3e-3);
+            track.observe(PLAN, 3.6e-3, 3e-3, 3e-3);
         }
         // For the other plans of the path it is known.
         track.change(3e-3);
@@ -340,7 +379,7 @@ mod tests {
     #[test]
     fn what_is_beyond_belief_is_within_the_margin() {
         let mut track = Track::default();
-        (0..64).for_each(|_| track.observe(3e-3, 1e-3, 1e-3));
+        (0..64).for_each(|_| track.observe(PLAN, 3e-3, 1e-3, 1e-3));
         let outlook = track.outlook(1e-3);
         let predicted = outlook.bias * 1e-3;
         assert!((3e-3 - predicted).abs() <= outlook.margin(0.0, predicted), "{outlook:?}");
@@ -361,12 +400,12 @@ mod tests {
     fn absurd_outcomes_make_no_absurd_promise() {
         let mut track = Track::default();
         for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            (0..100).for_each(|_| track.observe(seconds, 1e-3, 1e-3));
+            (0..100).for_each(|_| track.observe(PLAN, seconds, 1e-3, 1e-3));
         }
-        track.observe(1e-3, 0.0, 1e-3);
-        track.observe(1e-3, 1e-3, 0.0);
+        track.observe(PLAN, 1e-3, 0.0, 1e-3);
+        track.observe(PLAN, 1e-3, 1e-3, 0.0);
         assert_eq!(track.outcomes(), 0);
-        (0..64).for_each(|_| track.observe(10.0, 1e-3, 1e-3));
+        (0..64).for_each(|_| track.observe(PLAN, 10.0, 1e-3, 1e-3));
         for reference in [1e-3, 0.0, 1e-12] {
             let outlook = track.outlook(reference);
             assert!(outlook.bias <= BIAS.1 && outlook.margin(0.0, 1.0).is_finite());
@@ -384,8 +423,23 @@ mod tests {
                 asked.push(outcome);
             }
             let seconds = if outcome == 28 { 5e-3 } else { 1e-3 };
-            track.observe(seconds, 1e-3, 1e-3);
+            track.observe(PLAN, seconds, 1e-3, 1e-3);
         }
         assert_eq!(asked, [8, 16, 24, 29, 37]);
+    }
+
+    /// The model learns that one of two plans takes twice as long as it said, and promises of both
+    /// are right all the same.
+    #[test]
+    fn what_is_learnt_of_one_plan_is_not_held_against_another() {
+        let mut track = Track::default();
+        for _ in 0..32 {
+            track.observe((1, 1e-3), 2e-3, 1e-3, 1e-3);
+            track.observe((2, 4e-3), 4.4e-3, 4e-3, 1e-3);
+        }
+        // The reference is like neither.
+        track.learn(|plan| Some(if plan == 1 { 2e-3 } else { 4e-3 }), 5e-3);
+        let outlook = track.outlook(5e-3);
+        assert!((0.99..1.11).contains(&outlook.bias), "{outlook:?}");
     }
 }

@@ -31,6 +31,7 @@ pub use self::draft::{Draft, Part};
 use self::questions::Questions;
 use self::retired::Retired;
 pub use super::path::{Path, path_of};
+pub use super::planned::Outcome;
 
 use super::candidates::{Serial, per_byte, propose};
 use super::guard::Guard;
@@ -52,20 +53,6 @@ use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};
 /// peer displaces what was learned about others.
 const PLANS_MAX: usize = 1024;
 const PLANS_PER_LANE_MAX: usize = 256;
-
-/// The latency of a transfer, and its plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
-    /// Length of the transfer in bytes.
-    pub length: u64,
-    /// The number of the transfer's plan ([`Cut::number`]).
-    pub plan: u32,
-    /// Time from the transfer's beginning to its end.
-    pub time: Nanos,
-    /// Whether the transfer waited for nobody, so that its latency says something about the
-    /// prediction.
-    pub alone: bool,
-}
 
 /// Stages with their costs, and the plans that were made from these.
 #[derive(Debug)]
@@ -122,7 +109,7 @@ struct Cached {
     nested: Vec<Choice>,
     /// Index of the track that learns latencies against predictions.
     track: usize,
-    /// Predicted latency of the plan that others are compared by, in seconds.
+    /// Predicted latency of what all plans are compared by, in seconds.
     reference: f64,
     /// The planner's `uses` when these plans were last used.
     used: u64,
@@ -396,8 +383,10 @@ impl Planner {
         };
         let serial = self.serial(&key.path);
         let Some(cached) = self.plans.get_mut(&key) else { return };
-        let Cached { guard, costs, length, nested, .. } = cached;
-        let old = costs.with(|costs| propose(guard, changed, mode, costs, *length, serial, nested));
+        let Cached { guard, costs, length, nested, track, reference, .. } = cached;
+        let old = propose(guard, changed, mode, costs, *length, serial, nested);
+        let now = |plan| guard.predicted(plan, class_length(*length));
+        self.tracks[*track].learn(now, *reference);
         for planned in old {
             self.retired.add(Some(planned));
         }
@@ -476,7 +465,7 @@ impl Planner {
         let mut costs = PathCosts::default();
         for index in path {
             if let Some(state) = self.stages.get(usize::from(index.0)) {
-                costs.push(index, state.published);
+                costs.push(index, state.published, state.on_thread);
             }
         }
         costs
@@ -489,9 +478,11 @@ impl Planner {
         if self.calibration == CalibrationMode::Live
             && let Some(cached) = self.plans.get_mut(&key)
         {
-            let predicted = cached.guard.predicted(plan, length);
-            if let Some(predicted) = predicted.filter(|_| alone) {
-                self.tracks[cached.track].observe(time.seconds(), predicted, cached.reference);
+            let predicted = |bytes| cached.guard.predicted(plan, bytes);
+            let known = predicted(length).zip(predicted(class_length(length))).filter(|_| alone);
+            if let Some((predicted, of_class)) = known {
+                let track = &mut self.tracks[cached.track];
+                track.observe((plan, of_class), time.seconds(), predicted, cached.reference);
             }
             cached.guard.observe(plan, time.seconds());
         }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX, FRAGMENT_BYTES_MIN};
 use piped_core::sizes::Sizes;
 use piped_core::units::Nanos;
-use piped_model::estimate::Estimate;
 use piped_model::evaluate;
 use piped_model::fixed::FixedBest;
 use piped_model::plan::Algorithm;
@@ -15,11 +14,10 @@ use piped_model::serial::{self, RAMP_MAX, Ramp};
 use piped_model::stage::StageCost;
 use piped_report::shard::Candidate;
 
+pub use super::costs::PathCosts;
 use super::guard::{ARMS_MAX, Seen};
 use super::outlook::{Outlook, Track};
 pub use super::path::STAGES_MAX;
-use super::path::{Path, path_of};
-use super::stage::{PROBE_BYTES, StageIndex, StageState};
 use crate::solve::Solved;
 
 /// Fragments and offsets are cut at multiples of this many bytes, which every device's alignment
@@ -45,9 +43,6 @@ pub fn boundary(sizes: &Sizes, offset: u64, next: u64) -> u64 {
 pub fn level_end(sizes: &Sizes, offset: u64, at: u64, length: u64) -> u64 {
     if length <= CUT_BYTES { length } else { boundary(sizes, offset, at).min(length) }
 }
-
-/// Numbers of fragments of the plans that latencies are compared by.
-const REFERENCE: [u64; 5] = [1, 2, 4, 8, 16];
 
 /// By how many bytes each fragment at the source is shorter than the one before.
 pub fn shrink(cut: &Cut, bytes: u64) -> u64 {
@@ -112,83 +107,18 @@ impl From<&FixedBest> for Cut {
     }
 }
 
-/// The stages of a path and their costs, in order.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PathCosts {
-    costs: [Option<(StageIndex, Estimate)>; STAGES_MAX],
-}
-
-impl PathCosts {
-    pub(super) fn push(&mut self, stage: StageIndex, cost: Estimate) {
-        if let Some(place) = self.costs.iter_mut().find(|place| place.is_none()) {
-            *place = Some((stage, cost));
-        }
-    }
-
-    /// Calls the model with the costs alone.
-    pub(super) fn with<T>(&self, f: impl FnOnce(&[&Estimate]) -> T) -> T {
-        let mut known = self.iter().map(|(_, cost)| cost);
-        let Some(first) = known.next() else { return f(&[]) };
-        let mut costs = [first; STAGES_MAX];
-        let mut used = 1;
-        for (place, cost) in costs[1..].iter_mut().zip(known) {
-            *place = cost;
-            used += 1;
-        }
-        f(&costs[..used])
-    }
-
-    /// How often the stages' costs were found to have changed, in sum.
-    pub(super) fn changes(&self) -> u64 {
-        self.iter().map(|(_, cost)| cost.changes).sum()
-    }
-
-    /// Predicted latency, in seconds, of a request of so many bytes in the best of a few numbers of
-    /// equal fragments. Latencies of other plans are compared by it, however costs move. One number
-    /// would not do: plans avoid sizes of which the model is wrong.
-    pub(super) fn reference(&self, length: u64) -> f64 {
-        let sizes = REFERENCE.map(|count| length.div_ceil(count).min(FRAGMENT_BYTES_MAX.into()));
-        self.with(|costs| match costs {
-            [] => 0.0,
-            costs => {
-                let times = sizes.map(|bytes| evaluate::uniform(costs, bytes, length, None));
-                times.into_iter().fold(f64::INFINITY, f64::min)
-            }
-        })
-    }
-
-    /// By how much the costs of a path have moved, as a fraction: alone or at its slowest stage, at
-    /// the size where that is most. A large change of a stage of a microsecond is noise to a path
-    /// of a millisecond.
-    pub(super) fn moved(&self, stages: &[StageState], length: u64) -> f64 {
-        let sizes = PROBE_BYTES.into_iter().take_while(|&bytes| bytes <= length as f64);
-        let sizes = sizes.chain([(length as f64).min(FRAGMENT_BYTES_MAX.into())]);
-        let at = |bytes: f64| {
-            let (mut way, mut way_moved) = (0.0, 0.0);
-            let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
-            for (index, old) in self.iter() {
-                let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
-                let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
-                let (from, to) = (old.alone(bytes), new.alone(bytes));
-                (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
-                slowest = slowest.max(old.occupancy(bytes));
-                slowest_now = slowest_now.max(new.occupancy(bytes));
-            }
-            let part = |moved: f64, of: f64| if of > 0.0 { moved / of } else { 0.0 };
-            part(way_moved, way).max(part((slowest - slowest_now).abs(), slowest.max(slowest_now)))
-        };
-        sizes.map(at).fold(0.0, f64::max)
-    }
-
-    /// The path whose costs these are.
-    pub fn stages(&self) -> Path {
-        path_of(self.iter().map(|(stage, _)| stage))
-    }
-
-    /// The stages with their costs, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
-        self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
-    }
+/// The latency of a transfer, and its plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Length of the transfer in bytes.
+    pub length: u64,
+    /// The number of the transfer's plan ([`Cut::number`]).
+    pub plan: u32,
+    /// Time from the transfer's beginning to its end.
+    pub time: Nanos,
+    /// Whether the transfer waited for nobody, so that its latency says something about the
+    /// prediction.
+    pub alone: bool,
 }
 
 /// A plan that may be chosen.
@@ -463,6 +393,8 @@ impl Planned {
         }
         let depth = NonZeroU32::new(self.cut.depth);
         let model = match self.choice.ramp {
+            // A walk through all fragments for each request would be too much.
+            _ if self.path.is_shared() => self.choice.predicted_for(length),
             Some(ramp) => self.path.with(|costs| match self.is_serial() {
                 true => serial::seconds(costs, length, &ramp),
                 false => evaluate::uniform(costs, ramp.first, length, depth),

@@ -11,6 +11,7 @@ use piped_core::sizes::{SIZES_MAX, Sizes, UNIT_BYTES};
 use piped_model::estimate::Estimate;
 use piped_model::leveled::{self, Level, Task, told};
 use piped_model::plan::{Algorithm, Plan};
+use piped_model::servers::Servers;
 
 /// The most plans of an answer.
 pub const SOLVED_MAX: usize = 4;
@@ -53,6 +54,7 @@ impl Runs {
 pub struct PlanRequest {
     pub(crate) ticket: u64,
     pub(crate) costs: Vec<Estimate>,
+    pub(crate) servers: Servers,
     pub(crate) runs: Runs,
     pub(crate) bytes: u64,
     /// Whether the first stage is a device that may want one fragment at a time.
@@ -125,11 +127,14 @@ pub fn solve(request: &PlanRequest) -> PlanAnswer {
     let depths = [(DEPTH_MAX, true), (1, request.serial)];
     let mut solved: Vec<Solved> = Vec::with_capacity(SOLVED_MAX);
     for (depth_max, _) in depths.into_iter().filter(|&(_, wanted)| wanted) {
-        let task = Task { path: &request.costs, bytes: request.bytes, levels: &levels, depth_max };
+        let (path, servers) = (&request.costs[..], request.servers);
+        let task = Task { path, bytes: request.bytes, levels: &levels, depth_max, servers };
         let plans = leveled::candidates(&task);
         let best = plans.first().map_or(0.0, |plan| plan.predicted_seconds);
         let near = plans.iter().filter(|plan| plan.predicted_seconds <= best * WORTH);
-        let nested = near.filter(|plan| is_nested(plan));
+        // Where stages share a server, the best of one size is on no curve, and is found here.
+        let is_shared = servers.is_shared(path.len());
+        let nested = near.filter(|plan| is_nested(plan) || is_shared && is_fixed(plan));
         let nested = nested.filter_map(|plan| executable(plan, &all, depth_max));
         let room = SOLVED_MAX / if request.serial { 2 } else { 1 };
         for (_, found) in (0..room).zip(nested) {
@@ -149,6 +154,10 @@ fn is_nested(plan: &Plan) -> bool {
         plan.algorithm,
         Algorithm::Whole | Algorithm::Static(_) | Algorithm::Fixed | Algorithm::Serial
     )
+}
+
+fn is_fixed(plan: &Plan) -> bool {
+    plan.algorithm == Algorithm::Fixed
 }
 
 fn same_cut(a: &Solved, b: &Solved) -> bool {

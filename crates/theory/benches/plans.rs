@@ -10,6 +10,7 @@ use piped_model::fixed::{self, Constraints};
 use piped_model::hierarchical;
 use piped_model::leveled::{self, Level, Task};
 use piped_model::reference::{KB, PACKET_BYTES, network_disk, network_disk_network, stage};
+use piped_model::servers::Servers;
 use piped_theory::{best, bound, release};
 
 fn plans(criterion: &mut Criterion) {
@@ -57,7 +58,7 @@ fn leveled(criterion: &mut Criterion) {
     let levels = [level(0..2, 4096), level(2..7, 512), level(7..9, 4096)];
     let mut group = criterion.benchmark_group("leveled");
     for (name, path, levels) in [("read", &read, &levels[..2]), ("copy", &copy, &levels[..])] {
-        let task = Task { path, bytes: 1 << 20, levels, depth_max: 32 };
+        let task = Task { path, bytes: 1 << 20, levels, depth_max: 32, servers: Servers::APART };
         group.bench_function(name, |b| b.iter(|| leveled::candidates(black_box(&task))));
     }
     group.finish();

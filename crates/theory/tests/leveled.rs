@@ -7,6 +7,7 @@ use piped_model::fixed::{self, Constraints};
 use piped_model::leveled::{self, Level, Task, told};
 use piped_model::plan::{Plan, Sizes};
 use piped_model::reference::{KB, PACKET_BYTES, network_disk, network_disk_network, stage};
+use piped_model::servers::Servers;
 use piped_model::stage::{Stage, StageCost};
 use piped_model::{evaluate, hierarchical};
 use piped_theory::{best, bound};
@@ -18,7 +19,7 @@ fn aligned(level: Level, alignment: u64) -> Level {
 }
 
 fn plans(path: &[Stage], bytes: u64, levels: &[Level]) -> Vec<Plan> {
-    leveled::candidates(&Task { path, bytes, levels, depth_max: 32 })
+    leveled::candidates(&Task { path, bytes, levels, depth_max: 32, servers: Servers::APART })
 }
 
 fn of(plans: &[Plan], name: &str) -> f64 {
@@ -128,7 +129,7 @@ proptest! {
         bytes in prop_oneof![1 => 0_u64..3, 2 => 1_u64..100_000, 4 => 1_u64..3_000_000, 1 => 1_u64..1 << 40],
     ) {
         let path = &stages[..levels[levels.len() - 1].stages.end];
-        let task = Task { path, bytes, levels: &levels, depth_max };
+        let task = Task { path, bytes, levels: &levels, depth_max, servers: Servers::APART };
         let plans = leveled::candidates(&task);
         prop_assert!(of(&plans, "whole") >= plans[0].predicted_seconds);
         prop_assert!(of(&plans, "fixed") >= plans[0].predicted_seconds);
@@ -142,7 +143,7 @@ proptest! {
     ) {
         let bent: Vec<Bent> = stages.iter().map(|&below| Bent { below, bend, step }).collect();
         let path = &bent[..levels[levels.len() - 1].stages.end];
-        let task = Task { path, bytes, levels: &levels, depth_max: 32 };
+        let task = Task { path, bytes, levels: &levels, depth_max: 32, servers: Servers::APART };
         check(&task, &leveled::candidates(&task))?;
     }
 }

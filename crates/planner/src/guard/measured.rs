@@ -1,6 +1,6 @@
 //! What is known of a candidate: the mean latency of its transfers, decayed.
 
-use super::{CLIP, ENOUGH};
+use super::{CLIP, ENOUGH, STALLED};
 
 /// Outcomes that an expectation counts as.
 const EXPECTED: f64 = 2.0;
@@ -65,17 +65,15 @@ impl Measured {
     /// Adds an outcome. `seconds`: the latency at a pace of 1. `predicted`: the model's present
     /// prediction.
     pub(super) fn observe(&mut self, seconds: f64, predicted: f64, uses: u32) {
-        if self.outcomes > 0 && self.outcomes < ENOUGH {
-            // Nothing runs much faster than it can: what came before met a stall, and would be held
-            // against the candidate for ever, because what is known to be bad is not tried.
-            if seconds * CLIP < self.seconds {
-                self.outcomes = 0;
-            }
-            // This one met a stall, or what came before was no time: neither is believed.
-            if seconds > self.seconds * CLIP {
-                self.outcomes = 0;
-                return;
-            }
+        // Nothing runs much faster than it can: what came before met a stall, and would be held
+        // against the candidate for ever, because what is known to be bad is not tried.
+        if self.outcomes < ENOUGH && seconds * CLIP < self.seconds {
+            self.outcomes = 0;
+        }
+        // This one met a stall, or the one before took no time: neither is believed.
+        if self.outcomes == 1 && seconds > self.seconds * STALLED {
+            self.outcomes = 0;
+            return;
         }
         self.outcomes = self.outcomes.saturating_add(1);
         let age = uses.wrapping_sub(std::mem::replace(&mut self.at, uses));

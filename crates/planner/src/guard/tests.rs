@@ -263,6 +263,58 @@ fn a_candidate_gains_nothing_by_stalls_that_others_do_not_meet() {
     }
 }
 
+/// The model's proposal and one that is a little faster take turns, so that neither has two
+/// outcomes in a row.
+#[test]
+fn a_candidate_that_stalls_for_good_loses_its_turns() {
+    let mut guard = guard();
+    let truth = |bytes| if bytes == 65_536 { 217.0 } else { 220.0 };
+    serve(&mut guard, 400, truth);
+    let slow = guard.plan(guard.favourite()).cut.source.first();
+    serve(&mut guard, 200, |bytes| if bytes == slow { 12.0 * 220.0 } else { truth(bytes) });
+    let used = serve(&mut guard, 200, |bytes| if bytes == slow { 2640.0 } else { truth(bytes) });
+    let count = used.iter().find(|(bytes, _)| *bytes == slow).map_or(0, |&(_, count)| count);
+    assert!(count <= 20, "{slow}: {used:?}");
+}
+
+#[test]
+fn a_candidate_whose_outcomes_are_of_two_kinds_gets_known() {
+    let mut measured = Measured::default();
+    for use_ in 0..20 {
+        measured.observe(if use_ % 2 == 0 { 100e-6 } else { 400e-6 }, 100e-6, use_);
+    }
+    let mean = measured.known().expect("enough");
+    assert!((100e-6..400e-6).contains(&mean), "{mean}");
+}
+
+#[test]
+fn a_stall_after_a_change_leaves_what_is_known() {
+    let mut measured = Measured::default();
+    (0..32).for_each(|use_| measured.observe(100e-6, 100e-6, use_));
+    measured.follow(200e-6);
+    let before = measured.seconds();
+    measured.observe(before * CLIP * 2.0, 200e-6, 32);
+    assert!(measured.outcomes() > 0 && measured.seconds() < 2.0 * before, "{measured:?}");
+}
+
+/// A clock that went too slowly, or a machine that has become another one.
+#[test]
+fn means_that_are_wrong_by_a_factor_keep_no_candidate_out() {
+    for factor in [6.0, 10.0, 20.0, 60.0] {
+        let mut guard = guard();
+        let truth = |bytes| if bytes == 262_144 { 180.0 } else { 220.0 };
+        for _ in 0..40 {
+            // Only the proposal was ever used.
+            guard.choose();
+            guard.observe(guard.arms[0].number, 220e-6 / factor);
+        }
+        serve(&mut guard, 800, truth);
+        let used = serve(&mut guard, 100, truth);
+        let best = used.iter().find(|(bytes, _)| *bytes == 262_144);
+        assert!(best.is_some_and(|(_, count)| *count > 80), "{factor}: {used:?}");
+    }
+}
+
 #[test]
 fn a_stall_at_the_first_trial_is_not_held_against_a_candidate() {
     for stalled in 0..ENOUGH {

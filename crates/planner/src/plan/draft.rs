@@ -102,7 +102,7 @@ impl Planner {
                 }
             };
             let Some(state) = state else { continue };
-            costs.push(index, state.published);
+            costs.push(index, state.published, state.on_thread);
             let with = self.served_with(index, state);
             stages.push(StageReport { with, ..state.report(&state.published) });
             at_device.push(state.at_device);
@@ -188,9 +188,10 @@ impl Draft {
 
     fn propose(&mut self, changed: bool) {
         let Self { guard, mode, costs, planned_length, serial, nested, .. } = self;
-        let old = costs
-            .with(|costs| propose(guard, changed, *mode, costs, *planned_length, *serial, nested));
+        let old = propose(guard, changed, *mode, costs, *planned_length, *serial, nested);
         old.for_each(drop);
+        let (reference, bytes) = (self.reference(), class_length(self.planned_length));
+        self.track.learn(|plan| self.guard.predicted(plan, bytes), reference);
     }
 
     fn solve(&self, runs: Runs) -> Vec<Choice> {
@@ -198,6 +199,7 @@ impl Draft {
         let request = PlanRequest {
             ticket: 0,
             costs: self.costs.iter().map(|(_, cost)| *cost).collect(),
+            servers: self.costs.servers(),
             runs,
             bytes: length,
             serial: self.serial.is_asked(&self.guard),

@@ -61,8 +61,10 @@ impl Questions {
         self.tickets += 1;
         let ticket = self.tickets;
         self.open.push_back(Open { ticket, key, renewal });
+        let servers = costs.servers();
         let costs = costs.iter().map(|(_, cost)| *cost).collect();
-        self.unfetched.push_back(Box::new(PlanRequest { ticket, costs, runs, bytes, serial }));
+        let request = PlanRequest { ticket, costs, servers, runs, bytes, serial };
+        self.unfetched.push_back(Box::new(request));
     }
 
     /// The next question for the driver to have solved.

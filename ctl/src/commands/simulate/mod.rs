@@ -9,6 +9,7 @@ use clap::Args as ClapArgs;
 use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::request::Verb;
 use piped_model::evaluate;
+use piped_model::servers::Servers;
 use piped_model::stage::Stage;
 use piped_report::trace::TransferTrace;
 use serde::Serialize;
@@ -27,6 +28,8 @@ mod copies;
 pub(super) mod scenario;
 #[cfg(test)]
 mod servers;
+#[cfg(test)]
+mod split;
 #[cfg(test)]
 mod tests;
 pub(super) mod world;
@@ -207,7 +210,7 @@ fn model(
         return Ok(None);
     }
     let mut lists: Vec<Vec<u64>> = Vec::new();
-    for (level, _) in &path {
+    for Leg { level, .. } in &path {
         lists.push(match (given, planned) {
             (Some(given), _) => {
                 let sizes = match *level {
@@ -225,12 +228,13 @@ fn model(
             (None, None) => return Ok(None),
         });
     }
-    let costs: Vec<Stage> = path.iter().map(|&(_, stage)| stage).collect();
+    let costs: Vec<Stage> = path.iter().map(|leg| leg.stage).collect();
+    let servers = servers(&path);
     let views: Vec<&[u64]> = lists.iter().map(Vec::as_slice).collect();
     // Depth belongs to the device that is read.
     let depth = planned.and_then(|planned| NonZeroU32::new(planned.depth));
-    let depth = depth.filter(|_| path[0].0 == "source");
-    evaluate::lists(&costs, &views, depth).map(Some).map_err(|fault| fault.to_string())
+    let depth = depth.filter(|_| path[0].level == "source");
+    evaluate::served(&costs, &views, depth, &servers).map(Some).map_err(|fault| fault.to_string())
 }
 
 /// All sizes, of which the first ones were reported.
@@ -246,8 +250,23 @@ fn all_sizes(told: &[u64], count: u64, bytes: u64) -> Vec<u64> {
     sizes
 }
 
-/// A stage of a transfer, with the level of the fragments that pass it.
-type Leg = (&'static str, Stage);
+/// A stage of a transfer.
+#[derive(Debug, Clone)]
+struct Leg {
+    /// The level of the fragments that pass it.
+    level: &'static str,
+    stage: Stage,
+    /// The node whose thread serves it.
+    thread: Option<String>,
+}
+
+/// Which stages share a server: those of one node's thread.
+fn servers(path: &[Leg]) -> Servers {
+    Servers::of(path.iter().enumerate().map(|(place, leg)| match &leg.thread {
+        Some(node) => (node.as_str(), 0),
+        None => ("", place),
+    }))
+}
 
 /// Stages that a transfer passes, with their levels. Stages without cost are left out.
 fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<Leg>, String> {
@@ -263,14 +282,22 @@ fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<L
         None => (what.to_owned(), None),
     };
     let ((from, source), (to, sink)) = (split(from), split(to));
-    let dial = |node: &str, stage: &str| scenario.dial(node, stage);
-    let mut path: Vec<(&'static str, Option<Stage>)> = Vec::new();
+    let mut path: Vec<Leg> = Vec::new();
+    let dial = |path: &mut Vec<_>, level, node: &str, stages: &[String]| {
+        for stage in stages {
+            if let Some([host, own]) = scenario.dial(node, stage)? {
+                path.push(Leg { level, stage: host, thread: Some(node.to_owned()) });
+                path.push(Leg { level, stage: own, thread: None });
+                break;
+            }
+        }
+        Ok::<_, String>(())
+    };
     let device = |path: &mut Vec<_>, level, owner: &str, disk: Option<&str>, way| {
         let Some(disk) = disk else { return Ok(()) };
-        path.push((level, Some(world.disk(world.find(owner)?, disk)?)));
-        let both = dial(owner, &format!("disk:{disk}"))?;
-        path.push((level, dial(owner, &format!("disk:{disk}:{way}"))?.or(both)));
-        Ok::<_, String>(())
+        let stage = world.disk(world.find(owner)?, disk)?;
+        path.push(Leg { level, stage, thread: None });
+        dial(path, level, owner, &[format!("disk:{disk}:{way}"), format!("disk:{disk}")])
     };
     device(&mut path, "source", &from, source.as_deref(), "read")?;
     // A copy passes the node that asked for it.
@@ -281,17 +308,18 @@ fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<L
     };
     for (place, [from, to]) in hops.iter().enumerate() {
         if place > 0 {
-            path.push(("source", dial(from, "copy")?));
+            dial(&mut path, "source", from, &["copy".to_owned()])?;
         }
-        path.push(("lane", dial(from, "check")?));
-        path.push(("lane", dial(from, &format!("send:{to}"))?));
-        path.push(("lane", scenario.link(from, to)?));
-        path.push(("lane", dial(to, &format!("net:{from}"))?));
-        path.push(("lane", dial(to, &format!("receive:{from}"))?));
+        let level = "lane";
+        dial(&mut path, level, from, &["check".to_owned()])?;
+        dial(&mut path, level, from, &[format!("send:{to}")])?;
+        path.extend(scenario.link(from, to)?.map(|stage| Leg { level, stage, thread: None }));
+        dial(&mut path, level, to, &[format!("net:{from}")])?;
+        dial(&mut path, level, to, &[format!("receive:{from}")])?;
     }
     device(&mut path, "sink", &to, sink.as_deref(), "write")?;
-    let costs = |stage: &Stage| stage.alone(1.0) > 0.0;
-    Ok(path.into_iter().filter_map(|(level, stage)| Some((level, stage.filter(costs)?))).collect())
+    path.retain(|leg| leg.stage.alone(1.0) > 0.0);
+    Ok(path)
 }
 
 fn show(output: &Output, report: &Report) -> Result<(), Failure> {

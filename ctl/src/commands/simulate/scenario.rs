@@ -220,10 +220,14 @@ impl Dial {
 }
 
 impl Scenario {
-    /// Costs of a node's dial, if it is set.
-    pub(super) fn dial(&self, node: &str, stage: &str) -> Result<Option<Stage>, String> {
+    /// Costs of a node's dial, if it is set: of its time on the node's thread, and its own.
+    pub(super) fn dial(&self, node: &str, stage: &str) -> Result<Option<[Stage; 2]>, String> {
         let of = |dial: &&Dial| dial.node == node && dial.stage == stage;
-        self.dials.iter().find(of).map(Dial::stage).transpose()
+        let costs = |dial: &Dial| {
+            let host = Nanos(dial.cost()?.host_ns).seconds();
+            Ok([Stage { overhead: host, ..Stage::FREE }, dial.stage()?])
+        };
+        self.dials.iter().find(of).map(costs).transpose()
     }
 
     /// Costs of a link between two nodes, if there is one.

@@ -3,6 +3,7 @@
 use piped_core::modes::PlannerMode;
 use piped_core::sizes::Sizes;
 use piped_model::leveled::{self, Level, Task, told};
+use piped_model::servers::Servers;
 
 use super::*;
 
@@ -75,7 +76,7 @@ fn the_engine_takes_as_long_as_said_of_solved_plans() {
     let transfer = scenario.transfers[0].clone();
     let mut world = World::new(&scenario).expect("nodes");
     let path = path(&world, &scenario, &transfer).expect("a path");
-    let costs: Vec<Stage> = path.iter().map(|&(_, stage)| stage).collect();
+    let costs: Vec<Stage> = path.iter().map(|leg| leg.stage).collect();
     let level = |stages, alignment| Level {
         smallest: alignment,
         largest: 1 << 20,
@@ -84,7 +85,13 @@ fn the_engine_takes_as_long_as_said_of_solved_plans() {
         stages,
     };
     let levels = [level(0..1, 4096), level(1..costs.len(), 512)];
-    let task = Task { path: &costs, bytes: 65536, levels: &levels, depth_max: 32 };
+    let task = Task {
+        path: &costs,
+        bytes: 65536,
+        levels: &levels,
+        depth_max: 32,
+        servers: Servers::APART,
+    };
     let plans = leveled::candidates(&task);
     let node = world.find("home").expect("it is there");
     let verb = verb(&mut world, &transfer, node, 65536).expect("a read");

@@ -1,0 +1,112 @@
+//! The stages of a path with their costs, and what the model says of them.
+
+use piped_core::limits::FRAGMENT_BYTES_MAX;
+use piped_model::estimate::Estimate;
+use piped_model::evaluate;
+use piped_model::fixed::FixedBest;
+use piped_model::servers::Servers;
+use piped_model::stage::{Buffers, StageCost};
+
+use super::path::{Path, STAGES_MAX, path_of};
+use super::stage::{PROBE_BYTES, StageIndex, StageState};
+
+/// The stages of a path and their costs, in order.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PathCosts {
+    costs: [Option<(StageIndex, Estimate)>; STAGES_MAX],
+    /// The first stage that this shard's thread serves.
+    thread: Option<usize>,
+    servers: Servers,
+}
+
+impl PathCosts {
+    /// Adds a stage. `on_thread`: this shard's thread serves it.
+    pub(super) fn push(&mut self, stage: StageIndex, cost: Estimate, on_thread: bool) {
+        // One that comes again stands for the peer's, which is not known.
+        let is_ours = on_thread && self.iter().all(|(other, _)| other != stage);
+        let Some(place) = self.costs.iter().position(Option::is_none) else { return };
+        self.costs[place] = Some((stage, cost));
+        if is_ours {
+            self.servers = self.servers.with(place, *self.thread.get_or_insert(place));
+        }
+    }
+
+    /// Which of the stages have one server together.
+    pub(super) fn servers(&self) -> Servers {
+        self.servers
+    }
+
+    /// Whether a prediction needs a walk through all fragments, because stages share a server.
+    pub(super) fn is_shared(&self) -> bool {
+        self.servers.is_shared(STAGES_MAX)
+    }
+
+    /// Calls the model with the costs alone.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&[&Estimate]) -> T) -> T {
+        let mut known = self.iter().map(|(_, cost)| cost);
+        let Some(first) = known.next() else { return f(&[]) };
+        let mut costs = [first; STAGES_MAX];
+        let mut used = 1;
+        for (place, cost) in costs[1..].iter_mut().zip(known) {
+            *place = cost;
+            used += 1;
+        }
+        f(&costs[..used])
+    }
+
+    /// How often the stages' costs were found to have changed, in sum.
+    pub(super) fn changes(&self) -> u64 {
+        self.iter().map(|(_, cost)| cost.changes).sum()
+    }
+
+    /// Predicted latency, in seconds, of a request of so many bytes in eight fragments. Latencies
+    /// of plans that are not known any more are compared by it, however costs move.
+    pub(super) fn reference(&self, length: u64) -> f64 {
+        self.with(|costs| match costs {
+            [] => 0.0,
+            costs => evaluate::uniform(costs, length.div_ceil(8), length, None),
+        })
+    }
+
+    /// Predicted latency, in seconds, of a plan where stages share a server.
+    pub(super) fn walked(&self, plan: &FixedBest, length: u64) -> f64 {
+        self.with(|costs| {
+            let plan = plan.plan(costs.len(), length);
+            let walked = evaluate::plan_on(costs, &plan, &Buffers::UNLIMITED, &self.servers);
+            walked.unwrap_or(f64::INFINITY)
+        })
+    }
+
+    /// By how much the costs of a path have moved, as a fraction: alone or at its slowest stage, at
+    /// the size where that is most. A large change of a stage of a microsecond is noise to a path
+    /// of a millisecond.
+    pub(super) fn moved(&self, stages: &[StageState], length: u64) -> f64 {
+        let sizes = PROBE_BYTES.into_iter().take_while(|&bytes| bytes <= length as f64);
+        let sizes = sizes.chain([(length as f64).min(FRAGMENT_BYTES_MAX.into())]);
+        let at = |bytes: f64| {
+            let (mut way, mut way_moved) = (0.0, 0.0);
+            let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
+            for (index, old) in self.iter() {
+                let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
+                let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
+                let (from, to) = (old.alone(bytes), new.alone(bytes));
+                (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
+                slowest = slowest.max(old.occupancy(bytes));
+                slowest_now = slowest_now.max(new.occupancy(bytes));
+            }
+            let part = |moved: f64, of: f64| if of > 0.0 { moved / of } else { 0.0 };
+            part(way_moved, way).max(part((slowest - slowest_now).abs(), slowest.max(slowest_now)))
+        };
+        sizes.map(at).fold(0.0, f64::max)
+    }
+
+    /// The path whose costs these are.
+    pub fn stages(&self) -> Path {
+        path_of(self.iter().map(|(stage, _)| stage))
+    }
+
+    /// The stages with their costs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
+        self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
+    }
+}

@@ -26,10 +26,6 @@ const STATICS_MAX: usize = 8;
 /// Fewest fragments under way in plans that do not ask for them one by one.
 const DEPTH_MIN: NonZeroU32 = NonZeroU32::new(DEPTH_LEAST).expect("is not zero");
 
-/// The most fragments of plans that are compared where each prediction is a walk through all of
-/// them.
-const WALKED_MAX: u64 = 256;
-
 /// Part of the latency that may be given up for larger fragments.
 const LARGER: f64 = 0.01;
 
@@ -113,28 +109,31 @@ fn propose_on(
     }
     let fixed = |bytes| FixedBest { algorithm: Algorithm::Fixed, ..of_size(bytes) };
     let sizes = std::iter::successors(Some(STATIC_BYTES_MIN), |bytes| Some(bytes * 2));
-    let sizes = sizes.take_while(|&bytes| bytes < whole.fragment_bytes).take(STATICS_MAX);
-    let sizes = sizes.filter(|bytes| !path.is_shared() || length / bytes <= WALKED_MAX);
-    let faster = |a: &FixedBest, b: &FixedBest| a.predicted_seconds.total_cmp(&b.predicted_seconds);
-    let best = match path.is_shared() {
-        false => deep(fixed::best(costs, length, &constraints)),
-        // Each prediction is a walk through all fragments: a question may find a better one.
-        true => sizes.clone().map(fixed).chain([whole]).min_by(faster).unwrap_or(whole),
-    };
+    let sizes = sizes.take_while(|&bytes| bytes < whole.fragment_bytes);
+    let mut statics = [whole; STATICS_MAX];
+    let mut count = 0;
+    for (place, bytes) in statics.iter_mut().zip(sizes) {
+        *place = of_size(bytes);
+        count += 1;
+    }
+    let statics = &statics[..count];
     // Of sizes that are equally good in the model the largest is the best in practice: what the
     // model does not know costs something per fragment.
-    let flat = |slack| match path.is_shared() {
-        false => fixed::flat(costs, length, &constraints, &best, slack),
-        true => (best.fragment_bytes, best.fragment_bytes),
+    let (best, [low, large, high]) = match path.is_shared() {
+        false => {
+            let best = deep(fixed::best(costs, length, &constraints));
+            let (low, high) = fixed::flat(costs, length, &constraints, &best, FLAT);
+            let (_, large) = fixed::flat(costs, length, &constraints, &best, LARGER);
+            (best, [low, large, high].map(fixed))
+        }
+        // Each prediction is a walk through fragments: the solver may find a better size.
+        true => of_some(statics, whole),
     };
-    let ((low, high), (_, large)) = (flat(FLAT), flat(LARGER));
     let whole_is_best = whole.predicted_seconds <= best.predicted_seconds * (1.0 + LARGER);
-    let mut proposal = choice(&if whole_is_best { whole } else { fixed(large) });
+    let mut proposal = choice(&if whole_is_best { whole } else { large });
     let mut others = Others { choices: [proposal; ARMS_MAX], count: 0 };
     others.push(choice(&whole));
-    for bytes in sizes {
-        others.push(choice(&of_size(bytes)));
-    }
+    statics.iter().for_each(|plan| others.push(choice(plan)));
     let mut same = best.predicted_seconds;
     if serial != Serial::Never {
         let limits = Constraints {
@@ -168,7 +167,7 @@ fn propose_on(
         return guard.renew(changed, lead, variations.as_slice(), others.as_slice());
     }
     nested.iter().for_each(|&plan| others.push(plan));
-    let near = [choice(&fixed(low)), choice(&best), choice(&fixed(high))];
+    let near = [low, best, high].map(|plan| choice(&plan));
     guard.renew(changed, proposal, &near, others.as_slice())
 }
 
@@ -203,6 +202,20 @@ pub(super) fn per_byte(costs: &[&Estimate], length: u64) -> f64 {
 /// it few.
 fn deep(plan: FixedBest) -> FixedBest {
     FixedBest { depth: plan.depth.max(DEPTH_MIN), ..plan }
+}
+
+/// The best of some plans of one size, which are given from small to large, and of `whole`; then
+/// the smallest nearly as good, the largest as good, and the largest nearly as good.
+fn of_some(plans: &[FixedBest], whole: FixedBest) -> (FixedBest, [FixedBest; 3]) {
+    let all = || plans.iter().copied().chain([whole]);
+    let faster = |a: &FixedBest, b: &FixedBest| a.predicted_seconds.total_cmp(&b.predicted_seconds);
+    let best = all().min_by(faster).unwrap_or(whole);
+    let within = move |slack: f64| {
+        all().filter(move |plan| plan.predicted_seconds <= best.predicted_seconds * (1.0 + slack))
+    };
+    let ends = [within(FLAT).next(), within(LARGER).next_back(), within(FLAT).next_back()];
+    let fixed = |plan| FixedBest { algorithm: Algorithm::Fixed, ..plan };
+    (fixed(best), ends.map(|plan| fixed(plan.unwrap_or(best))))
 }
 
 /// The plan with its prediction where stages share a server. It was chosen as if they did not: each

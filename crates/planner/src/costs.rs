@@ -10,6 +10,9 @@ use piped_model::stage::{Buffers, StageCost};
 use super::path::{Path, STAGES_MAX, path_of};
 use super::stage::{PROBE_BYTES, StageIndex, StageState};
 
+/// The most fragments that a prediction walks through one by one.
+pub(super) const WALKED_MAX: u64 = 256;
+
 /// The stages of a path and their costs, in order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PathCosts {
@@ -64,17 +67,30 @@ impl PathCosts {
     pub(super) fn reference(&self, length: u64) -> f64 {
         self.with(|costs| match costs {
             [] => 0.0,
-            costs => evaluate::uniform(costs, length.div_ceil(8), length, None),
+            costs => {
+                let bytes = length.div_ceil(8).min(FRAGMENT_BYTES_MAX.into());
+                evaluate::uniform(costs, bytes, length, None)
+            }
         })
     }
 
-    /// Predicted latency, in seconds, of a plan where stages share a server.
+    /// Predicted latency, in seconds, of a plan where stages share a server. Of more than
+    /// [`WALKED_MAX`] fragments the rest is taken to leave at a steady pace.
     pub(super) fn walked(&self, plan: &FixedBest, length: u64) -> f64 {
-        self.with(|costs| {
-            let plan = plan.plan(costs.len(), length);
-            let walked = evaluate::plan_on(costs, &plan, &Buffers::UNLIMITED, &self.servers);
-            walked.unwrap_or(f64::INFINITY)
-        })
+        let walk = |bytes: u64| {
+            self.with(|costs| {
+                let plan = plan.plan(costs.len(), bytes);
+                let walked = evaluate::plan_on(costs, &plan, &Buffers::UNLIMITED, &self.servers);
+                walked.unwrap_or(f64::INFINITY)
+            })
+        };
+        let most = plan.fragment_bytes.saturating_mul(WALKED_MAX);
+        if length <= most {
+            return walk(length);
+        }
+        let (half, all) = (walk(most / 2), walk(most));
+        let pace = (all - half) / (most - most / 2) as f64;
+        all + (length - most) as f64 * pace
     }
 
     /// By how much the costs of a path have moved, as a fraction: alone or at its slowest stage, at

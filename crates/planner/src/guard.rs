@@ -64,12 +64,8 @@ const ENOUGH: u32 = 6;
 const CLIP: f64 = 3.0;
 
 /// An outcome so many times above or below the mean is not caused by its candidate, but by a stall,
-/// or a clock that does not run evenly. A second one in a row counts for the pace, which the mean
-/// follows if all outcomes become so slow or so fast.
+/// or a clock that does not run evenly; unless too many are.
 const STALLED: f64 = 8.0;
-
-/// Such outcomes in a row after which they are the candidate's own all the same.
-const PERSISTENT: u32 = 4;
 
 /// Factors by which a candidate must be slower than another to be vetoed: the first if both are
 /// known well enough, the second in any case.
@@ -119,8 +115,6 @@ struct Arm {
     /// The guard's `uses` when `planned` was last made anew.
     made_at: u32,
     measured: Measured,
-    /// Outcomes in a row that this candidate did not cause.
-    strange: u32,
     /// Expected latency of the next transfer with this candidate, in seconds at a pace of 1.
     expected: f64,
 }
@@ -209,8 +203,7 @@ impl Guard {
             if is_new {
                 let measured = measured(&plan).unwrap_or_default();
                 let (made_at, planned, expected) = (self.uses, None, 0.0);
-                let strange = 0;
-                self.arms.push(Arm { plan, number, planned, made_at, measured, strange, expected });
+                self.arms.push(Arm { plan, number, planned, made_at, measured, expected });
             }
             if place == variations.len() {
                 self.variations = self.arms.len() - 1;
@@ -277,13 +270,13 @@ impl Guard {
             0 | 1 => usual > 0.0,
             _ => (mean / STALLED..=mean * STALLED).contains(&usual),
         };
-        arm.strange = if is_its_own { 0 } else { arm.strange.saturating_add(1) };
-        if is_its_own || arm.strange >= PERSISTENT {
+        // A single other one says nothing of the machine. If it counted, the means of candidates
+        // that are used next would be those of a slower machine, and so too low, after each stall.
+        let counts = arm.measured.is_usual(is_its_own);
+        if counts {
             arm.measured.observe(usual, arm.plan.predicted_seconds, self.uses);
         }
-        // A single one says nothing of the machine. If it counted, the means of candidates that are
-        // used next would be those of a slower machine, and so too low, after each stall anew.
-        if let Some(mean) = before.filter(|_| arm.strange != 1) {
+        if let Some(mean) = before.filter(|_| counts) {
             self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
             let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
             self.pace += PACE_DECAY * (slower - self.pace);

@@ -185,7 +185,7 @@ impl Track {
             self.reference = reference;
         }
         if self.reference != reference {
-            self.learn(|_| None, reference);
+            self.learn(false, |_| None, reference);
         }
         if let Some(spread) = self.spread {
             let is_covered = (f64::from(taken) / self.median - 1.0).abs() <= spread * self.wider;
@@ -216,9 +216,15 @@ impl Track {
         }
     }
 
-    /// Takes present predictions of plans, as the model has learnt more. Without this, latencies of
-    /// before would be held against predictions that they were not compared with.
-    pub(super) fn learn(&mut self, now: impl Fn(u32) -> Option<f64>, reference: f64) {
+    /// Takes present predictions of plans. If the model has only learnt more, latencies of before
+    /// are held against these: the path took what it took. If a stage has `changed`, they are taken
+    /// to have changed as predictions did.
+    pub(super) fn learn(
+        &mut self,
+        changed: bool,
+        now: impl Fn(u32) -> Option<f64>,
+        reference: f64,
+    ) {
         let others = self.reference / reference;
         let is_usable = |factor: f64| factor.is_finite() && factor > 0.0;
         let kept = (self.outcomes as usize).min(KEPT);
@@ -226,8 +232,8 @@ impl Track {
             let now = now(*plan).filter(|&now| is_usable(f64::from(*predicted) / now));
             let factor = now.map_or(others, |now| f64::from(*predicted) / now);
             if is_usable(factor) {
-                *taken = (f64::from(*taken) * factor) as f32;
                 *predicted = (f64::from(*predicted) / factor) as f32;
+                *taken *= if changed { 1.0 } else { factor as f32 };
             }
         }
         self.reference = reference;
@@ -332,7 +338,7 @@ mod tests {
                 track.observe(PLAN, 1.5e-3, model, model);
             }
         }
-        track.learn(|_| None, 1.2e-3);
+        track.learn(false, |_| None, 1.2e-3);
         let outlook = track.outlook(1.2e-3);
         assert!((outlook.bias * 1.2e-3 - 1.5e-3).abs() < 1e-8, "{outlook:?}");
         let margin = outlook.margin(0.0, 1.5e-3) / 1.5e-3;
@@ -438,8 +444,14 @@ mod tests {
             track.observe((2, 4e-3), 4.4e-3, 4e-3, 1e-3);
         }
         // The reference is like neither.
-        track.learn(|plan| Some(if plan == 1 { 2e-3 } else { 4e-3 }), 5e-3);
+        let now = |plan| Some(if plan == 1 { 2e-3 } else { 4e-3 });
+        let mut changed = track.clone();
+        track.learn(false, now, 5e-3);
         let outlook = track.outlook(5e-3);
         assert!((0.99..1.11).contains(&outlook.bias), "{outlook:?}");
+        // A stage has changed: what the model leaves out is the same part as before.
+        let before = changed.outlook(1e-3).bias;
+        changed.learn(true, now, 5e-3);
+        assert_eq!(changed.outlook(5e-3).bias, before);
     }
 }

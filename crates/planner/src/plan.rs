@@ -386,7 +386,7 @@ impl Planner {
         let Cached { guard, costs, length, nested, track, reference, .. } = cached;
         let old = propose(guard, changed, mode, costs, *length, serial, nested);
         let now = |plan| guard.predicted(plan, class_length(*length));
-        self.tracks[*track].learn(now, *reference);
+        self.tracks[*track].learn(changed, now, *reference);
         for planned in old {
             self.retired.add(Some(planned));
         }

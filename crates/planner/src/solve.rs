@@ -6,12 +6,16 @@
 //! function, and brings back the answer. A daemon has a thread for that; a simulated world answers
 //! at once. An answer without a question is ignored.
 
+use std::num::NonZeroU32;
+
 use piped_core::limits::{DEPTH_MAX, FRAGMENT_BYTES_MAX};
 use piped_core::sizes::{SIZES_MAX, Sizes, UNIT_BYTES};
 use piped_model::estimate::Estimate;
+use piped_model::evaluate;
 use piped_model::leveled::{self, Level, Task, told};
 use piped_model::plan::{Algorithm, Plan};
 use piped_model::servers::Servers;
+use piped_model::stage::Buffers;
 
 /// The most plans of an answer.
 pub const SOLVED_MAX: usize = 4;
@@ -106,7 +110,8 @@ impl PartialEq for PlanAnswer {
 
 impl Eq for PlanAnswer {}
 
-/// Answers a question. A pure function that takes up to a millisecond.
+/// Answers a question. A pure function that takes up to a millisecond, and up to a hundred where
+/// stages share a server.
 #[must_use]
 pub fn solve(request: &PlanRequest) -> PlanAnswer {
     let Runs { source, lane, sink } = request.runs;
@@ -135,7 +140,7 @@ pub fn solve(request: &PlanRequest) -> PlanAnswer {
         // Where stages share a server, the best of one size is on no curve, and is found here.
         let is_shared = servers.is_shared(path.len());
         let nested = near.filter(|plan| is_nested(plan) || is_shared && is_fixed(plan));
-        let nested = nested.filter_map(|plan| executable(plan, &all, depth_max));
+        let nested = nested.filter_map(|plan| executable(plan, &all, &task));
         let room = SOLVED_MAX / if request.serial { 2 } else { 1 };
         for (_, found) in (0..room).zip(nested) {
             if !solved.iter().any(|known| same_cut(known, &found)) {
@@ -166,20 +171,31 @@ fn same_cut(a: &Solved, b: &Solved) -> bool {
 
 /// The plan as the engine executes it. A level that the path does not have gets the sizes of its
 /// neighbour.
-fn executable(plan: &Plan, all: &[Level; 3], depth_max: u32) -> Option<Solved> {
+fn executable(plan: &Plan, all: &[Level; 3], task: &Task<'_, Estimate>) -> Option<Solved> {
+    let Task { path, depth_max, ref servers, .. } = *task;
     let sizes = |level: &Level| {
         let found = plan.levels.iter().find(|found| found.stages == level.stages)?;
         Sizes::list(told(&found.sizes))
     };
     let [source, lane, sink] = all.each_ref().map(sizes);
     let lane = lane.or(source).or(sink)?;
+    let depth = plan.depth.get().max(DEPTH_LEAST).min(depth_max);
+    let mut predicted_seconds = plan.predicted_seconds;
+    if servers.is_shared(path.len())
+        && let Some(depth) = NonZeroU32::new(depth)
+    {
+        // More under way may be slower where stages share a server.
+        let plan = Plan { depth, ..plan.clone() };
+        let walked = evaluate::plan_on(path, &plan, &Buffers::UNLIMITED, servers);
+        predicted_seconds = walked.unwrap_or(predicted_seconds);
+    }
     Some(Solved {
         algorithm: plan.algorithm,
         source: source.unwrap_or(lane),
         lane,
         sink: sink.unwrap_or(lane),
-        depth: plan.depth.get().max(DEPTH_LEAST).min(depth_max),
-        predicted_seconds: plan.predicted_seconds,
+        depth,
+        predicted_seconds,
         margin_seconds: plan.margin_seconds,
     })
 }

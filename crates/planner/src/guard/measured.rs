@@ -19,6 +19,11 @@ const DECAY: f64 = 1.0 / 24.0;
 const REFRESH: f64 = 1.0 / 4.0;
 pub(super) const STALE_USES: u32 = 32;
 
+/// Weight of an outcome in the part that is far from the mean, and the largest part that is not the
+/// candidate's: two in a row, or one in five.
+const STRANGE_DECAY: f32 = 1.0 / 8.0;
+const STRANGE_MAX: f32 = 0.25;
+
 /// Measured latencies of transfers with a candidate.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Measured {
@@ -27,6 +32,8 @@ pub(super) struct Measured {
     /// The mean, with the same weights, of the predictions at the time of the measurements.
     predicted: f64,
     outcomes: u32,
+    /// The part of the last outcomes that were far from the mean.
+    strange: f32,
     /// The guard's `uses` at the last outcome.
     at: u32,
 }
@@ -85,6 +92,13 @@ impl Measured {
         let clipped = if self.outcomes == 1 { seconds } else { seconds.min(CLIP * self.seconds) };
         self.seconds += weight * (clipped - self.seconds);
         self.predicted += weight * (predicted - self.predicted);
+    }
+
+    /// Notes whether an outcome is near the mean. Returns whether it counts: also others do where
+    /// they are frequent.
+    pub(super) fn is_usual(&mut self, is_near: bool) -> bool {
+        self.strange += (f32::from(!is_near) - self.strange) * STRANGE_DECAY;
+        is_near || self.strange > STRANGE_MAX
     }
 
     /// Scales the measurements after a change of the path, if the prediction differs much from the

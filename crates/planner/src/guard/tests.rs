@@ -32,7 +32,7 @@ fn guard() -> Guard {
 }
 
 /// `count` transfers, each told of; how many went to each size.
-fn serve(guard: &mut Guard, count: u32, truth: impl Fn(u64) -> f64) -> Vec<(u64, u32)> {
+fn serve(guard: &mut Guard, count: u32, mut truth: impl FnMut(u64) -> f64) -> Vec<(u64, u32)> {
     let mut used = std::collections::BTreeMap::new();
     for _ in 0..count {
         let index = guard.choose();
@@ -275,6 +275,22 @@ fn a_candidate_that_stalls_for_good_loses_its_turns() {
     let used = serve(&mut guard, 200, |bytes| if bytes == slow { 2640.0 } else { truth(bytes) });
     let count = used.iter().find(|(bytes, _)| *bytes == slow).map_or(0, |&(_, count)| count);
     assert!(count <= 20, "{slow}: {used:?}");
+}
+
+/// Every other transfer waits for an acknowledgement that is delayed, say.
+#[test]
+fn a_candidate_that_stalls_every_other_time_is_charged_for_it() {
+    let mut guard = guard();
+    serve(&mut guard, 400, |_| 220.0);
+    let slow = guard.plan(guard.favourite()).cut.source.first();
+    let mut turn = 0;
+    for _ in 0..600 {
+        serve(&mut guard, 1, |bytes| {
+            turn += u32::from(bytes == slow);
+            if bytes == slow && turn % 2 == 0 { 2200.0 } else { 220.0 }
+        });
+    }
+    assert_ne!(favourite(&guard), slow);
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Draft {
         let old = propose(guard, changed, *mode, costs, *planned_length, *serial, nested);
         old.for_each(drop);
         let (reference, bytes) = (self.reference(), class_length(self.planned_length));
-        self.track.learn(|plan| self.guard.predicted(plan, bytes), reference);
+        self.track.learn(changed, |plan| self.guard.predicted(plan, bytes), reference);
     }
 
     fn solve(&self, runs: Runs) -> Vec<Choice> {
@@ -267,6 +267,20 @@ mod tests {
         (planner, path)
     }
 
+    /// The same with time of the thread for each fragment read and sent.
+    fn of_one_thread() -> (Planner, Path) {
+        let (mut planner, [disk, check, net, ..]) = planner();
+        let [read, sent] =
+            [DialPlace::Copy, DialPlace::Check].map(|place| planner.dial_stage(&place, true));
+        for (stage, micros) in [(read, 900), (sent, 800)] {
+            (0..100).for_each(|round| {
+                planner.sample_backlogged(stage, 65_536, Nanos(micros * 1000 + round % 2));
+            });
+        }
+        let path = path_of([disk, read, check, sent, net, check]);
+        (planner, path)
+    }
+
     fn parts(planner: &Planner, path: &Path) -> Vec<Part> {
         let rest = path.iter().skip(1).map(|&stage| Part::There(stage));
         std::iter::once(planner.disk_part(DeviceId(1), false)).chain(rest).collect()
@@ -289,7 +303,29 @@ mod tests {
 
     #[test]
     fn the_next_transfer_gets_what_was_said() {
-        let (mut planner, path) = planner();
+        gets_what_was_said(planner());
+        gets_what_was_said(of_one_thread());
+    }
+
+    #[test]
+    fn work_of_the_thread_for_each_fragment_adds_up() {
+        let (mut planner, path) = of_one_thread();
+        for (length, fragment) in [(1 << 20, 64 << 10), (512 << 20, 1 << 20)] {
+            planner.set_mode(PlannerMode::Fixed(fragment));
+            let predicted = planner.plan(path, length).predicted.seconds();
+            // The checksum here is the thread's too, the peer's is not.
+            let (count, bytes) = ((length / u64::from(fragment)) as f64, length as f64);
+            let thread = (1700e-6 + 1e-6) * count + 1e-9 * bytes;
+            let disk = 500e-6 * count + 8e-9 * bytes;
+            let least = thread.max(disk);
+            assert!((0.95 * least..1.3 * least).contains(&predicted), "{predicted} {least}");
+        }
+        planner.set_mode(PlannerMode::Auto);
+        let first = planner.plan(path, 1 << 20);
+        assert!(first.cut.source.first() >= 128 << 10, "{:?}", first.cut);
+    }
+
+    fn gets_what_was_said((mut planner, path): (Planner, Path)) {
         for length in [64 << 10, 1 << 20, 4 << 20] {
             // Nobody has asked for any yet.
             let said = forecast(&planner, &path, length);

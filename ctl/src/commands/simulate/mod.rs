@@ -10,7 +10,7 @@ use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::request::Verb;
 use piped_model::evaluate;
 use piped_model::servers::Servers;
-use piped_model::stage::Stage;
+use piped_model::stage::{STAGES_MAX, Stage};
 use piped_report::trace::TransferTrace;
 use serde::Serialize;
 
@@ -206,7 +206,11 @@ fn model(
     let one_chunk = transfer.copy.is_none() || bytes <= FRAGMENT_BYTES_MAX.into();
     // Each half of a copy between peers has its own node's plan, and several chunks are under way
     // at once.
-    if path.is_empty() || !one_chunk || transfer.copy.is_some() && given.is_none() {
+    if path.is_empty()
+        || path.len() > STAGES_MAX
+        || !one_chunk
+        || transfer.copy.is_some() && given.is_none()
+    {
         return Ok(None);
     }
     let mut lists: Vec<Vec<u64>> = Vec::new();

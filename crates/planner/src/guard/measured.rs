@@ -20,7 +20,7 @@ const REFRESH: f64 = 1.0 / 4.0;
 pub(super) const STALE_USES: u32 = 32;
 
 /// Weight of an outcome in the part that is far from the mean, and the largest part that is not the
-/// candidate's: two in a row, or one in five.
+/// candidate's: three in a row, or one in five, are.
 const STRANGE_DECAY: f32 = 1.0 / 8.0;
 const STRANGE_MAX: f32 = 0.25;
 

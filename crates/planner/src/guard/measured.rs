@@ -124,11 +124,12 @@ impl Measured {
     }
 
     /// The mean. Until there are enough outcomes, the expectation counts as [`EXPECTED`] more, and
-    /// a mean far above it as one that is still worth a trial: a few outcomes may all be stalls.
+    /// a single outcome far above it as one that is still worth a trial: it may be a stall.
     pub(super) fn beside(self, expected: f64) -> f64 {
         self.known().unwrap_or_else(|| {
             let outcomes = f64::from(self.outcomes);
-            let seconds = self.seconds.min(CLIP * expected);
+            let most = if self.outcomes == 1 { CLIP * expected } else { f64::INFINITY };
+            let seconds = self.seconds.min(most);
             (seconds * outcomes + expected * EXPECTED) / (outcomes + EXPECTED)
         })
     }

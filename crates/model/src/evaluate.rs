@@ -18,7 +18,7 @@ mod served;
 mod within;
 
 pub use closed::{equal, uniform};
-pub use served::{plan_on, served};
+pub use served::{plan_on, served, steadily};
 pub use within::{plan_within, room_needed, within};
 
 /// Fragment lists that cannot be evaluated on a path.

@@ -304,15 +304,7 @@ fn seconds<C: StageCost>(
         let Constraints { buffers, servers, .. } = constraints;
         evaluate::plan_on(path, &plan, buffers, servers).unwrap_or(f64::INFINITY)
     };
-    let count = bytes.div_ceil(size.max(1)).max(1);
-    let Some(more) = count.checked_sub(WALKED_MAX).filter(|&more| more > 0) else {
-        return walk(bytes);
-    };
-    // By then they leave at a steady interval.
-    let half = WALKED_MAX / 2;
-    let all = walk(bytes - more * size);
-    let interval = (all - walk(bytes - (more + half) * size)) / half as f64;
-    all + more as f64 * interval
+    evaluate::steadily(size, bytes, WALKED_MAX, walk)
 }
 
 /// The most fragments of one size that are looked at one by one.

@@ -11,7 +11,7 @@ use super::path::{Path, STAGES_MAX, path_of};
 use super::stage::{PROBE_BYTES, StageIndex, StageState};
 
 /// The most fragments that a prediction walks through one by one.
-pub(super) const WALKED_MAX: u64 = 256;
+const WALKED_MAX: u64 = 256;
 
 /// The stages of a path and their costs, in order.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,13 +84,7 @@ impl PathCosts {
                 walked.unwrap_or(f64::INFINITY)
             })
         };
-        let most = plan.fragment_bytes.saturating_mul(WALKED_MAX);
-        if length <= most {
-            return walk(length);
-        }
-        let (half, all) = (walk(most / 2), walk(most));
-        let pace = (all - half) / (most - most / 2) as f64;
-        all + (length - most) as f64 * pace
+        evaluate::steadily(plan.fragment_bytes, length, WALKED_MAX, walk)
     }
 
     /// By how much the costs of a path have moved, as a fraction: alone or at its slowest stage, at

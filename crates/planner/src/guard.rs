@@ -272,7 +272,7 @@ impl Guard {
         };
         // A single other one says nothing of the machine. If it counted, the means of candidates
         // that are used next would be those of a slower machine, and so too low, after each stall.
-        let counts = arm.measured.is_usual(is_its_own);
+        let counts = arm.measured.note_nearness(is_its_own);
         if counts {
             arm.measured.observe(usual, arm.plan.predicted_seconds, self.uses);
         }

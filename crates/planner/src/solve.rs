@@ -17,6 +17,8 @@ use piped_model::plan::{Algorithm, Plan};
 use piped_model::servers::Servers;
 use piped_model::stage::Buffers;
 
+use crate::costs::PathCosts;
+
 /// The most plans of an answer.
 pub const SOLVED_MAX: usize = 4;
 
@@ -86,6 +88,19 @@ pub(crate) struct Solved {
 }
 
 impl PlanRequest {
+    /// `serial`: whether the first stage is a device that may want one fragment at a time.
+    pub(crate) fn new(
+        ticket: u64,
+        costs: &PathCosts,
+        runs: Runs,
+        bytes: u64,
+        serial: bool,
+    ) -> Self {
+        let servers = costs.servers();
+        let costs = costs.iter().map(|(_, cost)| *cost).collect();
+        Self { ticket, costs, servers, runs, bytes, serial }
+    }
+
     /// The answer of a driver that has no time: no plan.
     #[must_use]
     pub fn declined(&self) -> PlanAnswer {
@@ -182,7 +197,7 @@ fn executable(plan: &Plan, all: &[Level; 3], task: &Task<'_, Estimate>) -> Optio
     let depth = plan.depth.get().max(DEPTH_LEAST).min(depth_max);
     let mut predicted_seconds = plan.predicted_seconds;
     if servers.is_shared(path.len())
-        && let Some(depth) = NonZeroU32::new(depth)
+        && let Some(depth) = NonZeroU32::new(depth).filter(|&depth| depth != plan.depth)
     {
         // More under way may be slower where stages share a server.
         let plan = Plan { depth, ..plan.clone() };

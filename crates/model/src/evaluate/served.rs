@@ -117,6 +117,26 @@ pub fn plan_on<C: StageCost>(
     })
 }
 
+/// The latency, in seconds, of `bytes` in fragments of one size, of which at most `walked_max` are
+/// looked at one by one: the others are taken to leave at the interval of the last half of these.
+/// `walk`: the exact latency of so many bytes.
+///
+/// ```
+/// use piped_model::evaluate::steadily;
+/// let walk = |bytes: u64| 10.0 + bytes.div_ceil(100) as f64;
+/// assert_eq!(steadily(100, 1950, 8, walk), 30.0);
+/// ```
+pub fn steadily(size: u64, bytes: u64, walked_max: u64, walk: impl Fn(u64) -> f64) -> f64 {
+    let count = bytes.div_ceil(size.max(1)).max(1);
+    let Some(more) = count.checked_sub(walked_max).filter(|&more| more > 0) else {
+        return walk(bytes);
+    };
+    let half = walked_max / 2;
+    let all = walk(bytes - more * size);
+    let interval = (all - walk(bytes - (more + half) * size)) / half as f64;
+    all + more as f64 * interval
+}
+
 /// How far one stage is.
 struct Progress<'a> {
     sizes: &'a [u64],

@@ -96,7 +96,7 @@ impl Measured {
 
     /// Notes whether an outcome is near the mean. Returns whether it counts: also others do where
     /// they are frequent.
-    pub(super) fn is_usual(&mut self, is_near: bool) -> bool {
+    pub(super) fn note_nearness(&mut self, is_near: bool) -> bool {
         self.strange += (f32::from(!is_near) - self.strange) * STRANGE_DECAY;
         is_near || self.strange > STRANGE_MAX
     }

@@ -196,14 +196,8 @@ impl Draft {
 
     fn solve(&self, runs: Runs) -> Vec<Choice> {
         let length = self.planned_length;
-        let request = PlanRequest {
-            ticket: 0,
-            costs: self.costs.iter().map(|(_, cost)| *cost).collect(),
-            servers: self.costs.servers(),
-            runs,
-            bytes: length,
-            serial: self.serial.is_asked(&self.guard),
-        };
+        let serial = self.serial.is_asked(&self.guard);
+        let request = PlanRequest::new(0, &self.costs, runs, length, serial);
         let pace = self.costs.with(|costs| per_byte(costs, length));
         let solved = solve(&request).solved.into_iter().flatten().take(SOLVED_MAX);
         solved.map(|plan| Choice::nested(&plan, length, pace)).collect()

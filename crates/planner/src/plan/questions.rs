@@ -61,9 +61,7 @@ impl Questions {
         self.tickets += 1;
         let ticket = self.tickets;
         self.open.push_back(Open { ticket, key, renewal });
-        let servers = costs.servers();
-        let costs = costs.iter().map(|(_, cost)| *cost).collect();
-        let request = PlanRequest { ticket, costs, servers, runs, bytes, serial };
+        let request = PlanRequest::new(ticket, costs, runs, bytes, serial);
         self.unfetched.push_back(Box::new(request));
     }
 

@@ -9,7 +9,7 @@
 use core::cmp::Ordering;
 use core::fmt;
 use core::num::NonZeroU32;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::servers::Servers;
 use crate::stage::{Buffers, StageCost};
@@ -90,8 +90,8 @@ pub fn run<C: StageCost>(
     run_on(path, sizes, depth, buffers, &Servers::APART)
 }
 
-/// Like [`run`] where stages have servers together. A fragment that is served and waits for room
-/// keeps its stage, and not the server.
+/// Like [`run`] where stages have servers together, or servers work in turns. A fragment that is
+/// served and waits for room keeps its stage, and not the server.
 ///
 /// # Errors
 /// As [`run`].
@@ -119,21 +119,29 @@ pub fn run_on<C: StageCost>(
     if path.len() != sizes.len() || path.is_empty() {
         return Err(Stuck { stage: path.len().min(sizes.len()), left: 0, at_nanos: 0 });
     }
-    let mut works = Works { path, sizes, depth, buffers, servers, now: 0.0, visits: Vec::new() };
+    let mut works =
+        Works { path, sizes, depth, buffers, servers, now: 0.0, unseen: 0, visits: Vec::new() };
     let mut stages: Vec<Busy> = sizes.iter().map(|_| Busy::default()).collect();
     stages[0].arrived = sizes[0].iter().map(|&size| u128::from(size)).sum();
     let mut events = BinaryHeap::new();
+    let asking = servers.asking(path.len());
     loop {
         // Everything that happens at one time has happened before anything starts.
         while events.peek().is_some_and(|next: &Event| next.at <= works.now) {
             let Some(event) = events.pop() else { break };
             match event.what {
                 What::Served => {
-                    stages[event.stage].served = true;
-                    stages[servers.first(event.stage)].works = false;
+                    stages[event.stage].served += 1;
+                    let server = servers.first(event.stage);
+                    stages[server].works = false;
+                    if asking == Some(server) {
+                        works.unseen = 0;
+                    }
                 }
                 What::Departed(bytes) => {
                     stages[event.stage].inside -= 1;
+                    let in_turn = asking.is_some_and(|server| stages[server].works);
+                    works.unseen += usize::from(event.stage == 0 && in_turn);
                     if let Some(next) = stages.get_mut(event.stage + 1) {
                         next.arrived += u128::from(bytes);
                     }
@@ -160,7 +168,7 @@ pub fn run_on<C: StageCost>(
 enum What {
     /// The fragment in the server is served.
     Served,
-    /// A fragment of this many bytes is there.
+    /// A fragment is there, of which this many bytes were not yet.
     Departed(u64),
 }
 
@@ -196,16 +204,17 @@ struct Busy {
     /// How many were started, and how many have left the server.
     started: usize,
     left: usize,
-    /// The time at which service of the fragment in the server began.
-    since: f64,
-    /// Whether it is served and only waits for room.
-    served: bool,
+    /// For each fragment in the server the time at which its service began, and how many of its
+    /// bytes are not at the next stage yet.
+    inner: VecDeque<(f64, u64)>,
+    /// How many of these are served and only wait for room.
+    served: usize,
     /// Since when the next fragment is ready.
     ready: Option<f64>,
     /// Whether the server works; of the first stage that has it.
     works: bool,
     /// Fragments started and not yet departed.
-    inside: u32,
+    inside: usize,
     /// Bytes in the buffer before the stage, or on their way into it.
     held: u128,
 }
@@ -218,6 +227,9 @@ struct Works<'a, C> {
     buffers: &'a Buffers,
     servers: &'a Servers,
     now: f64,
+    /// Fragments that have departed from the first stage during a turn of the server that asks for
+    /// more.
+    unseen: usize,
     visits: Vec<Visit>,
 }
 
@@ -232,9 +244,9 @@ impl<C: StageCost> Works<'_, C> {
         if moved {
             return true;
         }
-        for (stage, busy) in stages.iter_mut().enumerate() {
-            if busy.ready.is_none() && self.is_ready(busy, stage) {
-                busy.ready = Some(self.now);
+        for stage in 0..stages.len() {
+            if stages[stage].ready.is_none() && self.is_ready(&stages[stage], stage) {
+                stages[stage].ready = Some(self.now);
             }
         }
         // What has been ready for longest; of two, what is further.
@@ -245,15 +257,40 @@ impl<C: StageCost> Works<'_, C> {
         let waits = |stage: usize| Some((stages[stage].ready?, stage));
         let next = (0..stages.len()).filter(idle).filter_map(waits);
         let next = next.min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-        if let Some((_, stage)) = next {
-            self.start(stages, stage, events);
+        match next {
+            Some((_, stage)) if self.servers.works_in_turns(stage) => {
+                self.turn(stages, self.servers.first(stage), events);
+            }
+            Some((_, stage)) => {
+                let began = self.now;
+                let end = self.start(stages, stage, began);
+                events.push(Event { at: end, stage, what: What::Served });
+            }
+            None => {}
         }
         next.is_some()
     }
 
+    /// A server in turns takes all that is ready at its stages, and what becomes ready there by
+    /// that. All is served when the turn ends.
+    fn turn(&mut self, stages: &mut [Busy], server: usize, events: &mut BinaryHeap<Event>) {
+        let own = (0..stages.len()).filter(|&stage| self.servers.first(stage) == server);
+        let mut end = self.now;
+        let mut taken = Vec::new();
+        for stage in own {
+            let is_idle = stages[stage].started == stages[stage].left;
+            while is_idle && self.is_ready(&stages[stage], stage) {
+                end = self.start(stages, stage, end);
+                taken.push(stage);
+                self.hand_on(stages, stage);
+            }
+        }
+        events.extend(taken.into_iter().map(|stage| Event { at: end, stage, what: What::Served }));
+    }
+
     /// Let a served fragment out of the server, if there is room for it.
     fn leave(&mut self, stages: &mut [Busy], stage: usize, events: &mut BinaryHeap<Event>) -> bool {
-        if !stages[stage].served {
+        if stages[stage].served == 0 {
             return false;
         }
         let fragment = stages[stage].left;
@@ -266,28 +303,47 @@ impl<C: StageCost> Works<'_, C> {
             next.held = held;
         }
         let busy = &mut stages[stage];
-        busy.served = false;
+        busy.served -= 1;
         busy.left += 1;
-        let departed = self.now + self.path[stage].stage_at(bytes as f64).latency;
-        events.push(Event { at: departed, stage, what: What::Departed(bytes) });
-        let (started, left) = (busy.since, self.now);
+        let (started, outside) = busy.inner.pop_front().unwrap_or((self.now, bytes));
+        let left = self.now;
+        let departed = left + self.path[stage].stage_at(bytes as f64).latency;
+        events.push(Event { at: departed, stage, what: What::Departed(outside) });
         self.visits.push(Visit { stage, fragment, bytes, started, left, departed });
         true
     }
 
     /// Whether the next fragment may start when the stage and its server are free: all its bytes
-    /// are there, and no window holds it back.
+    /// are there, and no window or depth holds it back.
     fn is_ready(&self, busy: &Busy, stage: usize) -> bool {
         let Some(&bytes) = self.sizes[stage].get(busy.started) else { return false };
         let cost = self.path[stage].stage_at(bytes as f64);
-        let allowed = |window: Option<NonZeroU32>| window.is_none_or(|w| busy.inside < w.get());
-        let outstanding = if stage == 0 { self.depth } else { None };
-        let allowed = allowed(cost.window) && allowed(outstanding);
+        let fits = |count: usize, most: Option<NonZeroU32>| {
+            most.is_none_or(|most| count < most.get() as usize)
+        };
+        let depth = self.depth.filter(|_| stage == 0);
+        let allowed = fits(busy.inside, cost.window) && fits(busy.inside + self.unseen, depth);
         allowed && busy.started_bytes + u128::from(bytes) <= busy.arrived
     }
 
-    /// Start the next fragment of a stage that is ready and whose server is idle.
-    fn start(&mut self, stages: &mut [Busy], stage: usize, events: &mut BinaryHeap<Event>) {
+    /// The next stage may have the fragment that its own server has just started, in the same turn.
+    fn hand_on(&self, stages: &mut [Busy], stage: usize) {
+        let bytes = self.sizes[stage][stages[stage].started - 1];
+        let [busy, next] = match stages.get_disjoint_mut([stage, stage + 1]) {
+            Ok(pair) if self.servers.first(stage + 1) == self.servers.first(stage) => pair,
+            _ => return,
+        };
+        let is_open = self.buffers.before(stage + 1).is_none();
+        if is_open
+            && self.path[stage].stage_at(bytes as f64).latency == 0.0
+            && let Some((_, outside)) = busy.inner.back_mut()
+        {
+            next.arrived += u128::from(std::mem::take(outside));
+        }
+    }
+
+    /// Start the next fragment of a stage that is ready, at a time; returns when it is served.
+    fn start(&self, stages: &mut [Busy], stage: usize, at: f64) -> f64 {
         stages[self.servers.first(stage)].works = true;
         let busy = &mut stages[stage];
         let bytes = self.sizes[stage][busy.started];
@@ -295,11 +351,10 @@ impl<C: StageCost> Works<'_, C> {
         busy.ready = None;
         busy.started += 1;
         busy.started_bytes += u128::from(bytes);
-        busy.since = self.now;
+        busy.inner.push_back((at, bytes));
         busy.inside += 1;
         busy.held = busy.held.saturating_sub(u128::from(bytes));
-        let at = self.now + cost.occupancy(bytes as f64);
-        events.push(Event { at, stage, what: What::Served });
+        at + cost.occupancy(bytes as f64)
     }
 }
 

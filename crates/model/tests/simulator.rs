@@ -118,11 +118,11 @@ proptest! {
         }
     }
 
-    /// Stages in any order at one to four servers.
+    /// Stages in any order at one to four servers, of which any may work in turns.
     #[test]
     fn with_shared_servers_too(
         path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
-        names in vec(0_u8..4, 6), depth in 0_u32..10,
+        names in vec(0_u8..4, 6), turns in any::<[bool; 4]>(), depth in 0_u32..10,
     ) {
         // Without costs several things happen at once, and who is first is not said.
         let path: Vec<Stage> =
@@ -130,7 +130,12 @@ proptest! {
         let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
         let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
         let depth = NonZeroU32::new(depth);
-        let servers = Servers::of(names.into_iter().take(path.len()));
+        let in_turns = |servers: Servers, stage: usize| match turns[usize::from(names[stage])] {
+            true => servers.in_turns(stage),
+            false => servers,
+        };
+        let servers = Servers::of(names.iter().take(path.len()));
+        let servers = (0..path.len()).fold(servers, in_turns);
         let exact = served(&path, &views, depth, &servers).unwrap();
         let open = Buffers::UNLIMITED;
         let simulated = simulate::run_on(&path, &views, depth, &open, &servers).unwrap();
@@ -141,8 +146,11 @@ proptest! {
         for first in 0..path.len() {
             let at = busy.iter().filter(|visit| servers.first(visit.stage) == first);
             let spans: Vec<(f64, f64)> = at.map(|visit| (visit.started, visit.left)).collect();
+            // What a turn serves leaves together.
+            let in_turns = servers.works_in_turns(first);
             for pair in spans.windows(2) {
-                prop_assert!(pair[0].1 <= pair[1].0 + 1e-9, "{pair:?}");
+                let together = in_turns && pair[0].1 == pair[1].1;
+                prop_assert!(together || pair[0].1 <= pair[1].0 + 1e-9, "{pair:?}");
             }
         }
         let apart = lists(&path, &views, depth).unwrap();

@@ -29,8 +29,13 @@ impl PathCosts {
         let is_ours = on_thread && self.iter().all(|(other, _)| other != stage);
         let Some(place) = self.costs.iter().position(Option::is_none) else { return };
         self.costs[place] = Some((stage, cost));
-        if is_ours {
-            self.servers = self.servers.with(place, *self.thread.get_or_insert(place));
+        if !is_ours {
+            return;
+        }
+        match self.thread {
+            None => self.thread = Some(place),
+            // It takes what is ready, and pushes what follows when it is through.
+            Some(first) => self.servers = self.servers.with(place, first).in_turns(first),
         }
     }
 

@@ -42,7 +42,8 @@ use super::priors::{Memory, known};
 use super::servers::Servers;
 use super::stage::StageIndex;
 use super::stage::{
-    CACHE_PRIOR, CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DISK_PRIOR, NET_PRIOR, SYNC_PRIOR, StageState,
+    CACHE_PRIOR, CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DISK_PRIOR, HOST_PRIOR, NET_PRIOR,
+    SYNC_PRIOR, StageState,
 };
 use super::told::{TOLD_WEIGHT_MIN, Told, behind};
 use crate::kept::{KeptStage, KnownStage};

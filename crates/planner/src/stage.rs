@@ -50,6 +50,11 @@ pub(super) const CACHE_PRIOR: Stage =
 pub(super) const DIAL_PRIOR: Stage =
     Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
 
+/// First costs of the thread's time at a delay injection, which occupies the thread: it has no
+/// latency that a sample could disprove.
+pub(super) const HOST_PRIOR: Stage =
+    Stage { latency: 0.0, overhead: 1e-3, per_byte: 1e-12, window: None };
+
 /// First costs of a sync. Time that is not seen to depend on bytes is latency: a request asks for
 /// one sync and waits for it.
 pub(super) const SYNC_PRIOR: Stage =

@@ -180,6 +180,12 @@ impl DialCost {
     pub const fn host(self) -> Nanos {
         Nanos(self.host_ns)
     }
+
+    /// Whether a fragment goes on as soon as the thread has spent its time on it.
+    #[must_use]
+    pub fn is_host_only(self) -> bool {
+        Self { host_ns: 0, ..self } == Self::default()
+    }
 }
 
 /// A delay injection that is set, and its effect so far.

@@ -13,6 +13,15 @@
 //! least `start` starts; among equal ones that with the least `ready`, and among these the one of
 //! the latest stage. Nothing that is not known yet could start before it: it waits for a fragment
 //! that has not started.
+//!
+//! Of a server in turns all that is ready at such a `start` is taken together, at its next stages
+//! too if these follow directly, and departs when the work on all of it is done. Where
+//! such a server is directly behind the first stage, that stage gets a fragment more only between
+//! its turns:
+//!
+//! ```text
+//! ready(i,0) = max(start(i-1,0), depart(i-depth,0), end of the turn that runs then)
+//! ```
 
 use core::num::NonZeroU32;
 
@@ -54,24 +63,77 @@ pub fn served<C: StageCost>(
         return Err(EvaluateFault::Stages(path.len(), STAGES_MAX));
     }
     let mut free = [0.0_f64; STAGES_MAX];
+    let mut asking = Vec::new();
     let mut stages: Vec<Progress<'_>> = sizes.iter().map(|list| Progress::new(list)).collect();
     loop {
-        let ready = |stage: usize| {
-            let before = stage.checked_sub(1).map(|before| &stages[before]);
-            let limit = if stage == 0 { depth } else { None };
-            stages[stage].ready(&path[stage], before, limit)
-        };
         let starts = (0..path.len()).filter_map(|stage| {
-            let ready = ready(stage)?;
+            let ready = ready(path, &stages, stage, depth, &asking)?;
             Some((ready.max(free[servers.first(stage)]), ready, stage))
         });
         let next = starts.min_by(|a: &(f64, f64, usize), b| {
             a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2))
         });
         let Some((start, _, stage)) = next else { break };
-        free[servers.first(stage)] = stages[stage].serve(&path[stage], start);
+        let server = servers.first(stage);
+        free[server] = match servers.works_in_turns(stage) {
+            false => {
+                let end = start + stages[stage].take(&path[stage], start, false);
+                stages[stage].let_go(&path[stage], end);
+                end
+            }
+            true => turn(path, &mut stages, start, (depth, &asking), servers, server),
+        };
+        if servers.asking(path.len()) == Some(server) {
+            asking.push((start, free[server]));
+        }
     }
-    Ok(stages.last().and_then(|stage| stage.departures.last()).map_or(0.0, |&(_, left)| left))
+    Ok(stages.last().and_then(|stage| stage.taken.last()).map_or(0.0, |it| it.departs))
+}
+
+/// When the next fragment of a stage could start if its server were free; `None` if there is none,
+/// or if that is not known yet. `asking`: begin and end of the turns between which the first stage
+/// gets more.
+fn ready<C: StageCost>(
+    path: &[C],
+    stages: &[Progress<'_>],
+    stage: usize,
+    depth: Option<NonZeroU32>,
+    asking: &[(f64, f64)],
+) -> Option<f64> {
+    let before = stage.checked_sub(1).map(|before| &stages[before]);
+    let ready = stages[stage].ready(&path[stage], before)?;
+    let first = &stages[0].taken;
+    let slot = depth
+        .filter(|_| stage == 0)
+        .and_then(|depth| first.iter().nth_back(depth.get() as usize - 1));
+    let Some(slot) = slot else { return Some(ready) };
+    let turns = asking.partition_point(|&(began, _)| began < slot.departs);
+    let turn_ends = turns.checked_sub(1).map_or(0.0, |turn| asking[turn].1);
+    Some(ready.max(slot.departs).max(turn_ends))
+}
+
+/// Serves all that is ready for a server in turns at the start of a turn; returns when it ends.
+fn turn<C: StageCost>(
+    path: &[C],
+    stages: &mut [Progress<'_>],
+    start: f64,
+    (depth, asking): (Option<NonZeroU32>, &[(f64, f64)]),
+    servers: &Servers,
+    server: usize,
+) -> f64 {
+    let mut taken: Vec<usize> = Vec::new();
+    let mut end = start;
+    for stage in (0..stages.len()).filter(|&stage| servers.first(stage) == server) {
+        while ready(path, stages, stage, depth, asking).is_some_and(|ready| ready <= start) {
+            let is_next_own = stage + 1 < path.len() && servers.first(stage + 1) == server;
+            end += stages[stage].take(&path[stage], start, is_next_own);
+            taken.push(stage);
+        }
+    }
+    for stage in taken {
+        stages[stage].let_go(&path[stage], end);
+    }
+    end
 }
 
 /// Latency in seconds of a plan on a path with these buffers and servers.
@@ -137,55 +199,68 @@ pub fn steadily(size: u64, bytes: u64, walked_max: u64, walk: impl Fn(u64) -> f6
     all + more as f64 * interval
 }
 
+/// A fragment that was taken into service.
+struct Taken {
+    /// Where it ends in the transfer.
+    end: u128,
+    started: f64,
+    /// When the next stage may have it, and when it departs.
+    there: f64,
+    departs: f64,
+}
+
 /// How far one stage is.
 struct Progress<'a> {
     sizes: &'a [u64],
-    /// For each fragment that has been served, where it ends and when it departs.
-    departures: Vec<(u128, f64)>,
-    /// When the last one started.
-    started: f64,
+    taken: Vec<Taken>,
+    /// How many of them have left the server.
+    left: usize,
 }
 
 impl<'a> Progress<'a> {
     fn new(sizes: &'a [u64]) -> Self {
-        Self { sizes, departures: Vec::with_capacity(sizes.len()), started: 0.0 }
+        Self { sizes, taken: Vec::with_capacity(sizes.len()), left: 0 }
     }
 
-    /// When the next fragment could start if the server were free; `None` if there is none, or if
-    /// that is not known yet.
-    fn ready<C: StageCost>(
-        &self,
-        cost: &C,
-        before: Option<&Self>,
-        depth: Option<NonZeroU32>,
-    ) -> Option<f64> {
-        let number = self.departures.len();
+    /// When the next fragment could start by what the stage and the one before say.
+    fn ready<C: StageCost>(&self, cost: &C, before: Option<&Self>) -> Option<f64> {
+        let number = self.taken.len();
         let size = *self.sizes.get(number)?;
         let end = self.end() + u128::from(size);
         let arrival = match before {
             None => 0.0,
             Some(before) => {
-                let place = before.departures.partition_point(|&(there, _)| there < end);
-                before.departures.get(place)?.1
+                let place = before.taken.partition_point(|it| it.end < end);
+                before.taken.get(place)?.there
             }
         };
-        let window = cost.stage_at(size as f64).narrowed(depth).window;
+        let window = cost.stage_at(size as f64).window;
         let slot = window.and_then(|window| number.checked_sub(window.get() as usize));
-        let slot = slot.map_or(0.0, |before| self.departures[before].1);
-        Some(arrival.max(slot).max(self.started))
+        let slot = slot.map_or(0.0, |before| self.taken[before].departs);
+        let started = self.taken.last().map_or(0.0, |it| it.started);
+        Some(arrival.max(slot).max(started))
     }
 
     fn end(&self) -> u128 {
-        self.departures.last().map_or(0, |&(end, _)| end)
+        self.taken.last().map_or(0, |it| it.end)
     }
 
-    /// Serves the next fragment from `start` on; returns when its server is free.
-    fn serve<C: StageCost>(&mut self, cost: &C, start: f64) -> f64 {
-        let size = self.sizes[self.departures.len()];
+    /// Takes the next fragment into service; returns how long that occupies the server. When the
+    /// fragment departs is not known yet. `hands_on`: the server may go on with it at once.
+    fn take<C: StageCost>(&mut self, cost: &C, start: f64, hands_on: bool) -> f64 {
+        let size = self.sizes[self.taken.len()];
         let stage = cost.stage_at(size as f64);
-        self.started = start;
-        let free = start + stage.occupancy(size as f64);
-        self.departures.push((self.end() + u128::from(size), free + stage.latency));
-        free
+        let there = if hands_on && stage.latency == 0.0 { start } else { f64::INFINITY };
+        let end = self.end() + u128::from(size);
+        self.taken.push(Taken { end, started: start, there, departs: f64::INFINITY });
+        stage.occupancy(size as f64)
+    }
+
+    /// The server is done with the first fragment that it has.
+    fn let_go<C: StageCost>(&mut self, cost: &C, at: f64) {
+        let departs = at + cost.stage_at(self.sizes[self.left] as f64).latency;
+        let taken = &mut self.taken[self.left];
+        (taken.there, taken.departs) = (taken.there.min(departs), departs);
+        self.left += 1;
     }
 }

@@ -135,7 +135,7 @@ impl Planner {
     pub fn dial_stage(&mut self, place: &DialPlace, host: bool) -> StageIndex {
         let resource = StageResource::Dial { place: place.clone(), host };
         let name = || format!("dial {place}{}", if host { " host" } else { "" });
-        self.stage(resource, name, DIAL_PRIOR)
+        self.stage(resource, name, if host { HOST_PRIOR } else { DIAL_PRIOR })
     }
 
     /// Drops the stages of a delay injection that was cleared.

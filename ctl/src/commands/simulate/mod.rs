@@ -264,12 +264,14 @@ struct Leg {
     thread: Option<String>,
 }
 
-/// Which stages share a server: those of one node's thread.
+/// Which stages share a server: those of one node's thread, which works in turns.
 fn servers(path: &[Leg]) -> Servers {
-    Servers::of(path.iter().enumerate().map(|(place, leg)| match &leg.thread {
+    let names = path.iter().enumerate().map(|(place, leg)| match &leg.thread {
         Some(node) => (node.as_str(), 0),
         None => ("", place),
-    }))
+    });
+    let on_threads = (0..path.len()).filter(|&stage| path[stage].thread.is_some());
+    on_threads.fold(Servers::of(names), Servers::in_turns)
 }
 
 /// Stages that a transfer passes, with their levels. Stages without cost are left out.

@@ -23,10 +23,8 @@ fn three_stages_of_one_thread_take_as_long_as_predicted() {
     let report = run(&scenario::parse(THREAD).expect("a scenario"));
     for row in &report.transfers {
         assert!(off(row).abs() < 0.1, "{}: {}", row.name, off(row));
-        // What a turn of the thread sends leaves at its end: many small fragments take longer.
         let model = row.model_seconds.expect("a path") / row.measured_seconds - 1.0;
-        let least = if row.levels[0].count > 4 { -0.15 } else { -0.06 };
-        assert!((least..0.03).contains(&model), "{}: {model}", row.name);
+        assert!(model.abs() < 0.1, "{}: {model}", row.name);
     }
     let time = |name: &str| {
         let row = report.transfers.iter().find(|row| row.name == name);
@@ -68,19 +66,18 @@ fn split(noise: &mut Noise) -> Scenario {
     scenario::parse(&text).expect("a scenario")
 }
 
-/// What a turn of the thread sends leaves at its end, which the model does not know: many small
-/// fragments take up to 0.4 more than it says, and no transfer takes much less.
+/// All of the 50 are near, and nearly all within a tenth: the model does not know that a lane sends
+/// at most 512 KiB at once, and so lets a long turn end too late.
 #[test]
 fn stages_at_any_servers_take_about_as_long_as_the_model_says() {
     let (mut near, mut all) = (0, 0);
     for seed in 0..50 {
         for row in run(&split(&mut Noise(seed))).transfers {
             let model = row.model_seconds.expect("a path") / row.measured_seconds - 1.0;
-            let least = if row.levels[0].count > 4 { -0.3 } else { -0.15 };
-            assert!((least..0.1).contains(&model), "seed {seed}, {}: {model}", row.name);
+            assert!((-0.15..0.18).contains(&model), "seed {seed}, {}: {model}", row.name);
             near += u32::from(model.abs() < 0.1);
             all += 1;
         }
     }
-    assert!(near * 100 >= all * 80, "{near} of {all}");
+    assert!(near * 100 >= all * 95, "{near} of {all}");
 }

@@ -124,6 +124,7 @@ pub(super) struct Dials {
 struct Dial {
     place: DialPlace,
     cost: DialCost,
+    /// Its stage; none if it has nothing but an `o`.
     stage: StageIndex,
     /// The stage of its `o`, which is the thread's time and not the dial's; none without.
     host: StageIndex,
@@ -236,8 +237,9 @@ impl Dials {
         }
     }
 
-    /// Holds an effect. `came`: when it came with others that came together, if nothing is done in
-    /// between; `ideal`: when it came, had there been no delay but that of dials.
+    /// Holds an effect, or returns it if it goes on at once: the thread alone had work with it.
+    /// `came`: when it came with others that came together, if nothing is done in between; `ideal`:
+    /// when it came, had there been no delay but that of dials.
     pub(super) fn hold<I: Io>(
         &mut self,
         (hop, key): (Hop, DialKey),
@@ -245,9 +247,10 @@ impl Dials {
         bytes: u32,
         (mut came, ideal): (Nanos, Option<Nanos>),
         planner: &mut Planner,
+        watch: &mut Watch,
         io: &mut I,
-    ) {
-        let Some(dial) = self.dials.get_mut(key) else { return };
+    ) -> Option<Effect> {
+        let dial = self.dials.get_mut(key)?;
         let host = if bytes > 0 { dial.cost.host() } else { Nanos::ZERO };
         if host > Nanos::ZERO {
             let began = io.now();
@@ -255,6 +258,11 @@ impl Dials {
             came = io.now();
             planner.note_work(came.since(began));
             planner.sample_backlogged(dial.host, bytes, came.since(began));
+            watch.pass_dial(effect.subject(), dial.host, bytes, (began, came));
+        }
+        if dial.cost.is_host_only() {
+            dial.late.add(0);
+            return Some(effect);
         }
         let at = ideal.map_or_else(|| io.now(), |ideal| ideal + host);
         let (deliver, waited) = dial.admit(bytes, at);
@@ -262,6 +270,7 @@ impl Dials {
         dial.queue.push_back(Held { hop, effect, bytes, came, deliver, ticket, waited });
         self.held += 1;
         self.set_due(key);
+        None
     }
 
     /// The next effect whose time has come.
@@ -288,14 +297,7 @@ impl Dials {
                 let (stage, bytes, times) = (dial.stage, held.bytes, (held.came, now));
                 if let Some(ticket) = held.ticket {
                     planner.depart_dial(stage, ticket, bytes, held.waited, now);
-                    match held.effect.subject() {
-                        Some((subject, Some(start))) => {
-                            let times = (Some(held.came), now);
-                            watch.pass_stage(subject, stage, (start, bytes), times);
-                        }
-                        Some((subject, None)) => watch.pass_next(subject, stage, bytes, times),
-                        None => {}
-                    }
+                    watch.pass_dial(held.effect.subject(), stage, bytes, times);
                 }
                 return Some(held);
             }
@@ -325,7 +327,10 @@ impl Dials {
 
     /// Sets a dial where none is.
     pub(super) fn set(&mut self, place: DialPlace, cost: DialCost, planner: &mut Planner) {
-        let stage = planner.dial_stage(&place, false);
+        let stage = match cost.is_host_only() {
+            true => StageIndex::NONE,
+            false => planner.dial_stage(&place, false),
+        };
         let host = match cost.host() {
             Nanos::ZERO => StageIndex::NONE,
             _ => planner.dial_stage(&place, true),
@@ -458,7 +463,9 @@ mod tests {
             let (came, effect) = (io.now(), data(transfer));
             let at = dials.first_on_way(Hop::Net, &effect, Some("b")).expect("a dial is there");
             assert_eq!(at.0, Hop::Net);
-            dials.hold(at, effect, 1000, (came, None), &mut planner, &mut io);
+            let times = (came, None);
+            let held = dials.hold(at, effect, 1000, times, &mut planner, &mut watch, &mut io);
+            assert!(held.is_none());
         }
         assert!(dials.first_on_way(Hop::Net, &data(3), Some("c")).is_none());
         let due = dials.next().expect("something is held");
@@ -469,7 +476,9 @@ mod tests {
         assert_eq!((transfer_of(&first), first.deliver), (1, due));
         let at = dials.first_on_way(Hop::Receive, &first.effect, Some("b")).expect("the other");
         let times = (late, Some(first.deliver));
-        dials.hold(at, first.effect, 1000, times, &mut planner, &mut kernel.io(node));
+        let mut io = kernel.io(node);
+        let held = dials.hold(at, first.effect, 1000, times, &mut planner, &mut watch, &mut io);
+        assert!(held.is_none());
         let second = dials.poll_due(late, &mut planner, &mut watch).expect("due as well");
         assert_eq!((transfer_of(&second), second.hop), (2, Hop::Net));
         let first = dials.poll_due(late, &mut planner, &mut watch).expect("so is this one");
@@ -479,11 +488,13 @@ mod tests {
 
     #[test]
     fn a_cleared_dial_gives_back_what_it_held() {
-        let ((mut dials, mut planner, _), mut kernel) =
+        let ((mut dials, mut planner, mut watch), mut kernel) =
             (chain(), SimKernel::new(1, Faults::none()));
         let node = kernel.add_node(16);
         let at = dials.first_on_way(Hop::Net, &data(1), Some("b")).expect("a dial is there");
-        dials.hold(at, data(1), 10, (Nanos::ZERO, None), &mut planner, &mut kernel.io(node));
+        let (times, mut io) = ((Nanos::ZERO, None), kernel.io(node));
+        let held = dials.hold(at, data(1), 10, times, &mut planner, &mut watch, &mut io);
+        assert!(held.is_none());
         let place = DialPlace::Net { peer: String::from("b") };
         let held = dials.clear(Some(&place), &mut planner).expect("it is set");
         assert_eq!(held.iter().map(transfer_of).collect::<Vec<_>>(), [1]);

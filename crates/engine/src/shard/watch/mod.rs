@@ -232,6 +232,24 @@ impl Watch {
         self.pass_stage(subject, stage, (offset, bytes), (Some(arrived), departed));
     }
 
+    /// A fragment has passed a dial. `of`: the request it belongs to, and where it starts if the
+    /// fragment says so.
+    pub(in crate::shard) fn pass_dial(
+        &mut self,
+        of: Option<(Subject, Option<u64>)>,
+        stage: StageIndex,
+        bytes: u32,
+        (arrived, departed): (Nanos, Nanos),
+    ) {
+        match of {
+            Some((subject, Some(start))) => {
+                self.pass_stage(subject, stage, (start, bytes), (Some(arrived), departed));
+            }
+            Some((subject, None)) => self.pass_next(subject, stage, bytes, (arrived, departed)),
+            None => {}
+        }
+    }
+
     /// The sync behind a durable write is over. One that had no company says what a sync takes.
     pub(in crate::shard) fn pass_sync(
         &mut self,

@@ -33,10 +33,7 @@ impl Shard {
     pub(in crate::shard) fn clear_dials<I: Io>(&mut self, place: Option<&DialPlace>, io: &mut I) {
         while let Some(held) = self.cx.dials.clear(place, &mut self.cx.planner) {
             for held in held {
-                match held.hop.next() {
-                    Some(next) => self.pass(next, held.effect, held.bytes, io),
-                    None => self.apply(held.effect, io),
-                }
+                self.pass_behind(held.hop, held.effect, held.bytes, None, io);
             }
         }
         self.wake_copies();
@@ -99,7 +96,25 @@ impl Shard {
             return self.apply(effect, io);
         };
         let came = self.cx.driver.batch_time(io);
-        self.cx.dials.hold(at, effect, bytes, (came, ideal), &mut self.cx.planner, io);
+        let (hop, Cx { dials, planner, watch, .. }) = (at.0, &mut self.cx);
+        if let Some(effect) = dials.hold(at, effect, bytes, (came, ideal), planner, watch, io) {
+            self.pass_behind(hop, effect, bytes, None, io);
+        }
+    }
+
+    /// An effect has left the dial of a hop. `ideal`: as for [`Self::pass_at`].
+    fn pass_behind<I: Io>(
+        &mut self,
+        hop: Hop,
+        effect: Effect,
+        bytes: u32,
+        ideal: Option<Nanos>,
+        io: &mut I,
+    ) {
+        match hop.next() {
+            Some(next) => self.pass_at(next, effect, bytes, ideal, io),
+            None => self.apply(effect, io),
+        }
     }
 
     /// The name of the node at the other end.
@@ -135,12 +150,7 @@ impl Shard {
             {
                 lane.sender.wait_told(number, now.since(held.came));
             }
-            match held.hop.next() {
-                Some(next) => {
-                    self.pass_at(next, held.effect, held.bytes, Some(held.deliver), io);
-                }
-                None => self.apply(held.effect, io),
-            }
+            self.pass_behind(held.hop, held.effect, held.bytes, Some(held.deliver), io);
         }
         self.cx.sched.wake_starved();
     }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Gets the programs that `bench peers` compares with. As root, it installs them: from apt (names of
+# Gets the programs that `bench peers` and `bench truth` compare with. As root, it installs them: from apt (names of
 # Debian 12), and UCX from PyPI, because the one of Debian 12 takes loopback for a link of 12 MB/s.
 # Otherwise it prints the commands, and what is missing. A row whose program is not there is
 # `unchecked`, and says so.
@@ -9,9 +9,10 @@ set -eu
 # ucx_perftest         ucx-*                    ucx-utils          libucx-cu12
 # zmq.h, cc            zeromq-*                 libzmq3-dev, gcc   - (pyzmq has no headers)
 # nbdkit               file-*                   nbdkit             -
+# nbdcopy              bench truth              libnbd-bin         -
 # qemu-storage-daemon  file-*                   qemu-utils         -
 # fio                  fio-*, bench floors      fio                -
-PACKAGES="ucx-utils libzmq3-dev gcc libc6-dev nbdkit qemu-utils fio python3-pip"
+PACKAGES="ucx-utils libzmq3-dev gcc libc6-dev nbdkit libnbd-bin qemu-utils fio python3-pip"
 
 # Where `bench` looks for UCX before it looks at PATH.
 UCX="$HOME/.local/share/piped-peers"
@@ -26,7 +27,7 @@ if [ "$(id -u)" = 0 ]; then
 fi
 echo "sudo apt-get install --no-install-recommends $PACKAGES"
 echo "$FROM_PYPI"
-for program in ucx_perftest cc nbdkit qemu-storage-daemon fio; do
+for program in ucx_perftest cc nbdkit nbdcopy qemu-storage-daemon fio; do
     command -v "$program" >/dev/null || echo "missing: $program"
 done
 [ -e /usr/include/zmq.h ] || echo "missing: zmq.h"

@@ -35,6 +35,7 @@ mod simulate;
 mod stats;
 mod steps;
 mod strace;
+mod truth;
 mod ucx;
 mod walk;
 
@@ -92,6 +93,10 @@ enum Group {
     /// Measure how much slower reads, gets and copies become when one parameter of one stage does,
     /// on two daemons.
     Sensitivity(sensitivity::Arguments),
+    /// Hold the model against this machine: for each path, load and length its candidates, predicted
+    /// and measured, and `auto` against every size set by hand; then against other programs' own
+    /// sizes. Root for the link of 1 Gbit/s. Exit codes as of floors.
+    Truth(truth::Arguments),
     /// Compare two builds in interleaved pairs: times, CPU time, and instructions where they can be
     /// counted. Exit codes as of floors.
     Ab(ab::Arguments),
@@ -209,6 +214,7 @@ fn main() -> ExitCode {
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),
         Group::Sensitivity(arguments) => sensitivity::run(arguments),
+        Group::Truth(arguments) => truth::run(arguments),
         Group::Ab(arguments) => ab::run(arguments),
         Group::Walk(arguments) => walk::run(arguments).map(|()| 0),
         Group::Anatomy(arguments) => anatomy::run(arguments).map(|()| 0),

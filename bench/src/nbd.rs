@@ -47,14 +47,7 @@ impl Nbd {
     /// has read out of the page cache.
     pub(crate) fn nbdkit(file: &Path, caching: Caching, cpu: usize) -> Result<Self, Failure> {
         let port = free_port()?.to_string();
-        let mut command = Command::new("taskset");
-        command.args(["-c", &cpu.to_string(), "nbdkit", "--foreground", "--readonly"]);
-        command.args(["--exit-with-parent", "--ipaddr", "127.0.0.1", "--port", &port]);
-        command.args(["--exportname", EXPORT, "file"]).arg(file);
-        if caching == Caching::Cold {
-            command.args(["cache=none", "fadvise=random"]);
-        }
-        Self::connect(command, &port).doing("nbdkit")
+        Self::connect(nbdkit(file, caching, cpu, &port), &port).doing("nbdkit")
     }
 
     /// Starts qemu-storage-daemon on a CPU.
@@ -76,10 +69,8 @@ impl Nbd {
         Self::connect(command, &port).doing("qemu-storage-daemon")
     }
 
-    fn connect(mut command: Command, port: &str) -> Result<Self, Failure> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = Running(command.spawn()?);
-        await_listener(port)?;
+    fn connect(command: Command, port: &str) -> Result<Self, Failure> {
+        let server = start(command, port)?;
         let number: u16 = port.parse().doing("port")?;
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, number))?;
         stream.set_nodelay(true)?;
@@ -92,6 +83,35 @@ impl Nbd {
         self.number += 1;
         read(&mut self.stream, self.number, offset, bytes)
     }
+}
+
+fn nbdkit(file: &Path, caching: Caching, cpu: usize, port: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string(), "nbdkit", "--foreground", "--readonly"]);
+    command.args(["--exit-with-parent", "--ipaddr", "127.0.0.1", "--port", port]);
+    command.args(["--exportname", EXPORT, "file"]).arg(file);
+    if caching == Caching::Cold {
+        command.args(["cache=none", "fadvise=random"]);
+    }
+    command
+}
+
+fn start(mut command: Command, port: &str) -> Result<Running, Failure> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Running(command.spawn()?);
+    await_listener(port)?;
+    Ok(server)
+}
+
+/// Starts nbdkit for clients other than [`Nbd`]. Returns it with the address of its export.
+pub(crate) fn serve(
+    file: &Path,
+    caching: Caching,
+    cpu: usize,
+) -> Result<(Running, String), Failure> {
+    let port = free_port()?.to_string();
+    let server = start(nbdkit(file, caching, cpu, &port), &port).doing("nbdkit")?;
+    Ok((server, format!("nbd://127.0.0.1:{port}/{EXPORT}")))
 }
 
 fn array<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use piped_core::modes::Profile;
+use piped_core::modes::{CalibrationMode, PlannerMode, Profile};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use serde_json::Value;
 
@@ -88,6 +88,19 @@ impl Pair {
             );
         }
         Ok(Self { profile, a, b, _directory: directory })
+    }
+
+    /// Sets how both choose sizes from now on. Only `auto` learns, so that it knows only its own
+    /// transfers.
+    pub(crate) fn plan_by(&self, mode: PlannerMode) -> Result<(), Failure> {
+        let calibration = match mode {
+            PlannerMode::Auto => CalibrationMode::Live,
+            PlannerMode::Fixed(_) | PlannerMode::Whole => CalibrationMode::Off,
+        };
+        [&self.a, &self.b].into_iter().try_for_each(|node| {
+            node.admin.set_planner(mode)?;
+            node.admin.set_calibration(calibration)
+        })
     }
 
     /// Ends both; after that only another pair may be started.

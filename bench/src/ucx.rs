@@ -37,6 +37,8 @@ pub(crate) struct Ucx {
     program: PathBuf,
     /// Directory of the libraries that came with it.
     libraries: Option<PathBuf>,
+    /// Variables of UCX, of both sides.
+    settings: Vec<(&'static str, String)>,
 }
 
 impl Ucx {
@@ -51,7 +53,13 @@ impl Ucx {
             .find(|program| program.is_file())?;
         let beside = program.parent().and_then(Path::parent).map(|folder| folder.join("lib"));
         let libraries = beside.filter(|folder| folder.join("libucp.so.0").is_file());
-        Some(Self { program, libraries })
+        Some(Self { program, libraries, settings: Vec::new() })
+    }
+
+    /// The same program with a variable of UCX set.
+    pub(crate) fn with(mut self, variable: &'static str, value: String) -> Self {
+        self.settings.push((variable, value));
+        self
     }
 
     /// Version of the libraries, for notes.
@@ -94,6 +102,7 @@ impl Ucx {
             command.args(["-p", &port, "-E", wait]);
             command.envs([("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")]);
             command.env("UCX_LOG_LEVEL", "error");
+            command.envs(self.settings.iter().map(|(name, value)| (name, value)));
             command
         };
         let mut server = at(sides.server_cpu);

@@ -32,6 +32,7 @@ pub(crate) use self::namespace::{Namespace, enter};
 use self::owner::Owner;
 pub(crate) use self::plot::style;
 use self::scene::{DiskRate, Pace, Scene};
+pub(crate) use self::sweep::by_hand;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Asker, Place, Way};
 use crate::machine::Cpus;

@@ -111,11 +111,7 @@ impl Rig {
     /// Sets how sizes are chosen from now on. Only `auto` learns, so that it knows only its own
     /// transfers.
     pub(super) fn plan_by(&self, mode: PlannerMode) -> Result<(), Failure> {
-        let calibration = match mode {
-            PlannerMode::Auto => CalibrationMode::Live,
-            PlannerMode::Fixed(_) | PlannerMode::Whole => CalibrationMode::Off,
-        };
-        self.plan(mode, calibration)
+        self.pair.plan_by(mode)
     }
 
     /// Sets how sizes are chosen, and costs learnt, from now on.

@@ -74,7 +74,7 @@ static SWEEPS: [Sweep; 16] = {
 };
 
 /// Fixed sizes for transfers of `block` bytes.
-pub(super) fn by_hand(block: usize) -> Vec<PlannerMode> {
+pub(crate) fn by_hand(block: usize) -> Vec<PlannerMode> {
     let (smallest, largest) = SIZES;
     let sizes = std::iter::successors(Some(smallest), |size| Some(size * 2));
     let sizes = sizes.take_while(|&size| size <= largest && size < block);

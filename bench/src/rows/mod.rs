@@ -17,7 +17,7 @@ mod loops;
 pub(crate) mod messages;
 mod pager;
 mod patterns;
-mod peers;
+pub(crate) mod peers;
 mod pipelines;
 pub(crate) mod region;
 mod remote_file;

@@ -7,7 +7,7 @@ mod local;
 mod messages;
 mod placement;
 mod prototype;
-mod region;
+pub(crate) mod region;
 mod sockets;
 mod ucx;
 mod zeromq;

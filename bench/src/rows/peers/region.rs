@@ -9,7 +9,7 @@ use crate::raw::REGION_BYTES;
 use crate::rows::region::{NAME, open_at};
 
 /// Exports a region at B for requests of up to `block` bytes.
-pub(super) fn export(pair: &Pair, access: Access, block: usize) -> Result<RegionExport, Failure> {
+pub(crate) fn export(pair: &Pair, access: Access, block: usize) -> Result<RegionExport, Failure> {
     let bytes = REGION_BYTES.max(block);
     let owner = Asker::connect(&pair.b, Place::BesideShard, bytes as u64)?;
     let mut buffer = owner.client.allocate(bytes).doing("allocate")?;
@@ -18,7 +18,7 @@ pub(super) fn export(pair: &Pair, access: Access, block: usize) -> Result<Region
 }
 
 /// Connects a client of A, and opens the region.
-pub(super) fn open(
+pub(crate) fn open(
     pair: &Pair,
     place: Place,
     access: Access,

@@ -1,5 +1,5 @@
-//! The model's opinion of plans beside their measurements: lists of candidates, as `pipectl explain`
-//! shows them, judged.
+//! The model's opinion of plans beside their measurements: lists of candidates, as `pipectl
+//! explain` shows them, judged.
 
 use piped_report::shard::Candidate;
 
@@ -16,7 +16,7 @@ pub(super) const TRUE: std::ops::RangeInclusive<f64> = 0.8..=1.25;
 /// Measurements nearer than this to each other have no order: the guard does not tell them apart.
 const SAME: f64 = 1.015;
 
-/// A candidate's prediction and measurement, in seconds by the planning node's clock.
+/// A candidate's prediction and measurement, in seconds, without the client's own waking.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
     plan: String,

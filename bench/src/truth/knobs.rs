@@ -7,6 +7,7 @@ use std::process::Command;
 use piped_core::modes::PlannerMode;
 
 use super::scene::{self, Nodes, Path};
+use super::sweep::Effort;
 use crate::clock;
 use crate::contest::{self, Arm};
 use crate::failure::{Doing as _, Failure};
@@ -44,23 +45,23 @@ impl Setting {
 /// `auto` and one setting of another program, swept.
 #[derive(Debug, Clone)]
 pub(super) struct Sweep {
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Program, setting and work, in words.
-    pub(super) about: &'static str,
-    pub(super) settings: Vec<Setting>,
+    pub(crate) about: &'static str,
+    pub(crate) settings: Vec<Setting>,
     /// Median of `auto`, in seconds.
-    pub(super) auto: f64,
+    pub(crate) auto: f64,
     /// The best setting, and `auto` over it.
-    pub(super) best: usize,
-    pub(super) ratio: Interval,
-    pub(super) rounds: usize,
-    pub(super) discarded: u32,
+    pub(crate) best: usize,
+    pub(crate) ratio: Interval,
+    pub(crate) rounds: usize,
+    pub(crate) discarded: u32,
 }
 
 /// One sweep, not measured yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Knob {
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     about: &'static str,
     work: Work,
 }
@@ -110,15 +111,16 @@ fn doubling(range: std::ops::RangeInclusive<usize>) -> Vec<usize> {
 }
 
 impl Knob {
-    /// Measures it in at most `rounds` rounds; the failure of a program that is not there has the
+    /// Measures it; the failure of a program that is not there has the
     /// command that installs it.
     pub(super) fn measure(
         self,
         nodes: &Nodes<'_>,
         cpus: Cpus,
         data: &FilePath,
-        rounds: u32,
+        effort: Effort,
     ) -> Result<Sweep, Failure> {
+        let rounds = effort.rounds();
         match self.work {
             Work::File => {
                 for (tool, package) in [("nbdcopy", "libnbd-bin"), ("nbdkit", "nbdkit")] {
@@ -148,7 +150,7 @@ impl Knob {
             Work::Get(block, count) => {
                 let ucx = Ucx::find().ok_or_else(|| missing("ucx_perftest", "ucx-utils"))?;
                 let caller = nodes.caller(Path::Get, block)?;
-                caller.warm()?;
+                caller.warm(effort.warm())?;
                 let sides = Sides { client_cpu: cpus.first, server_cpu: cpus.second, spin: true };
                 let arms = doubling(SEGMENTS).into_iter().map(|bytes| {
                     let received = bytes.max(SEGMENT_RECEIVED);

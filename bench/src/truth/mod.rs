@@ -17,6 +17,7 @@ use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 
 use self::scene::{BLOCKS, Load, Nodes, Path};
+use self::sweep::Effort;
 use self::table::Study;
 use crate::failure::{Doing as _, Failure};
 use crate::machine::{Cpus, Machine};
@@ -35,7 +36,8 @@ const QUICK: [usize; 2] = [64 * KIB, MIB];
 pub(crate) struct Arguments {
     #[command(flatten)]
     run: crate::Run,
-    /// Only transfers of 64 KiB and 1 MiB, in few rounds: three minutes instead of twenty-five.
+    /// Only transfers of 64 KiB and 1 MiB, in few rounds, and other programs only where --only
+    /// names them: three minutes instead of twenty-five.
     #[arg(long, conflicts_with = "docs")]
     quick: bool,
     /// Write every size, candidate and setting to truth.csv in that directory, and draw truth.svg.
@@ -51,18 +53,21 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     }
     crate::hear_interrupts()?;
     let begun = clock::now();
-    let rounds = if quick { run.rounds.min(sweep::ROUNDS_MIN) } else { run.rounds };
+    let effort = Effort::new(run.rounds, quick);
     let blocks = if quick { &QUICK[..] } else { &BLOCKS };
     let directory = crate::beside_this(run.dir)?;
-    let report = Report::new("truth", Machine::here(), rounds);
+    let report = Report::new("truth", Machine::here(), effort.rounds());
     // First: what measures is kept on one CPU.
     let cpus = Cpus::here();
-    let mut measured = Measured { report, study: Study::default(), only: run.only, cpus };
+    let without_others = quick && run.only.is_empty();
+    let mut measured = Measured { report, study: Study::default(), only: run.only, cpus, effort };
     let data = scene::make_data(&directory)?;
     for load in Load::ALL {
         measured.cells(load, blocks, data.path())?;
     }
-    measured.knobs(data.path())?;
+    if !without_others {
+        measured.knobs(data.path())?;
+    }
     let Measured { mut report, study, .. } = measured;
     report.rows.extend(study.of_model());
     if report.rows.is_empty() {
@@ -75,7 +80,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     }
     if run.docs {
         write(FilePath::new("docs/figures"), &study)?;
-        let part = study.markdown(&report.machine, rounds, report.rounds_discarded);
+        let part = study.markdown(&report.machine, report.rounds, report.rounds_discarded);
         readme::write_part(FilePath::new("."), "docs/benchmarks.md", "truth", &part)?;
     }
     Ok(report.exit_code())
@@ -96,6 +101,7 @@ struct Measured {
     study: Study,
     only: Vec<String>,
     cpus: Cpus,
+    effort: Effort,
 }
 
 impl Measured {
@@ -118,11 +124,11 @@ impl Measured {
         };
         for (path, block) in cells {
             let caller = nodes.caller(path, block);
-            let rounds = self.report.rounds;
-            let cell = caller.and_then(|caller| sweep::measure(&caller, (path, load), rounds));
+            let effort = self.effort;
+            let cell = caller.and_then(|caller| sweep::measure(&caller, (path, load), effort));
             let row = cell.map(|cell| {
                 self.report.rounds_discarded += cell.discarded;
-                let row = cell.row();
+                let row = table::row_of_cell(&cell);
                 self.study.cells.push(cell);
                 row
             });
@@ -136,12 +142,12 @@ impl Measured {
             if !self.wants(knob.name) {
                 continue;
             }
-            let (cpus, rounds) = (self.cpus, self.report.rounds);
+            let (cpus, effort) = (self.cpus, self.effort);
             let nodes = Nodes::start(Load::Quiet, cpus, data);
-            let sweep = nodes.and_then(|nodes| knob.measure(&nodes, cpus, data, rounds));
+            let sweep = nodes.and_then(|nodes| knob.measure(&nodes, cpus, data, effort));
             let row = sweep.map(|sweep| {
                 self.report.rounds_discarded += sweep.discarded;
-                let row = sweep.row();
+                let row = table::row_of_sweep(&sweep);
                 self.study.sweeps.push(sweep);
                 row
             });

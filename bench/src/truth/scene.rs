@@ -138,10 +138,9 @@ const ARENA_BYTES: usize = 64 * MIB;
 const BESIDE_BYTES: usize = 128 * KIB;
 const BESIDE_EVERY: Duration = Duration::from_millis(1);
 
-/// Transfers and time until `auto` knows the path, and the longest time for that.
+/// Transfers and time until `auto` knows the path.
 const WARM_TRANSFERS: usize = 400;
 const WARM: Duration = Duration::from_secs(2);
-const WARM_MAX: Duration = Duration::from_secs(4);
 
 /// Least transfers of a moment, and the time after which fewer are enough.
 const FEWEST: usize = 5;
@@ -167,8 +166,8 @@ pub(super) struct Nodes<'a> {
 }
 
 enum Daemons {
-    Loopback(Pair),
-    Shaped(Rig),
+    Loopback(Box<Pair>),
+    Shaped(Box<Rig>),
 }
 
 impl<'a> Nodes<'a> {
@@ -180,12 +179,12 @@ impl<'a> Nodes<'a> {
             Load::Gigabit => {
                 let rig = Rig::set_up(PROFILE, cpus, data)?;
                 rig.set_rate(GIGABIT)?;
-                Daemons::Shaped(rig)
+                Daemons::Shaped(Box::new(rig))
             }
             _ => {
                 let settings = String::from("[planner]\nallow_dials = true\n");
                 let sites = Sites { listen: free_address()?, settings, ..Sites::default() };
-                Daemons::Loopback(Pair::start_at(&sites, PROFILE, cpus, data)?)
+                Daemons::Loopback(Box::new(Pair::start_at(&sites, PROFILE, cpus, data)?))
             }
         };
         Ok(Self { load, cpus, data, daemons })
@@ -245,7 +244,7 @@ impl<'a> Nodes<'a> {
                 io::copy(&mut file, &mut io::sink()).doing(name.display())?;
                 client.open_file(&name, options)
             }
-            _ => client.open_file(&self.data.join(FILE_NAME), options),
+            _ => client.open_file(self.data.join(FILE_NAME), options),
         };
         Ok((asker, handle.doing("open")?))
     }
@@ -300,11 +299,11 @@ impl Caller<'_> {
         Ok(asker.one(self.path.way(), &self.handle, self.block)?.as_secs_f64())
     }
 
-    /// Lets `auto` learn the path as it is now.
-    pub(super) fn warm(&self) -> Result<(), Failure> {
+    /// Lets `auto` learn the path as it is now, for at most so long.
+    pub(super) fn warm(&self, most: Duration) -> Result<(), Failure> {
         self.plan_by(PlannerMode::Auto)?;
         let (begun, mut count) = (clock::now(), 0);
-        while (count < WARM_TRANSFERS || begun.elapsed() < WARM) && begun.elapsed() < WARM_MAX {
+        while (count < WARM_TRANSFERS || begun.elapsed() < WARM) && begun.elapsed() < most {
             self.one()?;
             count += 1;
         }
@@ -328,8 +327,18 @@ impl Caller<'_> {
 
     /// What the node that planned the last transfer says of it; none if that was another client's.
     pub(super) fn told(&self) -> Result<Option<Explanation>, Failure> {
-        let told = self.path.planner(self.pair).admin.explain_last()?;
-        let told: Explanation = serde_json::from_value(told).doing("an explanation")?;
+        self.told_by(self.path.planner(self.pair))
+    }
+
+    /// Time of the last transfer by the clock of the node that was asked, in seconds, as
+    /// predictions have it: the node that serves is done when its socket has the last byte.
+    pub(super) fn took(&self) -> Result<Option<f64>, Failure> {
+        Ok(self.told_by(&self.pair.a)?.map(|told| told.measured_seconds))
+    }
+
+    fn told_by(&self, node: &Node) -> Result<Option<Explanation>, Failure> {
+        let told: Explanation =
+            serde_json::from_value(node.admin.explain_last()?).doing("an explanation")?;
         Ok(Some(told).filter(|told| told.bytes == self.block as u64))
     }
 }

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::modes::PlannerMode;
@@ -24,16 +25,46 @@ pub(super) const BAR: Bar = Bar::AtMost(1.02);
 /// The smallest size set by hand.
 const SMALLEST: u32 = 16 * KIB as u32;
 
-/// Rounds that measure every size.
-const CHOOSING: u32 = 5;
-
 /// Sizes that are compared at most, and how much slower than the best one they may have looked.
 const RIVALS: usize = 3;
 const WORTH: f64 = 1.15;
 
 /// Time that the compared rounds may take, and the least of them.
 const COMPARING_SECONDS: f64 = 8.0;
-pub(super) const ROUNDS_MIN: u32 = 9;
+const ROUNDS_MIN: u32 = 9;
+
+/// Rounds that must be left to compare in: the interval of one or two says nothing.
+const COMPARED_MIN: usize = 3;
+
+/// Time and rounds that a cell may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    /// Longest time in which `auto` learns the path.
+    warm: Duration,
+    /// Rounds that measure every size.
+    choosing: u32,
+    /// Rounds that compare.
+    rounds: u32,
+}
+
+impl Effort {
+    pub(super) fn new(rounds: u32, quick: bool) -> Self {
+        match quick {
+            false => Self { warm: Duration::from_secs(4), choosing: 5, rounds },
+            true => {
+                Self { warm: Duration::from_secs(1), choosing: 3, rounds: rounds.min(ROUNDS_MIN) }
+            }
+        }
+    }
+
+    pub(super) const fn warm(self) -> Duration {
+        self.warm
+    }
+
+    pub(super) const fn rounds(self) -> u32 {
+        self.rounds
+    }
+}
 
 /// A size set by hand and the median of its rounds, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,18 +90,18 @@ impl Hand {
 /// Results of one path, load and length.
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
-    pub(super) path: Path,
-    pub(super) load: Load,
-    pub(super) block: usize,
+    pub(crate) path: Path,
+    pub(crate) load: Load,
+    pub(crate) block: usize,
     /// Median of `auto` beside all sizes by hand, in seconds.
-    pub(super) auto: f64,
-    pub(super) hand: Vec<Hand>,
+    pub(crate) auto: f64,
+    pub(crate) hand: Vec<Hand>,
     /// Best size by hand, and `auto` over it.
-    pub(super) best: PlannerMode,
-    pub(super) ratio: Interval,
-    pub(super) rounds: usize,
-    pub(super) discarded: u32,
-    pub(super) list: List,
+    pub(crate) best: PlannerMode,
+    pub(crate) ratio: Interval,
+    pub(crate) rounds: usize,
+    pub(crate) discarded: u32,
+    pub(crate) list: List,
 }
 
 impl Cell {
@@ -101,13 +132,13 @@ pub(super) fn fragment_bytes(mode: PlannerMode, block: usize) -> u64 {
     }
 }
 
-/// Measures a cell in at most `rounds` compared rounds.
+/// Measures a cell.
 pub(super) fn measure(
     caller: &Caller<'_>,
     (path, load): (Path, Load),
-    rounds: u32,
+    effort: Effort,
 ) -> Result<Cell, Failure> {
-    caller.warm()?;
+    caller.warm(effort.warm)?;
     let mut list = List::watch(caller)?;
     let block = caller.block();
     let sizes = by_hand(block);
@@ -118,18 +149,16 @@ pub(super) fn measure(
             let told = &told;
             Arm::variant(mode.to_string(), move || {
                 let seconds = caller.median_by(mode)?;
-                // The planning node's time, as predictions have it.
-                if let (PlannerMode::Fixed(_) | PlannerMode::Whole, Some(last)) =
-                    (mode, caller.told()?)
+                if mode != PlannerMode::Auto
+                    && let Some(last) = caller.took()?
                 {
-                    let bytes = fragment_bytes(mode, block);
-                    told.borrow_mut().entry(bytes).or_default().push(last.measured_seconds);
+                    told.borrow_mut().entry(fragment_bytes(mode, block)).or_default().push(last);
                 }
                 Ok(seconds)
             })
         })
         .collect();
-    let chosen = contest::run(CHOOSING, &mut arms)?;
+    let chosen = contest::run(effort.choosing, &mut arms)?;
     drop(arms);
     for (bytes, times) in told.into_inner() {
         list.add(bytes, stats::median(&times).unwrap_or(f64::NAN));
@@ -144,9 +173,14 @@ pub(super) fn measure(
     let mut arms: Vec<Arm<'_>> =
         rivals.iter().map(|it| Arm::variant(it.mode.to_string(), by_mode(it.mode))).collect();
     arms.push(Arm::subject("auto", by_mode(PlannerMode::Auto)));
-    let rounds = contest::run(affordable(rounds, &rivals), &mut arms)?;
+    let rounds = contest::run(affordable(effort.rounds, &rivals), &mut arms)?;
     drop(arms);
     caller.plan_by(PlannerMode::Auto)?;
+    if rounds.kept.iter().filter(|round| !round.is_odd()).count() < COMPARED_MIN {
+        return Err(Failure::new(
+            "too few rounds are left to compare: run it again, with --rounds 31",
+        ));
+    }
     let best = rounds.best(0..rivals.len(), Better::Smaller)?;
     Ok(Cell {
         path,

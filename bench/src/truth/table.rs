@@ -3,7 +3,7 @@
 use super::candidates::{List, TRUE};
 use super::knobs::Sweep;
 use super::scene::{BLOCKS, Load, Path};
-use super::sweep::{BAR, Cell, fragment_bytes};
+use super::sweep::{BAR, Cell, Hand, fragment_bytes};
 use crate::machine::Machine;
 use crate::nodes::profile_name;
 use crate::report::{Row, Unit};
@@ -19,8 +19,8 @@ const FIRST_BAR: f64 = 0.8;
 /// All that was measured.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Study {
-    pub(super) cells: Vec<Cell>,
-    pub(super) sweeps: Vec<Sweep>,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) sweeps: Vec<Sweep>,
 }
 
 /// Cells of one path and load.
@@ -157,8 +157,9 @@ impl Study {
             });
             text += &format!("| {} | {} |\n", group.name(), cells.join(" | "));
         }
-        text += "\n| the model | candidates | measured | true | pairs in order | first is favourite \
-                 | first over best |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+        text += "\n| the model | candidates | measured | true | pairs in order | \
+                 first is favourite | first over best |\n\
+                 | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
         for group in self.groups() {
             let [measured, all] = group.candidates();
             let figures = [List::truths, List::order, List::favourites]
@@ -214,48 +215,43 @@ pub(super) fn in_words(bytes: usize) -> String {
     if kib < 1024 { format!("{kib} KiB") } else { format!("{} MiB", kib / 1024) }
 }
 
-impl Cell {
-    /// Row of `auto` against the best size by hand.
-    pub(super) fn row(&self) -> Row {
-        let of = |mode| self.hand.iter().find(|hand| hand.mode() == mode);
-        let best = of(self.best).map_or(f64::NAN, |hand| hand.seconds());
-        let [truths, order] = [self.list.truths(), self.list.order()];
-        let note = format!(
-            "auto {:.0} us, {} {:.0} us, {} rounds; {} of {} candidates within {} .. {}, {} of {} \
-             pairs in order",
-            self.auto * 1e6,
-            self.best,
-            best * 1e6,
-            self.rounds,
-            truths[0],
-            truths[1],
-            TRUE.start(),
-            TRUE.end(),
-            order[0],
-            order[1],
-        );
-        let profile = profile_name(PROFILE);
-        Row::judged(&self.name(), &profile, Unit::FineRatio, self.ratio, BAR, note)
-    }
+/// Row of `auto` against the best size by hand.
+pub(super) fn row_of_cell(cell: &Cell) -> Row {
+    let best = cell.hand.iter().find(|hand| hand.mode() == cell.best);
+    let [truths, order] = [cell.list.truths(), cell.list.order()];
+    let note = format!(
+        "auto {:.0} us, {} {:.0} us, {} rounds; {} of {} candidates within {} .. {}, {} of {} \
+         pairs in order",
+        cell.auto * 1e6,
+        cell.best,
+        best.map_or(f64::NAN, Hand::seconds) * 1e6,
+        cell.rounds,
+        truths[0],
+        truths[1],
+        TRUE.start(),
+        TRUE.end(),
+        order[0],
+        order[1],
+    );
+    let profile = profile_name(PROFILE);
+    Row::judged(&cell.name(), &profile, Unit::FineRatio, cell.ratio, BAR, note)
 }
 
-impl Sweep {
-    /// Row of `auto` against another program's best setting, without a bar.
-    pub(super) fn row(&self) -> Row {
-        let times = self
-            .settings
-            .iter()
-            .map(|it| format!("{} {:.2} ms", in_words(it.bytes()), it.seconds() * 1e3));
-        let note = format!(
-            "{}: {}; auto {:.2} ms, {} rounds, best {}",
-            self.about,
-            times.collect::<Vec<_>>().join(", "),
-            self.auto * 1e3,
-            self.rounds,
-            in_words(self.best)
-        );
-        Row::reported(self.name, &profile_name(PROFILE), Unit::Ratio, self.ratio, note)
-    }
+/// Row of `auto` against another program's best setting, without a bar.
+pub(super) fn row_of_sweep(sweep: &Sweep) -> Row {
+    let times = sweep
+        .settings
+        .iter()
+        .map(|it| format!("{} {:.2} ms", in_words(it.bytes()), it.seconds() * 1e3));
+    let note = format!(
+        "{}: {}; auto {:.2} ms, {} rounds, best {}",
+        sweep.about,
+        times.collect::<Vec<_>>().join(", "),
+        sweep.auto * 1e3,
+        sweep.rounds,
+        in_words(sweep.best)
+    );
+    Row::reported(sweep.name, &profile_name(PROFILE), Unit::Ratio, sweep.ratio, note)
 }
 
 #[cfg(test)]
@@ -263,7 +259,6 @@ pub(super) mod tests {
     use piped_core::modes::PlannerMode;
 
     use super::super::knobs::Setting;
-    use super::super::sweep::Hand;
     use super::*;
     use crate::rows::MIB;
 

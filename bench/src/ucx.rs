@@ -56,7 +56,7 @@ impl Ucx {
         Some(Self { program, libraries, settings: Vec::new() })
     }
 
-    /// The same program with a variable of UCX set.
+    /// Sets a variable of UCX, for both sides.
     pub(crate) fn with(mut self, variable: &'static str, value: String) -> Self {
         self.settings.push((variable, value));
         self

@@ -149,7 +149,7 @@ impl List {
         [right, all]
     }
 
-    /// What the model's first took, over the best that was measured.
+    /// Time of the model's first candidate over the best that was measured.
     pub(super) fn loss(&self) -> Option<f64> {
         let least = self.seen.iter().filter_map(|seen| seen.measured).min_by(f64::total_cmp)?;
         Some(self.seen.first()?.measured? / least)

@@ -58,7 +58,7 @@ pub(super) struct Sweep {
     pub(crate) discarded: u32,
 }
 
-/// One sweep, not measured yet.
+/// A sweep that is not measured yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Knob {
     pub(crate) name: &'static str,
@@ -70,7 +70,7 @@ pub(super) struct Knob {
 enum Work {
     /// The whole cached file of the peer.
     File,
-    /// One get of the peer's memory, of so many bytes, and how many UCX makes in a round.
+    /// A get of the peer's memory: its bytes, and how many of it UCX makes in a round.
     Get(usize, u32),
 }
 

@@ -95,7 +95,7 @@ fn write(directory: &FilePath, study: &Study) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Results so far.
+/// Results of the run so far.
 struct Measured {
     report: Report,
     study: Study,

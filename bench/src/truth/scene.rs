@@ -325,7 +325,8 @@ impl Caller<'_> {
         Ok(stats::median(&times).expect("there is one"))
     }
 
-    /// What the node that planned the last transfer says of it; none if that was another client's.
+    /// Explanation of the last transfer by the node that planned it; none if that was another
+    /// client's.
     pub(super) fn told(&self) -> Result<Option<Explanation>, Failure> {
         self.told_by(self.path.planner(self.pair))
     }

@@ -43,7 +43,7 @@ pub(super) struct Effort {
     warm: Duration,
     /// Rounds that measure every size.
     choosing: u32,
-    /// Rounds that compare.
+    /// Rounds that compare the sizes left.
     rounds: u32,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn fragment_bytes(mode: PlannerMode, block: usize) -> u64 {
     }
 }
 
-/// Measures a cell.
+/// Measures a cell, first all sizes, then the best ones.
 pub(super) fn measure(
     caller: &Caller<'_>,
     (path, load): (Path, Load),

@@ -16,7 +16,7 @@ use crate::stats::{self, Bar, Interval, Verdict};
 const TRUE_BAR: f64 = 0.9;
 const FIRST_BAR: f64 = 0.8;
 
-/// All that was measured.
+/// Results of a whole run, for tables and picture.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Study {
     pub(crate) cells: Vec<Cell>,
@@ -90,7 +90,7 @@ impl Study {
         rows
     }
 
-    /// Everything, a line for each size and candidate.
+    /// CSV with a line for each size and each candidate.
     pub(super) fn csv(&self) -> String {
         let mut text = String::from(
             "what,path,load,bytes,plan,fragment_bytes,seconds,predicted_seconds,ratio,low,high\n",
@@ -145,7 +145,7 @@ impl Study {
         text
     }
 
-    /// Part of docs/benchmarks.md.
+    /// Tables for docs/benchmarks.md, with the machine below them.
     pub(super) fn markdown(&self, machine: &Machine, rounds: u32, discarded: u32) -> String {
         let lengths = BLOCKS.map(in_words).join(" | ");
         let mut text = format!("| auto over the best by hand | {lengths} |\n");

@@ -93,9 +93,9 @@ enum Group {
     /// Measure how much slower reads, gets and copies become when one parameter of one stage does,
     /// on two daemons.
     Sensitivity(sensitivity::Arguments),
-    /// Hold the model against this machine: for each path, load and length its candidates, predicted
-    /// and measured, and `auto` against every size set by hand; then against other programs' own
-    /// sizes. Root for the link of 1 Gbit/s. Exit codes as of floors.
+    /// Hold the model against this machine: for each path, load and length its candidates,
+    /// predicted and measured, and `auto` against every size set by hand; then against other
+    /// programs' own sizes. Needs root for the link of 1 Gbit/s. Exit codes as of floors.
     Truth(truth::Arguments),
     /// Compare two builds in interleaved pairs: times, CPU time, and instructions where they can be
     /// counted. Exit codes as of floors.

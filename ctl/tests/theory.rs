@@ -76,7 +76,7 @@ fn all_planners_are_compared_and_the_best_has_a_certificate() {
         assert!(number(&plan["best"]["latency_us"]) <= number(&one["latency_us"]));
         assert!(number(&plan["lower_bound_us"]) <= number(&one["latency_us"]));
     }
-    // THEORY section 4; rounding to bytes moves them a little.
+    // docs/theory.md §5; rounding to bytes moves them a little.
     for (name, us) in [("fixed", 31876.9), ("hierarchical-fixed", 26277.4)] {
         let found = number(&candidate(&plan, name)["latency_us"]);
         assert!((found - us).abs() < 1.0, "{name}: {found}");

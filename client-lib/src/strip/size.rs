@@ -1,5 +1,5 @@
-//! How long the next strip is: the rules of THEORY section 6, strip by strip, as a function of what
-//! is known by then.
+//! How long the next strip is: the rules of docs/theory.md §14, strip by strip, as a function of
+//! what is known by then.
 //!
 //! A strip of `S` bytes occupies the path for `G·S`, is there `L` after that, and is computed on
 //! for `K·S`; each costs the thread `o` and the path `g`. All strips together take about
@@ -247,8 +247,8 @@ mod tests {
             let one = total(model.vectorised_seconds(bytes));
             let best = model.strips(Policy::Optimal, bytes).expect("no latency").cost_seconds;
             prop_assert!(ours <= one * (1.0 + 1e-9), "{ours} against one get's {one}: {strips:?}");
-            // Where there is room for a few strips only, one more or less is much (THEORY section
-            // 6).
+            // Where there is room for a few strips only, one more or less is much (docs/theory.md
+            // §14).
             let few = bytes < 64.0 * issue / per_byte;
             prop_assert!(
                 ours <= total(best) * if few { 1.25 } else { 1.08 },

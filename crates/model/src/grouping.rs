@@ -9,9 +9,9 @@
 //! T = max over i <= m of { release(X_i) + sum_{i..m} (g + G·x) + tail(X_{m-1}) }
 //! ```
 //!
-//! (THEORY §4). Whether a latency can be kept is one pass over the positions. `finish(v)` is the
-//! earliest end of service of the bytes up to position `v` with all deadlines kept so far. The rest
-//! needs to know no more, because an earlier end never hurts. The best latency is found by
+//! (docs/theory.md §6). Whether a latency can be kept is one pass over the positions. `finish(v)`
+//! is the earliest end of service of the bytes up to position `v` with all deadlines kept so far.
+//! The rest needs to know no more, because an earlier end never hurts. The best latency is found by
 //! bisection.
 //!
 //! The pass is linear. For the last cut `u` before `v`, either the stage waits for bytes

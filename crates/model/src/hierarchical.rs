@@ -16,7 +16,7 @@
 //! the sizes that come out until they stay. The model takes a compound stage to be free only when
 //! its last stage is. The recurrence knows better, and its latency is what is reported.
 //!
-//! Neither is near-optimal (THEORY section 4), and both can lose to fixed fragments over all stages
+//! Neither is near-optimal (docs/theory.md §5), and both can lose to fixed fragments over all stages
 //! as peers: take the minimum.
 
 use core::cmp::Ordering;
@@ -54,7 +54,7 @@ pub struct Real {
 /// use piped_model::hierarchical::bottlenecks;
 /// use piped_model::reference::{gms, network_disk};
 /// assert_eq!(bottlenecks(&network_disk(), 65536), [4]);
-/// // That of GMS moves (THEORY section 2).
+/// // That of GMS moves (docs/theory.md §3).
 /// assert_eq!(bottlenecks(&gms(), 8192), [1, 3]);
 /// ```
 #[must_use]

@@ -1,7 +1,7 @@
 //! The papers' pipelines, for tests, benches, figures and the command line.
 //!
-//! All from Wang et al. (THEORY sections 2 and 4). Two units of size are in use there, and figures
-//! come out only with the right one:
+//! All from Wang et al. (docs/theory.md §5). Two units of size are in use there, and figures come
+//! out only with the right one:
 //!
 //! | pipelines | `G` in us per | packet sizes |
 //! | --- | --- | --- |

@@ -1,6 +1,6 @@
 //! The last step of a planner: real sizes become whole bytes, and the plan its own exact latency.
 //!
-//! The theory is in reals (THEORY section 1). Rounding each size by itself would lose or invent
+//! The theory is in reals (docs/theory.md §1). Rounding each size by itself would lose or invent
 //! bytes, and rounding ends would break the limits of a size; so a size is rounded together with
 //! what rounding the sizes before it has left over. What comes out is evaluated as it is, never as
 //! what it was made from.

@@ -3,8 +3,7 @@
 //! An iteration space is cut along its two short dimensions over a grid of `p_x × p_y` processors.
 //! Each has a column of height `D` and works through it in tiles of height `z`. A tile needs the
 //! ones before it in all three dimensions, so the grid fills like a pipeline, plane by plane
-//! ("Pipelined scheduling of tiled nested loops onto clusters of SMPs using SCI", equations 1-3;
-//! THEORY section 8):
+//! (Sotiropoulos, Tsoukalas and Koziris, equations 1-3; docs/theory.md §16):
 //!
 //! ```text
 //! non-overlapping   D/z +  (p_x-1) +  (p_y-1)  planes of  t_comp + t_comm

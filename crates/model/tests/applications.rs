@@ -225,13 +225,13 @@ fn rule_excess(model: &StripModel, bytes: f64) -> f64 {
 
 #[test]
 fn the_rule_is_near_the_optimum_at_64_kb() {
-    // The worst size around 64 KB, with o = 5 us: THEORY has 0.3 to 2.6 %.
+    // With o = 5 us: docs/theory.md §14 has 3.2 % at most.
     let worst = PAPER_NETWORKS.map(|(_, g, k)| {
         let model = strip_model(5.0, g, k);
-        let sizes = (0..400).map(|step| 62_000.0 + 10.0 * f64::from(step));
+        let sizes = (0..=3000).map(|step| 50_000.0 + 10.0 * f64::from(step));
         sizes.map(|bytes| rule_excess(&model, bytes)).fold(0.0, f64::max)
     });
-    assert!(worst.iter().all(|excess| (0.002..=0.027).contains(excess)), "{worst:?}");
+    assert!(worst.iter().all(|excess| (0.002..=0.032).contains(excess)), "{worst:?}");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn two_strips_beat_one_from_o_over_g_on() {
 
 #[test]
 fn no_growth_is_near_optimal_everywhere() {
-    // What is best on one network and size is poor on another: THEORY section 6.
+    // What is best on one network and size is poor on another: docs/theory.md §14.
     let growths = (1..60).map(|step| 0.05 * f64::from(step));
     let worst_of = |growth: f64| {
         let mut worst = 0.0_f64;

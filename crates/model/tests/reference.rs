@@ -1,4 +1,4 @@
-//! The reference figures of section 5.5 (THEORY section 4).
+//! The reference figures of section 5.5 (docs/theory.md §5).
 
 use piped_model::evaluate;
 use piped_model::fixed::{self, Constraints, optimum};

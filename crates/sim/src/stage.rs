@@ -41,7 +41,7 @@ pub struct Visit {
 /// The resource of a stage: serves one fragment at a time, and holds at most `window` until they
 /// depart.
 ///
-/// `start(i) = max(arrive(i), start(i-1) + occupancy(i-1), depart(i-window))`, THEORY §1.
+/// `start(i) = max(arrive(i), start(i-1) + occupancy(i-1), depart(i-window))`, docs/theory.md §1.
 #[derive(Debug, Clone)]
 pub struct Server {
     window: Option<u32>,

@@ -131,7 +131,7 @@ fn a_chain_of_disk_and_net_takes_the_time_of_the_model() {
             assert_eq!(pair.wait(0).result, bytes as i32);
         }
         assert_eq!(pair.wait(1).result, (count * bytes) as i32);
-        // THEORY §1, in whole nanoseconds, written out here and not taken from the driver.
+        // docs/theory.md §1, in whole nanoseconds, written out here and not taken from the driver.
         let stages = [(costs.read, Some(window as usize)), (cost(20.0, 5.0, 1.0), None)];
         let mut arrive = vec![0u64; count as usize];
         for (cost, window) in stages {

@@ -2,7 +2,7 @@
 //!
 //! # Why it is a bound
 //!
-//! *One pivot* (THEORY §4). Look at one stage `s` of any plan, with cuts
+//! *One pivot* (docs/theory.md §6). Look at one stage `s` of any plan, with cuts
 //! `X_0 = 0 < X_1 < ... < X_k = B`. Its fragment `i` cannot start before the bytes up to `X_i` have
 //! passed the stages before, which takes at least `P(X_i)`, the least latency of that shorter path
 //! with that smaller transfer. Fragments `i..=m` are served one after the other. Then the bytes

@@ -7,7 +7,7 @@
 //! used for the whole transfer, so the fast stages never drain; the times at which bytes reach the
 //! slow stage are its *release curve*, and what the stages behind it still need, mirrored by
 //! Theorem 2, is its *tail*. `grouping` finds the slow stage's fragments, the best ones for these
-//! curves, in time proportional to the number of sub-fragments (THEORY section 4). What remains is
+//! curves, in time proportional to the number of sub-fragments (docs/theory.md §6). What remains is
 //! a scan over the sub-fragments' size on each side, and over the stage to be taken as the slow
 //! one.
 //!

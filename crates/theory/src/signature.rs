@@ -2,7 +2,7 @@
 //!
 //! A processor issues bursts of `M` messages with a computation of `D` between them; the clock
 //! stops when the last one is issued, whatever is still on its way (Martin et al., section 2.3;
-//! THEORY section 5). Every message is acknowledged, and taking an acknowledgement costs the
+//! docs/theory.md §13). Every message is acknowledged, and taking an acknowledgement costs the
 //! receive overhead. A burst of one costs the send overhead; a long one costs in the steady state,
 //! for each message,
 //!

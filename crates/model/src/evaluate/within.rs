@@ -14,8 +14,8 @@
 //! place already, since nobody sends what cannot land. While there is none, the fragment stays in
 //! the server and no other gets in. Let `e_i` be the end of fragment `i`. It needs the first
 //! fragment `m` of stage `j+1` that ends at `e_i - C` or later to have started; with `e_i <= C` it
-//! needs nothing. Without limits `leave = start + occ`, which is the recurrence of THEORY section
-//! 1.
+//! needs nothing. Without limits `leave = start + occ`, which is the recurrence of
+//! docs/theory.md §1.
 //!
 //! A buffer too small to put the next fragment together waits forever. [`room_needed`] is the least
 //! room that does not. For each fragment `i` of stage `j`, some fragment of stage `j+1` must end in

@@ -224,9 +224,9 @@ impl StripModel {
         cost_seconds + self.compute * bytes < wire * (1.0 - 1e-9)
     }
 
-    /// The strip of the rule, in bytes: `S* = o/(G-K)` if `K < G`, otherwise `sqrt(N·o/G)` (THEORY
-    /// section 6). As a fixed size it costs `(K/G)·S*/N` over the optimum at most, as a part of it,
-    /// where `N` is several `S*`.
+    /// The strip of the rule, in bytes: `S* = o/(G-K)` if `K < G`, otherwise `sqrt(N·o/G)`
+    /// (docs/theory.md §14). As a fixed size it costs `(K/G)·S*/N` over the optimum at most, as a
+    /// part of it, where `N` is several `S*`.
     #[must_use]
     pub fn rule_strip(&self, bytes: f64) -> f64 {
         let gap = self.per_byte - self.compute;

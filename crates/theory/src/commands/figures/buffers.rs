@@ -189,7 +189,7 @@ fn counts_far() -> Figure {
 mod tests {
     use super::*;
 
-    /// THEORY section 7: all rows within a byte.
+    /// docs/theory.md §15: all rows within a byte.
     #[test]
     fn the_papers_rows_are_read_off_the_figures() {
         for (figure, series, bytes) in [

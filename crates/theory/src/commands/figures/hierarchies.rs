@@ -243,7 +243,7 @@ mod tests {
         bars
     }
 
-    /// THEORY section 4: the four latencies within 0.1 us, and what ramps gain.
+    /// docs/theory.md §5: the four latencies within 0.1 us, and what ramps gain.
     #[test]
     fn the_bars_are_the_latencies_of_section_5_5() {
         let sums: Vec<f64> =

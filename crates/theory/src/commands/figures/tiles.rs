@@ -122,7 +122,7 @@ mod tests {
             }
             let (own, depth) = (f64::from(side / 3), f64::from(height_k) * 1024.0);
             let per_height = own * own * 45e-9;
-            // z* = sqrt(D·s / (2·(2+2)·A·c)), THEORY section 8.
+            // z* = sqrt(D·s / (2·(2+2)·A·c)), docs/theory.md §16.
             let height = (depth * (49.2e-6 + 75.2e-6) / (8.0 * per_height)).sqrt();
             let (found, seconds) = figure.points("best height")[1];
             assert!((found / height - 1.0).abs() < 1e-9, "{}: {found}", figure.name);

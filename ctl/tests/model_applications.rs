@@ -157,6 +157,14 @@ fn nine_processors_take_four_and_eight_planes_more() {
     let given = json(&format!("{TILE} --height 1000"));
     let (row, tiles) = (&given["schedules"][1], 263.0);
     assert_close(number(row, "latency_us"), (tiles + 8.0) * (124.4 + 2880.0), "given height");
+    // Both pay for starting and agreeing, so overlapping wins, as in the paper; unless the other one
+    // is let off.
+    let time = |body: &Value, place: usize| number(&body["schedules"][place], "latency_us");
+    assert!(time(&body, 1) < time(&body, 0), "{body}");
+    let small = "tile --depth 512K --grid 3x3 --compute 0.72us --comm 0.05us";
+    let (fair, free) = (json(small), json(&format!("{small} --comm-startup 0")));
+    assert!(time(&fair, 1) < time(&fair, 0) && time(&free, 0) < time(&free, 1), "{fair} {free}");
+    assert_close(number(&given["schedules"][0], "comm_us"), 124.4 + 400.0, "start-up");
     let slow = json(&TILE.replace("--comm 0.4us", "--comm 4us"));
     assert!(slow["warning"].as_str().expect("a warning").contains("the link is the bottleneck"));
     assert!(body.get("warning").is_none());

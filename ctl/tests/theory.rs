@@ -1,4 +1,5 @@
-//! `pipectl model plan`, `check` and `figures` as a shell sees them. No daemon runs.
+//! `pipectl model plan`, `evaluate`, `bound`, `compound`, `check` and `figures` as a shell sees
+//! them. No daemon runs.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -174,6 +175,132 @@ fn plans_too_long_to_print_are_left_out() {
 }
 
 #[test]
+fn depth_alignment_and_buffers_hold_plans_back() {
+    let at = |more: &[&str]| {
+        let plan = plan("17,1;17,1;5,1", "65536", &[&["--latency", "70;0;0"], more].concat());
+        assert_whole(&plan["best"], 3, 65536);
+        plan
+    };
+    let free = number(&at(&[])["best"]["latency_us"]);
+    for more in [&["--depth", "1"][..], &["--buffers", "4KiB"], &["--align", "24KiB"]] {
+        assert!(number(&at(more)["best"]["latency_us"]) > free, "{more:?}");
+    }
+    let list = |plan: &Value, stage: usize| -> Vec<u64> {
+        serde_json::from_value(plan["best"]["levels"][stage].clone()).expect("sizes")
+    };
+    // The last of a stage is what remains.
+    let aligned = list(&at(&["--align", "6000"]), 0);
+    assert!(aligned.iter().rev().skip(1).all(|size| size % 6000 == 0), "{aligned:?}");
+    let tight = at(&["--buffers", "-;4KiB"]);
+    assert!(list(&tight, 2).iter().all(|&size| size <= 4096), "{tight}");
+    let output =
+        pipectl(&["plan", "--stages", "1,1;1,1;1,1", "--bytes", "9", "--buffers", "1;1;1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("3 items for 2 stages behind the first"), "{output:?}");
+}
+
+#[test]
+fn a_plan_given_by_hand_takes_what_the_planner_says() {
+    let planned = plan(TO_DISK, "64KiB", &["--certificate"]);
+    let evaluate = |fragments: &str, more: &[&str]| {
+        json_of(&[&["evaluate", "--stages", TO_DISK, "--fragments", fragments], more].concat())
+    };
+    let joined = |one: &Value, stage: usize| {
+        let sizes: Vec<u64> = serde_json::from_value(one["levels"][stage].clone()).expect("sizes");
+        sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+    };
+    let all = planned["candidates"].as_array().expect("a list");
+    for one in all.iter().chain([&planned["best"]]) {
+        let lists: Vec<String> = (0..5).map(|stage| joined(one, stage)).collect();
+        let found = evaluate(&lists.join(";"), &[]);
+        assert_eq!(found["bytes"], 65536);
+        let (found, wanted) = (number(&found["latency_us"]), number(&one["latency_us"]));
+        assert!((found / wanted - 1.0).abs() < 1e-12, "{}: {found} {wanted}", one["algorithm"]);
+    }
+    // Algorithm B, told by runs of stages; the parts of equation 4 are the whole.
+    let b = "0-3: 12 x 2521, 2516, 12 x 2521, 2516; 4: 32KiB";
+    let b = evaluate(b, &["--bytes", "64KiB", "--visits"]);
+    let part = |name: &str| number(&b[name]);
+    assert!((part("latency_us") - 26277.4).abs() < 1.0, "{b}");
+    assert_eq!(b["bottleneck"], 4);
+    let sum = part("before_us") + part("during_us") + part("after_us");
+    assert!((sum - part("latency_us")).abs() < 1e-9 * sum);
+    let visits = b["visits"].as_array().expect("visits");
+    assert_eq!(visits.len(), 4 * 26 + 2);
+    // Each stage is busy for as long as its visits take.
+    for (stage, row) in b["stages"].as_array().expect("stages").iter().enumerate() {
+        let own = visits.iter().filter(|visit| visit["stage"] == stage);
+        let busy: f64 = own.map(|it| number(&it["left_us"]) - number(&it["started_us"])).sum();
+        assert!((busy / number(&row["busy_us"]) - 1.0).abs() < 1e-9, "{row}");
+    }
+    let csv = pipectl(&["evaluate", "--stages", "1,1;1,1", "--fragments", "9,3", "--visits=csv"]);
+    let lines: Vec<&str> = text(&csv.stdout).lines().collect();
+    assert_eq!(lines[0], "stage,fragment,bytes,started_us,left_us,departed_us");
+    assert_eq!(lines.len(), 5, "{lines:?}");
+}
+
+#[test]
+fn plans_given_by_hand_are_held_by_depth_buffers_and_servers() {
+    let at = |more: &[&str]| {
+        let given = ["evaluate", "--stages", "10,0;10,0;10,0", "--fragments", "4 x 8"];
+        number(&json_of(&[&given, more].concat())["latency_us"])
+    };
+    let close = |found: f64, us: f64| assert!((found - us).abs() < 1e-9, "{found} for {us}");
+    close(at(&[]), 60.0);
+    close(at(&["--servers", "a;a;a"]), 120.0);
+    close(at(&["--latency", "5;0;0"]), 65.0);
+    close(at(&["--latency", "5;0;0", "--depth", "1"]), 80.0);
+    for (arguments, reason) in [
+        (&["--fragments", "9;9;9"][..], "3 lists for 2 stages"),
+        (&["--fragments", "0: 9; 9"], "let all do, or none"),
+        (&["--fragments", "0: 9"], "the lists end with stage 1"),
+        (&["--fragments", "1-0: 9"], "no run of stages"),
+        (&["--fragments", "9;8"], "same number of bytes"),
+        (&["--fragments", "0 x 9"], "20 x 4KiB"),
+        (&["--fragments", "9", "--bytes", "8"], "more than --bytes 8"),
+        (&["--fragments", "1", "--bytes", "1GB"], "more fragments than can be looked at"),
+        (&["--fragments", "9", "--buffers", "8"], "the buffer before stage 1 holds 8 bytes"),
+    ] {
+        let output = pipectl(&[&["evaluate", "--stages", "1,1;1,1"], arguments].concat());
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn bounds_are_below_every_plan_and_grids_are_chosen() {
+    let best = number(&plan(TO_DISK, "64KiB", &[])["best"]["latency_us"]);
+    let given = ["bound", "--stages", TO_DISK, "--bytes", "64KiB"];
+    let usual = json_of(&given);
+    let grids = json_of(&[&given[..], &["--cells", "24,96"]].concat());
+    let of = |report: &Value, index: usize| number(&report["nested"][index]["bound_us"]);
+    assert!(of(&grids, 0) < of(&grids, 1) && of(&grids, 1) < best, "{grids}");
+    assert!(of(&usual, 0) > of(&grids, 1) && usual["nested"][0]["cells"].is_null(), "{usual}");
+    assert!(number(&usual["lower_bound_us"]) < best);
+    // Equation 5: the disk has all bytes, and every stage one fragment.
+    let wanted = 65.536 * 200.0 + 36.0 + 26.0 + 37.5 + 37.0 + 4000.0;
+    assert!((number(&usual["equation_5_us"]) / wanted - 1.0).abs() < 1e-9, "{usual}");
+    let thread = ["--stages", "10,0;10,0;10,0", "--bytes", "256", "--servers", "a;a;a"];
+    let thread = json_of(&[&["bound"], &thread[..]].concat());
+    assert!((number(&thread["lower_bound_us"]) - 30.0).abs() < 1e-6, "{thread}");
+}
+
+#[test]
+fn a_compound_stage_has_the_line_of_footnote_1() {
+    let network = "36,36;26,124.5;37.5,124.5;37,39.5";
+    let line = json_of(&["compound", "--stages", network, "--bytes", "64KiB"]);
+    assert_eq!(line["sizes"], 1024);
+    assert!((number(&line["mean_latency_us"]) - 5118.4).abs() < 0.1, "{line}");
+    assert!((number(&line["deviation_us"]) - 65.5).abs() < 0.1, "{line}");
+    // One stage is its own line.
+    let one = json_of(&["compound", "--stages", "36,124.5", "--bytes", "64KiB"]);
+    assert!((number(&one["g_us"]) - 36.0).abs() < 1e-6, "{one}");
+    assert!((number(&one["G_us_per_kb"]) - 124.5).abs() < 1e-6, "{one}");
+    assert!(number(&one["largest_error_us"]) < 1e-6, "{one}");
+}
+
+#[test]
 fn bad_stages_are_wrong_usage_with_the_place_and_the_reason() {
     let long = vec!["1,1"; 40].join(";");
     for (arguments, reason) in [
@@ -247,6 +374,18 @@ fn the_projects_cases_hold() {
     for kind in report["kinds"].as_array().expect("a list") {
         assert!(number(&kind["cases"]) >= 13.0, "{kind}");
         assert!(number(&kind["largest_relative_error"]) <= 1e-6, "{kind}");
+        // Of each case what came out, beside what was wanted.
+        let results = kind["results"].as_array().expect("results");
+        assert_eq!(Some(results.len() as u64), kind["cases"].as_u64());
+        for result in results.iter().flat_map(|case| case.as_array().expect("results")) {
+            let (got, wanted) = (number(&result["got"]), number(&result["wanted"]));
+            assert!((got - wanted).abs() <= 1e-5 * wanted.abs().max(1.0), "{result}");
+        }
+    }
+    let all = pipectl(&["check", VECTORS, "--all"]);
+    assert!(text(&all.stdout).lines().count() > 400);
+    for word in ["hier_B[3]", "peak_causal", "GOT", "WANTED"] {
+        assert!(text(&all.stdout).contains(word), "{word}");
     }
     let output = pipectl(&["check", VECTORS]);
     assert_eq!(output.status.code(), Some(0));
@@ -285,7 +424,7 @@ fn figures_are_written_and_listed() {
     let list = json_of(&["figures", "--out", &out.to_string_lossy()]);
     let figures = list["figures"].as_array().expect("a list");
     for figure in figures {
-        for file in [&figure["svg"], &figure["csv"]] {
+        for file in [&figure["svg"], &figure["pdf"], &figure["csv"]] {
             let file = out.join(file.as_str().expect("a name"));
             assert!(std::fs::metadata(&file).expect("written").len() > 100, "{}", file.display());
         }

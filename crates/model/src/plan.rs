@@ -106,8 +106,11 @@ impl fmt::Display for PlanFault {
         f.write_str(match self {
             Self::Sizes => "fragment sizes must be positive and their sum must fit 64 bits",
             Self::Levels => {
-                "levels must cover the stages from 0 on, in order, without gap or overlap, at most \
-                 12"
+                return write!(
+                    f,
+                    "levels must cover the stages from 0 on, in order, without gap or overlap, at \
+                     most {STAGES_MAX}"
+                );
             }
             Self::Totals => "every level must carry the same number of bytes",
         })

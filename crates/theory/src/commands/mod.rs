@@ -9,11 +9,15 @@ use piped_cli::failure::Failure;
 use piped_cli::output::Output;
 
 mod blackbox;
+mod bound;
 mod buffer;
 mod check;
+mod compound;
 mod estimates;
+mod evaluate;
 mod figures;
 mod measurements;
+mod path;
 mod plan;
 mod signature;
 mod strip;
@@ -41,6 +45,12 @@ enum Model {
     /// Compare what the planners make of a path, and give the best plan, with a certificate if
     /// asked for
     Plan(plan::PlanArgs),
+    /// Tell what a plan given by hand takes, and when each stage has which fragment
+    Evaluate(evaluate::EvaluateArgs),
+    /// Compute a latency that no plan can beat
+    Bound(bound::BoundArgs),
+    /// Put a line through the best latencies of several stages, which then count as one
+    Compound(compound::CompoundArgs),
     /// Evaluate a file of computed cases, and tell how far off the models are
     Check(check::CheckArgs),
     /// Draw the papers' figures from the models: SVG, the data as CSV, and a page with all of them
@@ -64,6 +74,9 @@ impl ModelArgs {
         match &self.model {
             Model::Buffer(args) => buffer::run(args, output, json),
             Model::Plan(args) => plan::run(args, output, json),
+            Model::Evaluate(args) => evaluate::run(args, output, json),
+            Model::Bound(args) => bound::run(args, output, json),
+            Model::Compound(args) => compound::run(args, output, json),
             Model::Check(args) => check::run(args, output, json),
             Model::Figures(args) => figures::run(args, output, json),
             Model::Strip(args) => strip::run(args, output, json),

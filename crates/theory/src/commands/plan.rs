@@ -6,23 +6,22 @@ use clap::Args as ClapArgs;
 use piped_cli::failure::Failure;
 use piped_cli::output::{self, Output};
 use piped_cli::table::Column::{Number, Text};
-use piped_config::measured::{self, Kb, KbArgs, PerByte, Size};
+use piped_config::measured::{self, Size};
 use piped_model::evaluate;
 use piped_model::fixed::Constraints;
 use piped_model::plan::Plan;
-use piped_model::servers::Servers;
-use piped_model::stage::{Buffers, Path, STAGES_MAX, Stage};
+use piped_model::stage::{Path, STAGES_MAX};
 use serde::Serialize;
 
 use super::micros;
+use super::path::{LISTS, PathArgs, RoomArgs};
 use crate::best;
 
 const AFTER_HELP: &str = "\
-A list has one item for each stage, from the source to the destination, with `;` between them (in
-quotes, because of the shell); --latency and --window also take one item for all. The candidates
-are those planners that have a plan for such a path: ramp-up for two stages, ramp-up-down for
-three, hierarchical ones from three on; a plan of more than a million fragments is left out.
-With --servers only plans of one size are made for the servers; the others are judged with them.
+The candidates are those planners that have a plan for such a path: ramp-up for two stages,
+ramp-up-down for three, hierarchical ones from three on; a plan of more than a million fragments is
+left out. With --servers only plans of one size are made for the servers; the others are judged with
+them.
 
 Example, the network and the disk of the paper:
   pipectl model plan --stages '36,36;26,124.5;37.5,124.5;37,39.5;4ms,5MB/s' \\
@@ -32,102 +31,29 @@ A thread that reads, checks and sends, with a wire behind it:
     --bytes 1MiB";
 
 /// The most fragments of one stage in a plan that is printed.
-const FRAGMENTS_MAX: u32 = 1 << 20;
+pub(super) const FRAGMENTS_MAX: u32 = 1 << 20;
 
 /// Arguments of `pipectl model plan`.
 #[derive(Debug, Clone, ClapArgs)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = format!("{LISTS} {AFTER_HELP}"))]
 pub(crate) struct PlanArgs {
-    /// Overhead g and inverse bandwidth G of each stage [us, us/KB]
-    #[arg(long, value_name = "g,G;g,G;...", value_parser = stages)]
-    stages: Stages,
-
-    /// Latency L of each stage, or of all [us; default 0]
-    #[arg(long, value_name = "L;L;...", value_parser = latencies)]
-    latency: Option<Latencies>,
-
-    /// The most fragments at once in each stage, or in all; `-` for no bound [default: no bound]
-    #[arg(long, value_name = "N;N;...", value_parser = windows, allow_hyphen_values = true)]
-    window: Option<Windows>,
-
-    /// The server of each stage; stages with the same one are served by turns [default: each its
-    /// own]
-    #[arg(long, value_name = "NAME;NAME;...", value_parser = names)]
-    servers: Option<Names>,
+    #[command(flatten)]
+    path: PathArgs,
 
     /// Bytes of the transfer
     #[arg(long, value_name = "SIZE", value_parser = measured::size)]
     bytes: Size,
 
+    #[command(flatten)]
+    room: RoomArgs,
+
+    /// Sizes but for the last of a stage are multiples of this [default: any]
+    #[arg(long, value_name = "SIZE", value_parser = measured::size)]
+    align: Option<Size>,
+
     /// Also compute a lower bound of every plan's latency, and how far the best plan is above it
     #[arg(long)]
     certificate: bool,
-
-    #[command(flatten)]
-    kb: KbArgs,
-}
-
-/// `g` in seconds and `G` of each stage.
-#[derive(Debug, Clone)]
-struct Stages(Vec<(f64, PerByte)>);
-
-/// `L` of each stage, or of all, in seconds.
-#[derive(Debug, Clone)]
-struct Latencies(Vec<f64>);
-
-/// The server of each stage.
-#[derive(Debug, Clone)]
-struct Names(Vec<String>);
-
-/// `w` of each stage, or of all.
-#[derive(Debug, Clone)]
-struct Windows(Vec<Option<NonZeroU32>>);
-
-fn stages(text: &str) -> Result<Stages, String> {
-    let stage = |item: &str| {
-        let (overhead, per_byte) = item
-            .split_once(',')
-            .ok_or_else(|| format!("`{item}` is not a stage: write g,G, as in 36,124.5"))?;
-        Ok((measured::time(overhead)?, measured::per_byte(per_byte)?))
-    };
-    items(text, ";", stage).map(Stages)
-}
-
-fn latencies(text: &str) -> Result<Latencies, String> {
-    items(text, ";,", measured::time).map(Latencies)
-}
-
-fn names(text: &str) -> Result<Names, String> {
-    let name = |item: &str| match item {
-        "" => Err(String::from("a server without a name: write one, as in thread;wire;thread")),
-        _ => Ok(item.to_owned()),
-    };
-    items(text, ";,", name).map(Names)
-}
-
-fn windows(text: &str) -> Result<Windows, String> {
-    let window = |item: &str| match item {
-        "-" => Ok(None),
-        _ => item.parse().map(Some).map_err(|_| {
-            format!(
-                "`{item}` is not a window: write how many fragments, at least 1, or - for no bound"
-            )
-        }),
-    };
-    items(text, ";,", window).map(Windows)
-}
-
-/// The items of a list, each read by `read`. A separator may end the list.
-fn items<T>(
-    text: &str,
-    separators: &str,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
-    let text = text.trim().trim_end_matches(|c| separators.contains(c));
-    let read = |(index, item): (usize, &str)| {
-        read(item.trim()).map_err(|error| format!("item {}: {error}", index + 1))
-    };
-    text.split(|c| separators.contains(c)).enumerate().map(read).collect()
 }
 
 /// The answer as `--json` prints it.
@@ -156,69 +82,34 @@ struct Certificate {
 }
 
 pub(crate) fn run(args: &PlanArgs, output: &Output, json: bool) -> Result<(), Failure> {
-    let path = path(args).map_err(Failure::usage)?;
-    let bytes = args.bytes.whole_bytes(args.kb.kb);
-    let bytes = bytes.map_err(|error| Failure::usage(format!("--bytes: {error}")))?;
-    let servers = servers(args, path.len()).map_err(Failure::usage)?;
-    let report = report(&path, bytes, servers, args.certificate)
-        .ok_or_else(|| Failure::failed("no planner has a plan for this path"))?;
+    let path = args.path.path()?;
+    let bytes = args.path.whole_bytes("--bytes", args.bytes)?;
+    let align = args.align.map(|align| args.path.whole_bytes("--align", align)).transpose()?;
+    let limits = Constraints {
+        alignment: align.unwrap_or(1),
+        depth_max: args.room.depth().get(),
+        fragments_max: FRAGMENTS_MAX,
+        buffers: args.room.buffers(&args.path)?,
+        servers: args.path.servers()?,
+        ..Constraints::default()
+    };
+    let report = report(&path, bytes, &limits, args.certificate).ok_or_else(|| {
+        let room = if limits.buffers.limited() { ": give --buffers more room" } else { "" };
+        Failure::failed(format!("no planner has a plan for this path{room}"))
+    })?;
     if json { output::json(&report) } else { print(output, &report) }
 }
 
-fn path(args: &PlanArgs) -> Result<Path, String> {
-    let Stages(costs) = &args.stages;
-    let latencies = each(args.latency.as_ref().map(|list| &*list.0), 0.0, costs.len());
-    let latencies = latencies.map_err(|reason| format!("--latency: {reason}"))?;
-    let windows = each(args.window.as_ref().map(|list| &*list.0), None, costs.len());
-    let windows = windows.map_err(|reason| format!("--window: {reason}"))?;
-    let kb: Kb = args.kb.kb;
-    let stages: Vec<Stage> = costs
-        .iter()
-        .zip(latencies.into_iter().zip(windows))
-        .map(|(&(overhead, per_byte), (latency, window))| Stage {
-            latency,
-            overhead,
-            per_byte: per_byte.seconds(kb),
-            window,
-        })
-        .collect();
-    Path::new(&stages).map_err(|fault| format!("--stages: {fault}"))
-}
-
-fn servers(args: &PlanArgs, stages: usize) -> Result<Servers, String> {
-    match &args.servers {
-        None => Ok(Servers::APART),
-        Some(Names(names)) if names.len() == stages => Ok(Servers::of(names)),
-        Some(Names(names)) => {
-            Err(format!("--servers: {} names for {stages} stages: give one for each", names.len()))
-        }
-    }
-}
-
-/// One item for each of `count` stages: those given, the one given, or `none`.
-fn each<T: Copy>(list: Option<&[T]>, none: T, count: usize) -> Result<Vec<T>, String> {
-    match list {
-        None => Ok(vec![none; count]),
-        Some(&[one]) => Ok(vec![one; count]),
-        Some(list) if list.len() == count => Ok(list.to_vec()),
-        Some(list) => Err(format!(
-            "{} items for {count} stages: give one for each, or one for all",
-            list.len()
-        )),
-    }
-}
-
 /// Everything that is asked for. Nothing for a path without stages, which [`Path`] does not have.
-fn report(path: &Path, bytes: u64, servers: Servers, certificate: bool) -> Option<Report> {
-    let limits = Constraints { fragments_max: FRAGMENTS_MAX, servers, ..Constraints::default() };
+fn report(path: &Path, bytes: u64, limits: &Constraints, certificate: bool) -> Option<Report> {
     let found = if certificate {
-        best::certified(path, bytes, &limits)?
+        best::certified(path, bytes, limits)?
     } else {
-        best::best(path, bytes, &limits)?
+        best::best(path, bytes, limits)?
     };
     let plans: Vec<Plan> =
-        found.candidates.iter().filter_map(|plan| unbounded(path, &servers, plan)).collect();
-    let searched = unbounded(path, &servers, &found.plan);
+        found.candidates.iter().filter_map(|plan| deepest(path, limits, plan)).collect();
+    let searched = deepest(path, limits, &found.plan);
     // In the order of their sophistication: of equals the simplest is the best.
     let best = plans
         .iter()
@@ -239,21 +130,22 @@ fn report(path: &Path, bytes: u64, servers: Servers, certificate: bool) -> Optio
     })
 }
 
-/// The plan with as many fragments outstanding as it has: the daemon's planner takes fewer where
-/// that costs less than a percent, but here nothing is to be saved. Where stages share a server
-/// fewer can be better. Nothing if it is too long to be printed.
-fn unbounded(path: &Path, servers: &Servers, plan: &Plan) -> Option<Plan> {
+/// The plan with as many fragments outstanding as are allowed: the daemon's planner takes fewer
+/// where that costs less than a percent, but here nothing is to be saved. Where stages share a
+/// server fewer can be better. Nothing if it is too long to be printed.
+fn deepest(path: &Path, limits: &Constraints, plan: &Plan) -> Option<Plan> {
     let longest = plan.levels.iter().map(|level| level.sizes.count()).max()?;
     if longest > FRAGMENTS_MAX.into() {
         return None;
     }
     let judged = |depth| {
         let plan = Plan { depth, ..plan.clone() };
-        let seconds = evaluate::plan_on(path, &plan, &Buffers::UNLIMITED, servers).ok()?;
+        let seconds = evaluate::plan_on(path, &plan, &limits.buffers, &limits.servers).ok()?;
         Some(Plan { predicted_seconds: seconds, ..plan })
     };
-    let own = servers.is_shared(path.len()).then(|| judged(plan.depth)).flatten();
-    let plans = [judged(NonZeroU32::MAX), own].into_iter().flatten();
+    let most = NonZeroU32::new(limits.depth_max).unwrap_or(NonZeroU32::MAX);
+    let own = limits.servers.is_shared(path.len()).then(|| judged(plan.depth)).flatten();
+    let plans = [judged(most), own].into_iter().flatten();
     plans.min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds))
 }
 

@@ -265,7 +265,9 @@ fn sentences(
     if model.latency > 0.0 {
         output.field("unroll", &format!("pays up to about {:.1}", report.unroll_depth))?;
     }
-    output.field("compute", &format!("{}, K·N", units::seconds(report.compute_us * 1e-6)))?;
+    let compute = units::seconds(report.compute_us * 1e-6);
+    let part = report.compute_us / report.wire_us * 100.0;
+    output.field("compute", &format!("{compute}, K·N: {part:.0} % of the wire"))?;
     if args.unroll > 1 || model.latency > 0.0 {
         output.prose("The optimal sizes are known without latency and with --unroll 1 only.", 0)?;
     }

@@ -15,8 +15,10 @@ use serde::Serialize;
 use super::micros;
 
 const AFTER_HELP: &str = "\
-Example, the paper's 24 x 24 x 256K points on 3 x 3 processors: 64 points a unit of height, of
-45 ns each
+Both schedules start transfers and agree with their neighbours in each plane: what overlapping pays
+beside the longer of computation and communication, the other one pays as the start-up of its
+communication, unless --comm-startup says otherwise. Example, the paper's 24 x 24 x 256K points on
+3 x 3 processors: 64 points a unit of height, of 45 ns each
   pipectl model tile --depth 256K --grid 3x3 --compute 2.88us --comm 0.4us";
 
 /// Arguments of `pipectl model tile`.
@@ -39,17 +41,16 @@ pub(crate) struct TileArgs {
     #[arg(long, value_name = "TIME", value_parser = measured::time, default_value = "0")]
     comm: f64,
 
-    /// What a communication costs besides (us)
-    #[arg(long, value_name = "TIME", value_parser = measured::time, default_value = "0")]
-    comm_startup: f64,
+    /// What a communication costs besides, in both schedules [us; default: --start-dma and --sync
+    /// where it does not overlap, 0 where it does]
+    #[arg(long, value_name = "TIME", value_parser = measured::time)]
+    comm_startup: Option<f64>,
 
-    /// What starting a transfer costs the processor when it overlaps (us); the paper's, unless
-    /// given
+    /// What starting a transfer costs the processor (us); the paper's, unless given
     #[arg(long, value_name = "TIME", value_parser = measured::time, default_value = "49.2us")]
     start_dma: f64,
 
-    /// What agreeing with the neighbours costs in each plane when it overlaps (us); the paper's,
-    /// unless given
+    /// What agreeing with the neighbours costs in each plane (us); the paper's, unless given
     #[arg(long, value_name = "TIME", value_parser = measured::time, default_value = "75.2us")]
     sync: f64,
 
@@ -104,25 +105,33 @@ struct ScheduleRow {
     best_latency_us: f64,
 }
 
-pub(crate) fn run(args: &TileArgs, output: &Output, json: bool) -> Result<(), Failure> {
+/// The loop as this schedule has it.
+fn tiling(args: &TileArgs, schedule: Schedule) -> Result<Tiling, Failure> {
+    let usual = match schedule {
+        Schedule::NonOverlapping => args.start_dma + args.sync,
+        Schedule::Overlapping => 0.0,
+    };
     let tiling = Tiling {
         depth: args.depth as f64,
         grid: args.grid,
         compute: args.compute,
-        comm_startup: args.comm_startup,
+        comm_startup: args.comm_startup.unwrap_or(usual),
         comm: args.comm,
         start_dma: args.start_dma,
         sync: args.sync,
     };
-    let tiling = tiling.checked().map_err(|error| Failure::usage(error.to_string()))?;
+    tiling.checked().map_err(|error| Failure::usage(error.to_string()))
+}
+
+pub(crate) fn run(args: &TileArgs, output: &Output, json: bool) -> Result<(), Failure> {
     if let Some(height) = args.height.filter(|height| *height > args.depth) {
         return Err(Failure::usage(format!(
             "--height: {height} is more than the depth of {}: give at most that",
             args.depth
         )));
     }
-    let schedules: Vec<ScheduleRow> =
-        Schedule::ALL.into_iter().map(|schedule| row(args, &tiling, schedule)).collect();
+    let row = |schedule| Ok(row(args, &tiling(args, schedule)?, schedule));
+    let schedules = Schedule::ALL.into_iter().map(row).collect::<Result<Vec<_>, Failure>>()?;
     let link_bound =
         schedules.iter().any(|row| row.schedule == "overlapping" && row.comm_us > row.compute_us);
     let report = Report {
@@ -137,7 +146,7 @@ pub(crate) fn run(args: &TileArgs, output: &Output, json: bool) -> Result<(), Fa
     table(output, &report)?;
     output.line("")?;
     output.prose(LEGEND, 0)?;
-    if args.comm_startup == 0.0 {
+    if report.schedules.iter().any(|row| row.best_height == 0.0) {
         output.prose(NO_STARTUP, 0)?;
     }
     report.warning.map_or(Ok(()), |warning| output.prose(&format!("! {warning}."), 2))

@@ -9,9 +9,9 @@ use piped_model::reference::{KB, stage};
 use piped_model::stage::{Path, Stage};
 use piped_model::strip::{Network, StripModel};
 use piped_model::{evaluate, hierarchical, ramp};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::{Row, row};
+use super::{Kind, kind};
 use crate::lp;
 
 /// A file: for each kind its cases.
@@ -32,38 +32,41 @@ pub(super) struct Vectors {
 
 impl Vectors {
     /// Every kind that has cases.
-    pub(super) fn kinds(&self) -> Result<Vec<Row>, String> {
-        let rows = [
-            row("latency_parts", &self.latency_parts)?,
-            row("fixed_best", &self.fixed_best)?,
-            row("ramp_up_best", &self.ramp_up_best)?,
-            row("ramp_up_down_best", &self.ramp_up_down_best)?,
-            row("lp_same_fragments", &self.lp_same_fragments)?,
-            row("hier_B", &self.hierarchical_fixed)?,
-            row("buffer", &self.buffer)?,
-            row("strip_serial", &self.strip_serial)?,
-            row("strip_literal", &self.strip_literal)?,
+    pub(super) fn kinds(&self) -> Result<Vec<Kind>, String> {
+        let kinds = [
+            kind("latency_parts", &self.latency_parts)?,
+            kind("fixed_best", &self.fixed_best)?,
+            kind("ramp_up_best", &self.ramp_up_best)?,
+            kind("ramp_up_down_best", &self.ramp_up_down_best)?,
+            kind("lp_same_fragments", &self.lp_same_fragments)?,
+            kind("hier_B", &self.hierarchical_fixed)?,
+            kind("buffer", &self.buffer)?,
+            kind("strip_serial", &self.strip_serial)?,
+            kind("strip_literal", &self.strip_literal)?,
         ];
-        Ok(rows.into_iter().flatten().collect())
+        Ok(kinds.into_iter().flatten().collect())
     }
 }
 
 /// What the model says and what the file says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Outcome {
-    got: f64,
-    wanted: f64,
+    /// The name of the result in the file.
+    pub(super) result: String,
+    pub(super) got: f64,
+    pub(super) wanted: f64,
     /// What an error is a part of.
+    #[serde(skip)]
     scale: f64,
 }
 
 impl Outcome {
-    const fn of(got: f64, wanted: f64) -> Self {
-        Self { got, wanted, scale: wanted.abs() }
+    fn of(result: &str, got: f64, wanted: f64) -> Self {
+        Self { result: result.to_owned(), got, wanted, scale: wanted.abs() }
     }
 
     /// Relative to what is wanted; of 0 the value itself; infinite for what is no number.
-    pub(super) fn error(self) -> f64 {
+    pub(super) fn error(&self) -> f64 {
         let off = (self.got - self.wanted).abs();
         let error = if self.scale > 0.0 { off / self.scale } else { off };
         if error.is_nan() { f64::INFINITY } else { error }
@@ -107,8 +110,13 @@ fn micros(seconds: f64) -> f64 {
 /// Sizes, each against its own; the error is a part of all bytes, because a size near 0 is as good
 /// as none.
 fn sizes<'a>(got: &'a [f64], wanted: &'a [f64], kb: f64) -> impl Iterator<Item = Outcome> + 'a {
-    let pairs = got.iter().zip(wanted);
-    pairs.map(move |(&got, &wanted)| Outcome { got: got / KB, wanted, scale: kb })
+    let pairs = got.iter().zip(wanted).enumerate();
+    pairs.map(move |(index, (&got, &wanted))| Outcome {
+        result: format!("sizes[{index}]"),
+        got: got / KB,
+        wanted,
+        scale: kb,
+    })
 }
 
 /// Fragments cut anew at each boundary.
@@ -127,7 +135,7 @@ impl Case for LatencyParts {
         let path = path(&self.stages, positive("kb", self.kb)?)?;
         let lists: Vec<&[u64]> = self.parts_bytes.iter().map(Vec::as_slice).collect();
         let seconds = evaluate::lists(&path, &lists, None).map_err(|fault| fault.to_string())?;
-        Ok(vec![Outcome::of(micros(seconds), self.latency)])
+        Ok(vec![Outcome::of("T", micros(seconds), self.latency)])
     }
 }
 
@@ -149,8 +157,8 @@ impl Case for FixedBest {
         let bytes = bytes("B", self.kb)?;
         let best = fixed::optimum(&path, bytes, (1, bytes as u64), None);
         Ok(vec![
-            Outcome::of(micros(best.predicted_seconds), self.latency),
-            Outcome::of(best.count as f64, self.k as f64),
+            Outcome::of("T", micros(best.predicted_seconds), self.latency),
+            Outcome::of("k", best.count as f64, self.k as f64),
         ])
     }
 }
@@ -175,8 +183,8 @@ impl Case for RampUp {
             ramp::up_real(&path(&self.stages, KB)?, bytes("B", self.kb)?, ramp::FRAGMENTS_MAX);
         let best = best.ok_or("a ramp has two stages")?;
         let mut results = vec![
-            Outcome::of(micros(best.predicted_seconds), self.latency),
-            Outcome::of(best.up as f64, self.k as f64),
+            Outcome::of("T", micros(best.predicted_seconds), self.latency),
+            Outcome::of("k", best.up as f64, self.k as f64),
         ];
         results.extend(sizes(&best.sizes, &self.kb_sizes, self.kb));
         Ok(results)
@@ -203,9 +211,9 @@ impl Case for RampUpDown {
         let best = ramp::up_down_real(&path, bytes("B", self.kb)?, ramp::FRAGMENTS_MAX);
         let best = best.ok_or("a ramp up and down has three stages, the middle one the slowest")?;
         let mut results = vec![
-            Outcome::of(micros(best.predicted_seconds), self.latency),
-            Outcome::of(best.up as f64, self.k1k2[0] as f64),
-            Outcome::of(best.down as f64, self.k1k2[1] as f64),
+            Outcome::of("T", micros(best.predicted_seconds), self.latency),
+            Outcome::of("k1k2[0]", best.up as f64, self.k1k2[0] as f64),
+            Outcome::of("k1k2[1]", best.down as f64, self.k1k2[1] as f64),
         ];
         results.extend(sizes(&best.sizes, &self.kb_sizes, self.kb));
         Ok(results)
@@ -235,8 +243,8 @@ impl Case for Buffer {
             need.map(|need| need.bytes).map_err(|fault| fault.to_string())
         };
         Ok(vec![
-            Outcome::of(need(Mode::Paper)?, self.paper),
-            Outcome::of(need(Mode::Causal)?, self.causal),
+            Outcome::of("peak_seed", need(Mode::Paper)?, self.paper),
+            Outcome::of("peak_causal", need(Mode::Causal)?, self.causal),
         ])
     }
 }
@@ -270,7 +278,7 @@ impl Case for SameFragments {
                  give a smaller B, or larger g"
             ));
         }
-        Ok(vec![Outcome::of(micros(best.predicted_seconds), self.latency)])
+        Ok(vec![Outcome::of("T", micros(best.predicted_seconds), self.latency)])
     }
 }
 
@@ -297,9 +305,9 @@ impl Case for HierarchicalFixed {
         let best = hierarchical::fixed_real(&path, self.net.len(), bytes, bytes as u64);
         let best = best.ok_or("a hierarchy has two stages of the network at least")?;
         Ok(vec![
-            Outcome::of(best.sizes.len() as f64, self.k as f64),
-            Outcome::of(micros(best.model_seconds), self.approximate),
-            Outcome::of(micros(best.predicted_seconds), self.exact),
+            Outcome::of("k", best.sizes.len() as f64, self.k as f64),
+            Outcome::of("model", micros(best.model_seconds), self.approximate),
+            Outcome::of("sim", micros(best.predicted_seconds), self.exact),
         ])
     }
 }
@@ -336,8 +344,8 @@ impl<const LITERAL: bool> Case for Strips<LITERAL> {
         let same = model.optimal_of(bytes, self.m);
         let same = same.ok_or_else(|| format!("{} strips are never best", self.m))?;
         let mut results = vec![
-            Outcome::of(micros(best.cost_seconds), self.cost),
-            Outcome::of(micros(same.cost_seconds), self.cost),
+            Outcome::of("cost", micros(best.cost_seconds), self.cost),
+            Outcome::of("cost of m", micros(same.cost_seconds), self.cost),
         ];
         results.extend(sizes(&same.sizes, &self.kb_sizes, self.kb));
         Ok(results)

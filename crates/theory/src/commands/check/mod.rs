@@ -10,7 +10,7 @@ use piped_cli::output::{self, Output};
 use piped_cli::table::Column::{Number, Text};
 use serde::Serialize;
 
-use self::cases::{Case, Vectors};
+use self::cases::{Case, Outcome, Vectors};
 use super::measurements;
 
 /// The largest relative error that counts as none.
@@ -29,12 +29,16 @@ pub(crate) struct CheckArgs {
     /// The file with the cases
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    /// List every result of every case, beside what the file wants
+    #[arg(long)]
+    all: bool,
 }
 
 /// The answer as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
-    kinds: Vec<Row>,
+    kinds: Vec<Kind>,
     cases: usize,
     largest_relative_error: f64,
     tolerance: f64,
@@ -43,12 +47,14 @@ struct Report {
 
 /// The cases of one kind together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
+struct Kind {
     kind: &'static str,
     cases: usize,
     largest_relative_error: f64,
     /// The case that has it, counted from 0.
     worst_case: Option<usize>,
+    /// Of each case, all that it has.
+    results: Vec<Vec<Outcome>>,
 }
 
 pub(crate) fn run(args: &CheckArgs, output: &Output, json: bool) -> Result<(), Failure> {
@@ -59,7 +65,7 @@ pub(crate) fn run(args: &CheckArgs, output: &Output, json: bool) -> Result<(), F
     if json {
         output::json(&report)?
     } else {
-        print(output, &report)?
+        print(output, &report, args.all)?
     }
     if holds {
         return Ok(());
@@ -69,13 +75,46 @@ pub(crate) fn run(args: &CheckArgs, output: &Output, json: bool) -> Result<(), F
     )))
 }
 
-fn print(output: &Output, report: &Report) -> Result<(), Failure> {
-    let rows = report.kinds.iter().map(|row| {
-        let worst = row.worst_case.map_or_else(String::new, |case| case.to_string());
-        let error = format!("{:.1e}", row.largest_relative_error);
-        vec![row.kind.to_owned(), row.cases.to_string(), error, worst]
+fn print(output: &Output, report: &Report, all: bool) -> Result<(), Failure> {
+    let number = |value: f64| format!("{value:.6}");
+    if all {
+        let rows = report.kinds.iter().flat_map(|kind| {
+            kind.results.iter().enumerate().flat_map(move |(case, results)| {
+                results.iter().map(move |it| {
+                    let case = format!("{}[{case}]", kind.kind);
+                    let error = format!("{:.1e}", it.error());
+                    vec![case, it.result.clone(), number(it.got), number(it.wanted), error]
+                })
+            })
+        });
+        let columns =
+            [Text("CASE"), Text("RESULT"), Number("GOT"), Number("WANTED"), Number("ERROR")];
+        output.table(&columns, rows.collect())?;
+        output.line("")?;
+    }
+    let rows = report.kinds.iter().map(|kind| {
+        let worst = kind.worst_case.map_or_else(String::new, |case| case.to_string());
+        let of = kind.worst();
+        let cell = |text: Option<String>| text.unwrap_or_default();
+        vec![
+            kind.kind.to_owned(),
+            kind.cases.to_string(),
+            format!("{:.1e}", kind.largest_relative_error),
+            worst,
+            cell(of.map(|it| it.result.clone())),
+            cell(of.map(|it| number(it.got))),
+            cell(of.map(|it| number(it.wanted))),
+        ]
     });
-    let columns = [Text("KIND"), Number("CASES"), Number("LARGEST ERROR"), Number("OF CASE")];
+    let columns = [
+        Text("KIND"),
+        Number("CASES"),
+        Number("LARGEST ERROR"),
+        Number("OF CASE"),
+        Text("RESULT"),
+        Number("GOT"),
+        Number("WANTED"),
+    ];
     output.table(&columns, rows.collect())?;
     let verdict = if report.holds { "within" } else { "NOT within" };
     output.line(format_args!("{} cases, {verdict} {TOLERANCE:e}", report.cases))
@@ -85,11 +124,11 @@ fn check(file: &Path, text: &str) -> Result<Report, Failure> {
     let refuse = |reason: String| Failure::usage(format!("{}: {reason}", file.display()));
     let vectors: Vectors = serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
     let kinds = vectors.kinds().map_err(refuse)?;
-    let cases: usize = kinds.iter().map(|row| row.cases).sum();
+    let cases: usize = kinds.iter().map(|kind| kind.cases).sum();
     if cases == 0 {
         return Err(refuse("there is no case in it, so nothing was checked".to_owned()));
     }
-    let worst = kinds.iter().map(|row| row.largest_relative_error).fold(0.0, f64::max);
+    let worst = kinds.iter().map(|kind| kind.largest_relative_error).fold(0.0, f64::max);
     Ok(Report {
         kinds,
         cases,
@@ -99,21 +138,35 @@ fn check(file: &Path, text: &str) -> Result<Report, Failure> {
     })
 }
 
+impl Kind {
+    /// The result with the largest error.
+    fn worst(&self) -> Option<&Outcome> {
+        let case = self.results.get(self.worst_case?)?;
+        case.iter().max_by(|a, b| a.error().total_cmp(&b.error()))
+    }
+}
+
 /// All cases of one kind; nothing where the file has none.
 ///
 /// # Errors
 /// Where a case is no case, and why.
-fn row<C: Case>(kind: &'static str, cases: &[C]) -> Result<Option<Row>, String> {
-    let mut row = Row { kind, cases: cases.len(), largest_relative_error: 0.0, worst_case: None };
-    for (index, case) in cases.iter().enumerate() {
-        let results = case.results().map_err(|reason| format!("{kind}[{index}]: {reason}"))?;
-        let error = results.into_iter().map(|result| result.error()).fold(0.0, f64::max);
-        if row.worst_case.is_none() || error > row.largest_relative_error {
-            row.largest_relative_error = error;
-            row.worst_case = Some(index);
-        }
-    }
-    Ok((!cases.is_empty()).then_some(row))
+fn kind<C: Case>(name: &'static str, cases: &[C]) -> Result<Option<Kind>, String> {
+    let results = cases
+        .iter()
+        .enumerate()
+        .map(|(index, case)| case.results().map_err(|reason| format!("{name}[{index}]: {reason}")));
+    let results = results.collect::<Result<Vec<Vec<Outcome>>, String>>()?;
+    let error = |of: &[Outcome]| of.iter().map(Outcome::error).fold(0.0, f64::max);
+    let errors = results.iter().map(|of| error(of)).enumerate();
+    // Of equal ones the first.
+    let worst = errors.reduce(|worst, next| if next.1 > worst.1 { next } else { worst });
+    Ok(worst.map(|(case, error)| Kind {
+        kind: name,
+        cases: cases.len(),
+        largest_relative_error: error,
+        worst_case: Some(case),
+        results,
+    }))
 }
 
 #[cfg(test)]
@@ -130,9 +183,10 @@ mod tests {
     fn all_cases_of_the_project_hold() {
         let report = checked(OURS).expect("well formed");
         assert_eq!(report.cases, 121);
-        for row in &report.kinds {
-            assert!(row.cases >= 13, "{row:?}");
-            assert!(row.largest_relative_error <= TOLERANCE, "{row:?}");
+        for kind in &report.kinds {
+            assert!(kind.cases >= 13, "{kind:?}");
+            assert!(kind.largest_relative_error <= TOLERANCE, "{kind:?}");
+            assert_eq!(kind.results.len(), kind.cases);
         }
         assert_eq!(report.kinds.len(), 9);
     }

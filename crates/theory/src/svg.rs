@@ -4,7 +4,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{BLACK, Color as _, FontFamily, IntoFont as _, RGBColor, TextStyle};
 
 /// Divisor that plotters applies to a font size.
-const FONT_UNIT: f64 = 1.24;
+pub(crate) const FONT_UNIT: f64 = 1.24;
 /// Width of a character relative to its size, generously.
 pub const CHARACTER: f64 = 0.56;
 

@@ -61,17 +61,23 @@ pub(crate) fn figures() -> Vec<Figure> {
     ]
 }
 
+/// `what` is what all curves have in common besides the machine.
 fn figure(
     name: &'static str,
     title: &str,
     source: &'static str,
+    what: &str,
     caption: &str,
     series: Vec<Series>,
 ) -> Figure {
+    let Setting { arrival, copy, startup, .. } = SP2;
     Figure {
         name,
         title: title.to_owned(),
         source,
+        parameters: format!(
+            "λ = {arrival} MB/s, µ = {copy} MB/s, α = {startup} µs; {what}; c = bytes/λ"
+        ),
         caption: caption.to_owned(),
         content: Content::Curves {
             x: Axis::from_zero("message size (bytes)"),
@@ -86,9 +92,10 @@ fn delays() -> Figure {
     figure(
         "buffers-03",
         "Buffer against the delay between messages",
-        "Li and Taylor, figure 3; 4 messages",
-        "The delay in times c that one message takes to arrive (lambda 105 MB/s, mu 91 MB/s, alpha \
-         9 us). At 4000 bytes 12052 bytes are needed with c/8, 8971 with c/2, and 11571 with c/4: \
+        "Li and Taylor, figure 3",
+        "4 messages",
+        "The delay in times c that one message takes to arrive (λ 105 MB/s, µ 91 MB/s, alpha \
+         9 µs). At 4000 bytes 12052 bytes are needed with c/8, 8971 with c/2, and 11571 with c/4: \
          the paper prints 11751, two digits transposed. Below c/2 the requirement does change, \
          though little; the paper says it does not.",
         vec![
@@ -106,24 +113,26 @@ fn startups() -> Figure {
     figure(
         "buffers-04",
         "Buffer against the receive latency",
-        "Li and Taylor, figure 4; delay c/8",
-        "The start-up alpha is spent before every message. At 4000 bytes its 9 us cost 819 bytes \
+        "Li and Taylor, figure 4",
+        "4 messages, delay c/8",
+        "The start-up α is spent before every message. At 4000 bytes its 9 µs cost 819 bytes \
          (12052 against 11233).",
-        vec![at("alpha = 18 us", 18.0), at("alpha = 9 us", 9.0), at("alpha = 0", 0.0)],
+        vec![at("α = 18 µs", 18.0), at("α = 9 µs", 9.0), at("α = 0", 0.0)],
     )
 }
 
 fn arrivals_at(delay: f64) -> Vec<Series> {
     let at = |name, arrival| Setting { arrival, delay, ..SP2 }.series(name, Mark::Line);
-    vec![at("2 lambda", 210.0), at("lambda", 105.0)]
+    vec![at("2λ", 210.0), at("λ", 105.0)]
 }
 
 fn arrivals_close() -> Figure {
     figure(
         "buffers-05",
         "Buffer against the network's bandwidth, short delay",
-        "Li and Taylor, figure 5; delay c/8",
-        "c is the time one message takes at the bandwidth drawn, so the delay halves when lambda \
+        "Li and Taylor, figure 5",
+        "4 messages, delay c/8",
+        "c is the time one message takes at the bandwidth drawn, so the delay halves when λ \
          doubles. At 4000 bytes: 14436 against 12052 bytes, a factor of 1.2.",
         arrivals_at(1.0 / 8.0),
     )
@@ -133,7 +142,8 @@ fn arrivals_far() -> Figure {
     figure(
         "buffers-06",
         "Buffer against the network's bandwidth, long delay",
-        "Li and Taylor, figure 6; delay 2c",
+        "Li and Taylor, figure 6",
+        "4 messages, delay 2c",
         "With a delay of 2c the receiver keeps up at 105 MB/s and does not at 210. At 4000 bytes: \
          6324 against 1352 bytes, a factor of 4.7.",
         arrivals_at(2.0),
@@ -145,15 +155,16 @@ fn copies() -> Figure {
     figure(
         "buffers-07",
         "Buffer against the receiver's copy rate",
-        "Li and Taylor, figure 7; delay c/8",
-        "Doubling mu takes the requirement at 4000 bytes from 12052 to 10109 bytes in the paper's \
+        "Li and Taylor, figure 7",
+        "4 messages, delay c/8",
+        "Doubling µ takes the requirement at 4000 bytes from 12052 to 10109 bytes in the paper's \
          model, which lets a copy at 182 MB/s run ahead of an arrival at 105 MB/s: it copies bytes \
-         that are not there yet. The causal model does not; it needs more. With mu below lambda \
+         that are not there yet. The causal model does not; it needs more. With µ below λ \
          both are the same.",
         vec![
-            at("mu, both models", 91.0, Mode::Causal, Mark::Line),
-            at("2 mu, causal", 182.0, Mode::Causal, Mark::Line),
-            at("2 mu, paper", 182.0, Mode::Paper, Mark::Dashed),
+            at("µ, both models", 91.0, Mode::Causal, Mark::Line),
+            at("2µ, causal", 182.0, Mode::Causal, Mark::Line),
+            at("2µ, paper", 182.0, Mode::Paper, Mark::Dashed),
         ],
     )
 }
@@ -167,7 +178,8 @@ fn counts_close() -> Figure {
     figure(
         "buffers-08",
         "Buffer against the number of messages, short delay",
-        "Li and Taylor, figure 8; delay c/8",
+        "Li and Taylor, figure 8",
+        "delay c/8",
         "Messages that come almost together all lie in the buffer: at 4000 bytes 20000 bytes for \
          six, 12052 for four, a factor of 1.65.",
         counts_at(1.0 / 8.0),
@@ -178,7 +190,8 @@ fn counts_far() -> Figure {
     figure(
         "buffers-09",
         "Buffer against the number of messages, long delay",
-        "Li and Taylor, figure 9; delay 2c",
+        "Li and Taylor, figure 9",
+        "delay 2c",
         "With a delay of 2c a message of more than about 1200 bytes is gone before the next one \
          comes, and their number does not matter.",
         counts_at(2.0),
@@ -197,13 +210,13 @@ mod tests {
             (delays(), "c/4", 11571.0),
             (delays(), "c/2", 8971.0),
             (delays(), "2c", 1352.0),
-            (startups(), "alpha = 0", 11233.0),
-            (startups(), "alpha = 9 us", 12052.0),
-            (arrivals_close(), "2 lambda", 14436.0),
-            (arrivals_far(), "lambda", 1352.0),
-            (arrivals_far(), "2 lambda", 6324.0),
-            (copies(), "2 mu, paper", 10109.0),
-            (copies(), "mu, both models", 12052.0),
+            (startups(), "α = 0", 11233.0),
+            (startups(), "α = 9 µs", 12052.0),
+            (arrivals_close(), "2λ", 14436.0),
+            (arrivals_far(), "λ", 1352.0),
+            (arrivals_far(), "2λ", 6324.0),
+            (copies(), "2µ, paper", 10109.0),
+            (copies(), "µ, both models", 12052.0),
             (counts_close(), "6 messages", 20000.0),
         ] {
             let found = figure.value(series, 4000.0);
@@ -214,9 +227,9 @@ mod tests {
     #[test]
     fn a_causal_consumer_needs_more_only_where_copies_would_run_ahead() {
         let figure = copies();
-        let (paper, causal) = (figure.points("2 mu, paper"), figure.points("2 mu, causal"));
+        let (paper, causal) = (figure.points("2µ, paper"), figure.points("2µ, causal"));
         assert!(paper.iter().zip(causal).all(|(paper, causal)| causal.1 >= paper.1 - 1e-6));
-        assert!(figure.value("2 mu, causal", 4000.0) > 10110.0);
+        assert!(figure.value("2µ, causal", 4000.0) > 10110.0);
         for bytes in [400.0, 4000.0] {
             assert_eq!(SP2.required(bytes), Setting { mode: Mode::Causal, ..SP2 }.required(bytes));
         }

@@ -10,7 +10,9 @@ pub(crate) struct Figure {
     pub(crate) title: String,
     /// The paper and the figure it corresponds to.
     pub(crate) source: &'static str,
-    /// Parameters, what is to be seen, and where it differs from the paper.
+    /// What the curves were computed with, for the picture itself.
+    pub(crate) parameters: String,
+    /// What is to be seen, and where it differs from the paper.
     pub(crate) caption: String,
     /// What the figure draws.
     pub(crate) content: Content,
@@ -48,6 +50,8 @@ pub(crate) struct Bar {
     pub(crate) group: String,
     /// A value for each part.
     pub(crate) values: Vec<f64>,
+    /// What no sum of its group can be below.
+    pub(crate) least: f64,
 }
 
 /// One axis of a figure.
@@ -82,6 +86,14 @@ pub(crate) enum Ticks {
 }
 
 impl Axis {
+    /// The label as the picture has it.
+    pub(crate) fn shown(&self) -> String {
+        match self.scale {
+            Scale::Log(_) => format!("{}, log scale", self.label),
+            Scale::FromZero | Scale::Around => self.label.to_owned(),
+        }
+    }
+
     /// An axis of plain numbers from 0.
     pub(crate) const fn from_zero(label: &'static str) -> Self {
         Self { label, scale: Scale::FromZero, ticks: Ticks::Numbers }
@@ -139,6 +151,16 @@ impl Series {
     ) -> Self {
         let points = xs.into_iter().filter_map(|x| Some((x, f(x)?))).collect();
         Self { name: name.into(), mark, points }
+    }
+
+    /// Whether another curve lies on this one at a fifth of its points or more.
+    pub(crate) fn coincides(&self, other: &Self) -> bool {
+        let largest = self.points.iter().map(|point| point.1.abs()).fold(0.0, f64::max);
+        let near =
+            |a: &(f64, f64), b: &(f64, f64)| a.0 == b.0 && (a.1 - b.1).abs() <= 0.004 * largest;
+        let on = self.points.iter().filter(|a| other.points.iter().any(|b| near(a, b))).count();
+        let is_line = |one: &Self| matches!(one.mark, Mark::Line | Mark::Dashed | Mark::Dots);
+        is_line(self) && is_line(other) && on * 5 >= self.points.len()
     }
 
     /// Points as they are given.

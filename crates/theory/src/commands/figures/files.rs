@@ -1,4 +1,4 @@
-//! Figures as files: an SVG and a CSV each, and a page that shows them all.
+//! Figures as files: an SVG, a PDF and a CSV each, and a page that shows them all.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -23,6 +23,7 @@ pub(crate) fn write(out: &Path, figures: &[Figure]) -> Result<(), Failure> {
     };
     for figure in figures {
         put(&svg_name(figure), draw::svg(figure).map_err(Failure::failed)?.as_bytes())?;
+        put(&pdf_name(figure), &draw::pdf(figure).map_err(Failure::failed)?)?;
         put(&csv_name(figure), &table(figure)?)?;
     }
     put(INDEX, page(figures).as_bytes())
@@ -30,6 +31,10 @@ pub(crate) fn write(out: &Path, figures: &[Figure]) -> Result<(), Failure> {
 
 pub(crate) fn svg_name(figure: &Figure) -> String {
     format!("{}.svg", figure.name)
+}
+
+pub(crate) fn pdf_name(figure: &Figure) -> String {
+    format!("{}.pdf", figure.name)
 }
 
 pub(crate) fn csv_name(figure: &Figure) -> String {
@@ -60,7 +65,9 @@ fn rows(figure: &Figure) -> Box<dyn Iterator<Item = [String; 3]> + '_> {
             let values = bars.iter().flat_map(move |bar| {
                 let name = format!("{} {}", bar.name, bar.group);
                 let parts = parts.iter().zip(&bar.values);
-                parts.map(move |(part, &value)| row(&name, part.clone(), value))
+                let values = parts.map(|(part, &value)| row(&name, part.clone(), value));
+                let least = row(&name, draw::LEAST.to_owned(), bar.least);
+                values.chain([least]).collect::<Vec<_>>()
             });
             Box::new(std::iter::once(head).chain(values))
         }
@@ -78,21 +85,22 @@ figure { margin: 3rem 0; } img { width: 100%; border: 1px solid #ddd; } \
 figcaption { margin-top: .5rem; }
 </style>
 <h1>Figures of the pipeline models</h1>
-<p>Computed by <code>pipectl model figures</code>. Each picture has its data beside it as CSV.</p>
+<p>Computed by <code>pipectl model figures</code>. Each picture is there as PDF, too, with its data as CSV.</p>
 ";
 
 fn page(figures: &[Figure]) -> String {
     let mut page = HEAD.to_owned();
     for figure in figures {
-        let (svg, csv) = (svg_name(figure), csv_name(figure));
-        let [title, source, caption] =
-            [figure.title.as_str(), figure.source, &figure.caption].map(escaped);
+        let (svg, pdf, csv) = (svg_name(figure), pdf_name(figure), csv_name(figure));
+        let [title, source, parameters, caption] =
+            [figure.title.as_str(), figure.source, &figure.parameters, &figure.caption]
+                .map(escaped);
         // Writing to a String cannot fail.
         let _ = write!(
             page,
             "<figure id=\"{name}\">\n<img src=\"{svg}\" \
-             alt=\"{title}\">\n<figcaption><b>{title}</b> ({source}). {caption} <a \
-             href=\"{csv}\">data</a></figcaption>\n</figure>\n",
+             alt=\"{title}\">\n<figcaption><b>{title}</b> ({source}; {parameters}). {caption} <a \
+             href=\"{pdf}\">PDF</a>, <a href=\"{csv}\">data</a></figcaption>\n</figure>\n",
             name = figure.name,
         );
     }

@@ -9,6 +9,7 @@ use clap::Args as ClapArgs;
 use piped_cli::failure::Failure;
 use piped_cli::output::{self, Output};
 use piped_cli::table::Column::Text;
+use piped_model::stage::Stage;
 use serde::Serialize;
 
 use chart::Figure;
@@ -19,10 +20,13 @@ mod chart;
 mod draw;
 mod files;
 mod hierarchies;
+mod pdf;
 mod pipelines;
+mod servers;
 mod signature;
 mod strips;
 mod tiles;
+mod typeset;
 
 /// Arguments of `pipectl model figures`.
 #[derive(Debug, ClapArgs)]
@@ -44,8 +48,10 @@ struct Row<'a> {
     name: &'a str,
     title: &'a str,
     source: &'a str,
+    parameters: &'a str,
     caption: &'a str,
     svg: String,
+    pdf: String,
     csv: String,
 }
 
@@ -68,10 +74,23 @@ fn row(figure: &Figure) -> Row<'_> {
         name: figure.name,
         title: &figure.title,
         source: figure.source,
+        parameters: &figure.parameters,
         caption: &figure.caption,
         svg: files::svg_name(figure),
+        pdf: files::pdf_name(figure),
         csv: files::csv_name(figure),
     }
+}
+
+/// The parameters of a path as pictures have them, `g` in µs and `G` in µs per `unit` bytes.
+fn parameters(name: &str, path: &[Stage], unit: f64, more: &str) -> String {
+    let list = |of: fn(&Stage) -> f64, scale: f64| {
+        let round = |stage| (of(stage) * scale * 1e4).round() / 1e4;
+        path.iter().map(|stage| round(stage).to_string()).collect::<Vec<_>>().join(" ")
+    };
+    let (overheads, per_unit) =
+        (list(|stage| stage.overhead, 1e6), list(|stage| stage.per_byte, 1e6 * unit));
+    format!("{name}: g {overheads} µs, G {per_unit} µs per {unit} bytes{more}")
 }
 
 /// Every figure, paper by paper.
@@ -79,6 +98,7 @@ fn all() -> Vec<Figure> {
     [
         pipelines::figures(),
         hierarchies::figures(),
+        servers::figures(),
         strips::figures(),
         signature::figures(),
         buffers::figures(),
@@ -96,14 +116,15 @@ mod tests {
     use piped_cli::failure::Exit;
 
     #[test]
-    fn every_figure_is_two_files_and_on_the_page() {
+    fn every_figure_is_three_files_and_on_the_page() {
         let out = tempfile::tempdir().expect("a directory");
         let (figures, out) = (all(), out.path().join("new").join("deeper"));
         files::write(&out, &figures).expect("written");
         let page = std::fs::read_to_string(out.join(files::INDEX)).expect("the page");
         let mut wanted = BTreeSet::from([files::INDEX.to_owned()]);
         for figure in &figures {
-            for name in [files::svg_name(figure), files::csv_name(figure)] {
+            let names = [files::svg_name(figure), files::pdf_name(figure), files::csv_name(figure)];
+            for name in names {
                 assert!(page.contains(&format!("\"{name}\"")), "{name}");
                 assert!(wanted.insert(name), "{} is there twice", figure.name);
             }
@@ -115,6 +136,8 @@ mod tests {
         assert_eq!(found.collect::<BTreeSet<_>>(), wanted);
     }
 
+    const SVG: &str = "http://www.w3.org/2000/svg";
+
     #[test]
     fn pictures_are_well_formed_and_say_what_they_show() {
         for figure in all() {
@@ -122,23 +145,50 @@ mod tests {
             assert_eq!(svg, draw::svg(&figure).expect(figure.name), "the same every time");
             let svg = roxmltree::Document::parse(&svg).expect(figure.name);
             assert_eq!(svg.root_element().tag_name().name(), "svg");
-            let texts: Vec<&str> =
-                svg.descendants().filter_map(|node| node.text()).map(str::trim).collect();
-            let has = |text: &str| assert!(texts.contains(&text), "{}: {text}", figure.name);
+            // What a text is in all: lowered letters are elements of their own.
+            let whole = |node: roxmltree::Node<'_, '_>| {
+                let parts = node.descendants().filter(|it| it.is_text());
+                parts.filter_map(|it| it.text()).collect::<String>().trim().to_owned()
+            };
+            let texts: Vec<String> =
+                svg.descendants().filter(|it| it.has_tag_name((SVG, "text"))).map(whole).collect();
+            let has = |text: &str| {
+                let plain = text.replace('_', "");
+                assert!(texts.contains(&plain), "{}: {text}", figure.name);
+                assert!(pdf::has_all(text), "{}: {text} in PDF", figure.name);
+            };
             has(&figure.title);
             has(figure.source);
+            has(&figure.parameters);
             match &figure.content {
                 Content::Curves { x, y, series } => {
-                    has(x.label);
-                    has(y.label);
+                    has(&x.shown());
+                    has(&y.shown());
                     series.iter().for_each(|one| has(&one.name));
                 }
                 Content::Bars { y, parts, bars } => {
-                    has(y.label);
+                    has(&y.shown());
                     parts.iter().for_each(|part| has(part));
                     bars.iter().for_each(|bar| has(&bar.name));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn pages_for_print_are_whole_and_the_same_every_time() {
+        for figure in all() {
+            let page = draw::pdf(&figure).expect(figure.name);
+            assert!(page.starts_with(b"%PDF-") && page.ends_with(b"%%EOF"), "{}", figure.name);
+            assert_eq!(page, draw::pdf(&figure).expect(figure.name));
+            let has = |bytes: &[u8]| page.windows(bytes.len()).any(|window| window == bytes);
+            // A page, its size, two fonts, and text that is drawn.
+            for word in ["/MediaBox [0 0 504", "/Helvetica", "/Symbol", "BT", "Tj", "ET"] {
+                assert!(has(word.as_bytes()), "{}: {word}", figure.name);
+            }
+            // The title's letters are written in one piece.
+            let title = figure.title.replace('(', "\\(").replace(')', "\\)");
+            assert!(has(title.as_bytes()) || title.contains(['(', '\'']), "{}", figure.name);
         }
     }
 
@@ -163,6 +213,10 @@ mod tests {
         for figure in all() {
             assert!(figure.caption.len() > 40 && figure.caption.ends_with('.'), "{}", figure.name);
             assert!(figure.title.chars().count() <= 56, "{} does not fit", figure.title);
+            for text in [figure.source, &figure.parameters] {
+                let width = typeset::width(text);
+                assert!((1..=draw::LINE_MAX).contains(&width), "{text} has {width}");
+            }
             match &figure.content {
                 Content::Curves { x, y, series } => {
                     let unit = |label: &str| label.ends_with(')') || label.starts_with("number");

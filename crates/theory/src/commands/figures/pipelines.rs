@@ -6,6 +6,7 @@ use piped_model::reference::{KIB, gam, gms};
 use piped_model::stage::Stage;
 
 use super::chart::{Axis, Content, Figure, Mark, Series, geometric, linear};
+use super::parameters;
 
 /// GAM's packet in figures 2a and 8, in bytes.
 const GAM_BYTES: f64 = 4096.0;
@@ -13,7 +14,7 @@ const GAM_BYTES: f64 = 4096.0;
 const GMS_BYTES: f64 = 8192.0;
 
 const FRAGMENTS: &str = "number of fragments k";
-const LATENCY: &str = "latency (us)";
+const LATENCY: &str = "latency (µs)";
 
 /// All figures of this paper.
 pub(crate) fn figures() -> Vec<Figure> {
@@ -49,7 +50,8 @@ fn one_bottleneck() -> Figure {
     Figure {
         name: "pipelines-02a",
         title: "Latency against fragments: one bottleneck".to_owned(),
-        source: "Wang et al., figure 2(a); GAM, 4 KB",
+        source: "Wang et al., figure 2(a)",
+        parameters: parameters("GAM", &path, KIB, "; B = 4 KB"),
         caption: format!(
             "4 KB through the Myrinet-GAM pipeline in k equal fragments, by equation 10. The \
              minimum over the reals is at k = {k:.3} (equation 12); whole numbers on both sides of \
@@ -86,7 +88,8 @@ fn moving_bottleneck() -> Figure {
     Figure {
         name: "pipelines-02b",
         title: "Latency against fragments: the bottleneck moves".to_owned(),
-        source: "Wang et al., figure 2(b); GMS, 8 KB",
+        source: "Wang et al., figure 2(b)",
+        parameters: parameters("GMS", &path, KIB, "; B = 8 KB"),
         caption: format!(
             "8 KB through the GMS pipeline. Above fragments of {:.4} KB the wire is slowest, below \
              them the requester's CPU; the latency is the larger of the two signature curves. The \
@@ -113,14 +116,16 @@ fn tradeoff() -> Figure {
     let path = gam();
     let ks = || linear(1.0, 16.0, 15);
     let whole = |k: f64| evaluate::equal(&path, GAM_BYTES, k as u64, None) * 1e6;
+    let best = fixed::optimum(&path, GAM_BYTES, (1, GAM_BYTES as u64), None).count as f64;
     let bottleneck = |k: f64| k * path[GAM_BOTTLENECK].occupancy(GAM_BYTES / k) * 1e6;
     Figure {
         name: "pipelines-08",
         title: "What fragments cost and save".to_owned(),
-        source: "Wang et al., figure 8; GAM, 4 KB",
+        source: "Wang et al., figure 8",
+        parameters: parameters("GAM", &path, KIB, "; B = 4 KB"),
         caption: "The tradeoff of equation 4: more fragments occupy the bottleneck longer (T_b) \
                   and let the first one reach it and the last one leave sooner (T_f + T_l). The \
-                  sum is least at 5 fragments: 188.90 us, as the paper finds in model and \
+                  sum is least at 5 fragments: 188.90 µs, as the paper finds in model and \
                   measurement. KB = 1024 bytes."
             .to_owned(),
         content: Content::Curves {
@@ -130,6 +135,7 @@ fn tradeoff() -> Figure {
                 Series::of("T", Mark::Dots, ks(), |k| Some(whole(k))),
                 Series::of("T_b", Mark::Dots, ks(), |k| Some(bottleneck(k))),
                 Series::of("T_f + T_l", Mark::Dots, ks(), |k| Some(whole(k) - bottleneck(k))),
+                Series::at(format!("best: k = {best}"), Mark::Rings, &[(best, whole(best))]),
             ],
         },
     }
@@ -138,7 +144,7 @@ fn tradeoff() -> Figure {
 fn against_static() -> Figure {
     let path = gam();
     // Every 1/8 KB, so that the teeth of the static sizes are seen.
-    let sizes = || linear(0.125, 16.0, 127);
+    let sizes = || linear(0.125, 32.0, 255);
     let static_size = |fragment| {
         move |kb: f64| Some(evaluate::uniform(&path, fragment, (kb * KIB) as u64, None) * 1e6)
     };
@@ -149,7 +155,8 @@ fn against_static() -> Figure {
     Figure {
         name: "pipelines-09",
         title: "The best fixed size against static sizes".to_owned(),
-        source: "Wang et al., figure 9; GAM",
+        source: "Wang et al., figure 9",
+        parameters: parameters("GAM", &path, KIB, ""),
         caption:
             "Static fragments of 128 B (Fast Messages) and of 4 KB (the original GAM) against \
                   the best fixed size for each packet. At 4 KB one fragment takes 51.88 % longer \

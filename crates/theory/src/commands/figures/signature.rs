@@ -8,7 +8,7 @@ use crate::signature::Network;
 
 const MICRO: f64 = 1e-6;
 
-/// Berkeley NOW with the gap raised to (as calibrated) 12.8 us: figure 2.3's labels, and
+/// Berkeley NOW with the gap raised to (as calibrated) 12.8 µs: figure 2.3's labels, and
 /// `L = RTT/2 - (o_s + o_r)`.
 const RAISED_GAP: Network = Network {
     latency: (21.0 / 2.0 - (1.8 + 4.0)) * MICRO,
@@ -41,7 +41,7 @@ fn bursts() -> Figure {
             let messages = f64::from(messages);
             (messages, seconds / messages / MICRO)
         });
-        let name = format!("D = {delay} us");
+        let name = format!("D = {delay} µs");
         Series { name, mark: Mark::Line, points: points.collect() }
     };
     let (gap, _) = RAISED_GAP.steady(0, 0.0);
@@ -49,17 +49,19 @@ fn bursts() -> Figure {
     Figure {
         name: "signature-2.3",
         title: "The signature of a network: cost of bursts".to_owned(),
-        source: "Martin, figure 2.3; o_s 1.8, o_r 4, g 12.8, RTT 21 us",
+        source: "Martin, figure 2.3",
+        parameters: "o_s = 1.8 µs, o_r = 4 µs, g = 12.8 µs, L = 4.7 µs (RTT 21 µs), w = 4"
+            .to_owned(),
         caption: "The mean time to issue a message in bursts with a computation of D between \
                   messages. A burst of one shows o_s; long bursts tend to the steady interval \
-                  max(g, o_s + o_r + D): g at D = 0, o_s + o_r + D = 15.8 us at D = 10. They tend \
+                  max(g, o_s + o_r + D): g at D = 0, o_s + o_r + D = 15.8 µs at D = 10. They tend \
                   slowly, since the first messages go out into an empty network; the slope of the \
                   total time shows the steady interval at once. At D = 0, g shows only where it is \
                   at least o_s + o_r."
             .to_owned(),
         content: Content::Curves {
             x: Axis::from_zero("number of messages in the burst"),
-            y: Axis::from_zero("time per message (us)"),
+            y: Axis::from_zero("time per message (µs)"),
             series: vec![curve(0.0), curve(5.0), curve(10.0), level],
         },
     }
@@ -87,15 +89,16 @@ fn raised_overhead() -> Figure {
     Figure {
         name: "signature-2.2-overhead",
         title: "The effective gap when the overhead is raised".to_owned(),
-        source: "Martin, table 2.2; w = 4 outstanding messages",
+        source: "Martin, table 2.2",
+        parameters: "o_s = o_r = o, g = 5.8 µs, L = 5 µs, w = 4 messages outstanding".to_owned(),
         caption:
             "o_s = o_r = o. From 2 o = g on the processor is the bottleneck, and what is read \
                   as g is 2 o: one dial moves two readings. Crosses are the values that the thesis \
                   prints."
                 .to_owned(),
         content: Content::Curves {
-            x: Axis::from_zero("overhead o (us)"),
-            y: Axis::from_zero("effective gap (us)"),
+            x: Axis::from_zero("overhead o (µs)"),
+            y: Axis::from_zero("effective gap (µs)"),
             series: vec![
                 Series::of("model", Mark::Line, linear(0.0, 110.0, 110), |o| {
                     Some(gap_of_overhead(o))
@@ -127,16 +130,17 @@ fn raised_latency() -> Figure {
     Figure {
         name: "signature-2.2-latency",
         title: "The effective gap when the latency is raised".to_owned(),
-        source: "Martin, table 2.2; w = 4 outstanding messages",
+        source: "Martin, table 2.2",
+        parameters: "o_s = o_r = 2.9 µs, g = 5.8 µs, w = 4 messages outstanding".to_owned(),
         caption:
             "With a fixed window of w = 4 the effective gap is max(g, 2 o, (L + 2 o)/w): from \
-                  L = 17.4 us on the window is the bottleneck. Unlimited outstanding messages \
-                  would keep g at 5.8 us. Crosses are the values that the thesis prints; below the \
+                  L = 17.4 µs on the window is the bottleneck. Unlimited outstanding messages \
+                  would keep g at 5.8 µs. Crosses are the values that the thesis prints; below the \
                   bend they are up to 17 % above the model."
                 .to_owned(),
         content: Content::Curves {
-            x: Axis::from_zero("latency L (us)"),
-            y: Axis::from_zero("effective gap (us)"),
+            x: Axis::from_zero("latency L (µs)"),
+            y: Axis::from_zero("effective gap (µs)"),
             series: vec![
                 Series::of("model", Mark::Line, linear(0.0, 110.0, 110), |latency| {
                     Some(gap_of_latency(latency))
@@ -153,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_burst_of_one_shows_the_send_overhead() {
-        for delay in ["D = 0 us", "D = 5 us", "D = 10 us"] {
+        for delay in ["D = 0 µs", "D = 5 µs", "D = 10 µs"] {
             assert!((bursts().value(delay, 1.0) - 1.8).abs() < 1e-9);
         }
     }
@@ -162,7 +166,7 @@ mod tests {
     fn long_bursts_have_the_steady_slope() {
         let figure = bursts();
         // Slopes of the total time over the last messages: max(g, o_s + o_r + D).
-        for (delay, us) in [("D = 0 us", 12.8), ("D = 5 us", 12.8), ("D = 10 us", 15.8)] {
+        for (delay, us) in [("D = 0 µs", 12.8), ("D = 5 µs", 12.8), ("D = 10 µs", 15.8)] {
             let total = |messages: f64| figure.value(delay, messages) * messages;
             let slope = (total(70.0) - total(40.0)) / 30.0;
             assert!((slope / us - 1.0).abs() < 1e-3, "{delay}: {slope}");

@@ -307,3 +307,10 @@ fn doc_comments_say_something() {
 fn lines_fit_100_columns() {
     hold(Rule::Width);
 }
+
+#[test]
+fn sections_of_the_theory_are_where_comments_point() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("of the workspace");
+    let lost: Vec<String> = prose::lost_sections(root).iter().map(ToString::to_string).collect();
+    assert!(lost.is_empty(), "{}", lost.join("\n"));
+}

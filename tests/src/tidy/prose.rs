@@ -1,4 +1,4 @@
-//! The width of lines.
+//! The width of lines, and the sections that comments point to.
 
 use std::fs;
 use std::path::Path;
@@ -48,6 +48,42 @@ pub fn wide_lines_of_documents(root: &Path) -> Vec<Finding> {
                     line: number + 1,
                     what: columns(line),
                 });
+            }
+        }
+    }
+    found
+}
+
+/// Sections of docs/theory.md that Rust sources point to, by a `§` after its name, and that are not
+/// there; and headings there that are not numbered in order.
+#[must_use]
+pub fn lost_sections(root: &Path) -> Vec<Finding> {
+    const THEORY: &str = "docs/theory.md";
+    let theory = fs::read_to_string(root.join(THEORY)).expect("text");
+    let headings: Vec<&str> = theory.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let mut found = Vec::new();
+    let mut add = |file: &str, line, what| {
+        let file = file.to_owned();
+        found.push(Finding { place: file.clone(), file, line, what });
+    };
+    for (index, heading) in headings.iter().enumerate() {
+        if !heading.starts_with(&format!("{}. ", index + 1)) {
+            add(THEORY, 0, format!("`{heading}` is heading {}", index + 1));
+        }
+    }
+    let mut files = Vec::new();
+    walk(root, "rs", &mut files);
+    for path in files {
+        let file = path.strip_prefix(root).expect("below it").to_string_lossy().into_owned();
+        let text = fs::read_to_string(&path).expect("text");
+        for (at, _) in text.match_indices('§') {
+            let (before, after) = (&text[..at], &text[at + '§'.len_utf8()..]);
+            let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+            // What is about the sign has no number behind it.
+            let Ok(number) = digits.parse::<usize>() else { continue };
+            let named = before.trim_end_matches([' ', '\n', '/', '!']).ends_with(THEORY);
+            if !named || !(1..=headings.len()).contains(&number) {
+                add(&file, before.lines().count(), format!("§{number} is no section of {THEORY}"));
             }
         }
     }

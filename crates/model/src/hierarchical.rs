@@ -16,8 +16,8 @@
 //! the sizes that come out until they stay. The model takes a compound stage to be free only when
 //! its last stage is. The recurrence knows better, and its latency is what is reported.
 //!
-//! Neither is near-optimal (docs/theory.md §5), and both can lose to fixed fragments over all stages
-//! as peers: take the minimum.
+//! Neither is near-optimal (docs/theory.md §5), and both can lose to fixed fragments over all
+//! stages as peers: take the minimum.
 
 use core::cmp::Ordering;
 use core::ops::Range;

@@ -1,8 +1,8 @@
 //! One store-and-forward step and the chain of them.
 //!
-//! A stage separates what occupies it (`g + x·G`) from what merely delays (`L`): a modern disk's 70
-//! us are nearly all `L`, so one fragment at a time sees 87 us while sixteen at once leave every 17
-//! us. Adding both into one number, the obvious way, makes the fragments several times too large.
+//! A stage separates what occupies it (`g + x·G`) from what merely delays (`L`): with an `L` of
+//! 70 us and a `g` of 17, one fragment at a time sees 87 us, while several at once leave every 17.
+//! Adding both into one number, the obvious way, makes the fragments several times too large.
 
 use core::fmt;
 use core::num::NonZeroU32;

@@ -54,9 +54,9 @@ pub(crate) struct EvaluateArgs {
 /// How a list of visits is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people
+    /// A table for people
     Table,
-    /// For programs
+    /// Comma-separated values for programs
     Csv,
 }
 
@@ -91,7 +91,7 @@ fn given(text: &str) -> Result<Given, String> {
     Ok(Given { stages, sizes: items(sizes, ",", size)? })
 }
 
-/// `0-3`, or `4`.
+/// Reads a run of stages: `0-3`, or `4` alone.
 fn run_of_stages(text: &str) -> Result<Range<usize>, String> {
     let number = |text: &str| text.trim().parse::<usize>().ok();
     let ends = match text.split_once('-') {

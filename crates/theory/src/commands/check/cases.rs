@@ -52,9 +52,9 @@ impl Vectors {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Outcome {
     /// The name of the result in the file.
-    pub(super) result: String,
-    pub(super) got: f64,
-    pub(super) wanted: f64,
+    result: String,
+    got: f64,
+    wanted: f64,
     /// What an error is a part of.
     #[serde(skip)]
     scale: f64,
@@ -63,6 +63,11 @@ pub(super) struct Outcome {
 impl Outcome {
     fn of(result: &str, got: f64, wanted: f64) -> Self {
         Self { result: result.to_owned(), got, wanted, scale: wanted.abs() }
+    }
+
+    /// Name, computed value and wanted value as cells of a table.
+    pub(super) fn cells(&self) -> [String; 3] {
+        [self.result.clone(), format!("{:.6}", self.got), format!("{:.6}", self.wanted)]
     }
 
     /// Relative to what is wanted; of 0 the value itself; infinite for what is no number.

@@ -53,7 +53,7 @@ struct Kind {
     largest_relative_error: f64,
     /// The case that has it, counted from 0.
     worst_case: Option<usize>,
-    /// Of each case, all that it has.
+    /// All results of each case.
     results: Vec<Vec<Outcome>>,
 }
 
@@ -76,14 +76,13 @@ pub(crate) fn run(args: &CheckArgs, output: &Output, json: bool) -> Result<(), F
 }
 
 fn print(output: &Output, report: &Report, all: bool) -> Result<(), Failure> {
-    let number = |value: f64| format!("{value:.6}");
     if all {
         let rows = report.kinds.iter().flat_map(|kind| {
             kind.results.iter().enumerate().flat_map(move |(case, results)| {
                 results.iter().map(move |it| {
-                    let case = format!("{}[{case}]", kind.kind);
-                    let error = format!("{:.1e}", it.error());
-                    vec![case, it.result.clone(), number(it.got), number(it.wanted), error]
+                    let name = [format!("{}[{case}]", kind.kind)];
+                    let error = [format!("{:.1e}", it.error())];
+                    name.into_iter().chain(it.cells()).chain(error).collect()
                 })
             })
         });
@@ -93,18 +92,14 @@ fn print(output: &Output, report: &Report, all: bool) -> Result<(), Failure> {
         output.line("")?;
     }
     let rows = report.kinds.iter().map(|kind| {
-        let worst = kind.worst_case.map_or_else(String::new, |case| case.to_string());
-        let of = kind.worst();
-        let cell = |text: Option<String>| text.unwrap_or_default();
-        vec![
+        let row = [
             kind.kind.to_owned(),
             kind.cases.to_string(),
             format!("{:.1e}", kind.largest_relative_error),
-            worst,
-            cell(of.map(|it| it.result.clone())),
-            cell(of.map(|it| number(it.got))),
-            cell(of.map(|it| number(it.wanted))),
-        ]
+            kind.worst_case.map_or_else(String::new, |case| case.to_string()),
+        ];
+        let worst = kind.worst().map(Outcome::cells).unwrap_or_default();
+        row.into_iter().chain(worst).collect()
     });
     let columns = [
         Text("KIND"),

@@ -153,11 +153,12 @@ impl Series {
         Self { name: name.into(), mark, points }
     }
 
-    /// Whether another curve lies on this one at a fifth of its points or more.
+    /// Whether another curve lies on this one at a fifth of its points or more; on the axis all do.
     pub(crate) fn coincides(&self, other: &Self) -> bool {
         let largest = self.points.iter().map(|point| point.1.abs()).fold(0.0, f64::max);
-        let near =
-            |a: &(f64, f64), b: &(f64, f64)| a.0 == b.0 && (a.1 - b.1).abs() <= 0.004 * largest;
+        let near = |a: &(f64, f64), b: &(f64, f64)| {
+            a.0 == b.0 && (a.1 - b.1).abs() <= 0.004 * largest && a.1.abs() > 0.02 * largest
+        };
         let on = self.points.iter().filter(|a| other.points.iter().any(|b| near(a, b))).count();
         let is_line = |one: &Self| matches!(one.mark, Mark::Line | Mark::Dashed | Mark::Dots);
         is_line(self) && is_line(other) && on * 5 >= self.points.len()

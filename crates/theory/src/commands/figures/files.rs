@@ -85,7 +85,8 @@ figure { margin: 3rem 0; } img { width: 100%; border: 1px solid #ddd; } \
 figcaption { margin-top: .5rem; }
 </style>
 <h1>Figures of the pipeline models</h1>
-<p>Computed by <code>pipectl model figures</code>. Each picture is there as PDF, too, with its data as CSV.</p>
+<p>Computed by <code>pipectl model figures</code>. Each picture is there as PDF, \
+too, with its data as CSV.</p>
 ";
 
 fn page(figures: &[Figure]) -> String {

@@ -60,8 +60,8 @@ pub(crate) fn figures() -> Vec<Figure> {
             "Gain of ramps over fixed fragments, by packet",
             "Wang et al., figure 13; network → disk of 5 MB/s",
             "Algorithm C over B for packets of 4 KiB to 4 MiB, in exact evaluation: up to 11.46 % \
-             (32 ms), where the paper says \"never greater than 11 %\": our ramp is of several, the \
-             best in exact evaluation. The teeth are changes of the number of fragments.",
+             (32 ms), where the paper says \"never greater than 11 %\": of several ramps, ours is \
+             the best in exact evaluation. The teeth are changes of the number of fragments.",
             gain_of_ramp,
         ),
         parts(),
@@ -267,7 +267,7 @@ fn shares(path: &Path, plan: &Real) -> [f64; 3] {
     [first, busy, last].map(|seconds| seconds * 1e3)
 }
 
-/// The same of a plan in whole bytes, from what happens at the disk.
+/// The parts of a plan in whole bytes, from what happens at the disk.
 fn whole_shares(path: &Path, plan: &Plan) -> Option<[f64; 3]> {
     let sizes = |stage| Some(plan.sizes_at(stage)?.iter().map(|it| it.length).collect());
     let lists: Vec<Vec<u64>> = (0..path.len()).filter_map(sizes).collect();

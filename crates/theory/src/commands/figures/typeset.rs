@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece<'a> {
     /// The characters of the run.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
     /// Whether it stands lower and smaller: what followed a `_`.
-    pub(super) lowered: bool,
+    pub(crate) lowered: bool,
 }
 
 /// Size of lowered text, as a part of the text's size.

@@ -321,6 +321,7 @@ mod tests {
 
     /// `unknown`: nanoseconds of each fragment that the model knows nothing of.
     fn gets_what_was_said((mut planner, path): (Planner, Path), unknown: u64) {
+        let mut vetoed = 0;
         for length in [64 << 10, 1 << 20, 4 << 20] {
             // Nobody has asked for any yet.
             let said = forecast(&planner, &path, length);
@@ -330,7 +331,7 @@ mod tests {
             assert_eq!((said.chosen, said.fragment_bytes, said.depth), words(&usual), "{length}");
             assert_eq!(said.predicted_seconds, usual.predicted_for(length).seconds());
             // From then on, trials and vetoes included.
-            let (mut trials, mut vetoed) = (0, 0);
+            let mut trials = 0;
             for round in 0..200 {
                 let said = forecast(&planner, &path, length);
                 let next = match said.trial {
@@ -347,8 +348,9 @@ mod tests {
                 planner.observe_outcome(path, outcome);
                 answer(&mut planner);
             }
-            assert!(trials > 5 && vetoed > 0, "{trials} {vetoed}");
+            assert!(trials > 5, "{length}: {trials}");
         }
+        assert!(vetoed > 0, "cut or not, what was proposed was kept");
     }
 
     #[test]

@@ -61,11 +61,33 @@ fn a_black_box_of_the_gam_gives_table_2_and_the_plan() {
     for words in ["bottleneck g", "7.5000", "40.000", "us/KB", "5 fragments"] {
         assert!(text.contains(words), "{words} is not in {text}");
     }
-    // The outlier of one line hardly moves a robust fit, and is counted.
+    // The outlier of one line hardly moves the fit, and is named.
     let spoilt = gam().replace("\n# ", "\n") + "9000, alone, 1KiB\n92.2, alone, 1KiB\n";
-    let body = json(&[&BLACKBOX[..], &["--robust"]].concat(), &spoilt);
-    near(&body["sum_g_us"]["value"], 27.3);
-    assert_eq!(body["outliers"], 1);
+    for arguments in [&BLACKBOX[..], &[&BLACKBOX[..], &["--robust"]].concat()] {
+        let body = json(arguments, &spoilt);
+        near(&body["sum_g_us"]["value"], 27.3);
+        assert_eq!(body["outliers"], 1);
+        let outlier = &body["outlier_measurements"][0];
+        assert_eq!(
+            (&outlier["measurement"], &outlier["what"]),
+            (&11.into(), &"alone, 1024 bytes".into())
+        );
+        near(&outlier["times"], 9000.0 / 92.2);
+    }
+    let text = |arguments: &[&str]| {
+        let output = pipectl(&[&BLACKBOX[..], arguments].concat(), &spoilt);
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    for words in ["1 of them outliers", "alone, 1024 bytes", "97.61", "they were ignored"] {
+        assert!(text(&[]).contains(words), "{words} is not in {}", text(&[]));
+    }
+    // Who wants them to count is told of them all the same.
+    let plain = ["--least-squares"];
+    assert!(text(&plain).contains("they count"), "{}", text(&plain));
+    let body = json(&[&BLACKBOX[..], &plain].concat(), &spoilt);
+    assert!(body["sum_g_us"]["value"].as_f64().is_some_and(|it| it > 300.0), "{body}");
+    let error = refusal(&[&BLACKBOX[..], &["--least-squares", "--robust"]].concat(), "");
+    assert!(error.contains("cannot be used with"), "{error}");
 }
 
 #[test]
@@ -154,6 +176,11 @@ fn the_bursts_of_a_signature_give_its_parameters_back() {
         near(&found[name]["value"], truth);
     }
     assert_eq!(found["g_seen"], "yes");
+    assert_eq!(found["outliers"], 0);
+    let spoilt = measured(&body) + "rtt,,,,20.9\nrtt,,,,21.1\nrtt,,,,500\n";
+    let with = json(&["model", "signature", "--csv", "-"], &spoilt);
+    assert_eq!(with["outlier_measurements"][0]["what"], "round trip", "{with}");
+    near(&with["L_us"]["value"], 4.7);
     let notes = found["notes"].to_string();
     assert!(notes.contains("G is not shown") && notes.contains("give --window"), "{notes}");
     // Overheads above the gap hide it, and that is said.

@@ -8,8 +8,8 @@ use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
 use chance::Chance;
-use piped_model::estimate::Figure;
 use piped_model::estimate::loggp::{Burst, Gap, Missing, Parameters, ReadFault, ReadOptions, read};
+use piped_model::estimate::{Figure, Noise, Options};
 use piped_theory::signature::{Limit, Network};
 use proptest::prelude::*;
 
@@ -344,4 +344,75 @@ fn what_is_not_shown_is_said() {
     assert_eq!(read(&[], &[1.0, f64::NAN], &options), Err(ReadFault::RoundTrip(1)));
     let negative = Network { gap: -1.0, ..THESIS };
     assert!(negative.checked().unwrap_err().to_string().contains("gap"));
+}
+
+/// A network of any kind, its figures in us.
+fn any_network(chance: &mut Chance) -> Network {
+    Network {
+        latency: chance.log_between(4.0, 60.0),
+        send: chance.log_between(0.5, 10.0),
+        receive: chance.log_between(0.5, 10.0),
+        gap: chance.log_between(1.0, 40.0),
+        per_byte: 0.0,
+        window: None,
+    }
+}
+
+/// Bursts and round trips with 2 % of noise, and a tenth of them 2 to 50 times too long.
+fn spoilt(network: &Network, chance: &mut Chance) -> (Vec<Burst>, Vec<f64>) {
+    let mut time = |truth: f64| {
+        let noisy = truth * (1.0 + 0.02 * chance.normal());
+        if chance.unit() < 0.1 { noisy * chance.log_between(2.0, 50.0) } else { noisy }
+    };
+    let (steady, _) = network.steady(0, 0.0);
+    let mut bursts = Vec::new();
+    for delay in [0.0, 1.5, 2.5, 4.0].map(|times| times * steady) {
+        let times = simulate(network, 0, delay, 128);
+        for length in LENGTHS {
+            for _ in 0..4 {
+                let seconds = time(times[length - 1]);
+                bursts.push(Burst { messages: length as u64, delay, bytes: 0, seconds });
+            }
+        }
+    }
+    let trips = (0..20).map(|_| time(network.round_trip())).collect();
+    (bursts, trips)
+}
+
+#[test]
+fn a_tenth_of_outliers_hardly_moves_the_parameters() {
+    let fit = |robust| Options { robust, noise: Noise::Proportional };
+    for (robust, least) in [(true, 90), (false, 0)] {
+        let mut good = [0_usize; 3];
+        const SETS: u64 = 100;
+        for seed in 1..=SETS {
+            let mut chance = Chance::new(seed);
+            let network = any_network(&mut chance);
+            let (bursts, trips) = spoilt(&network, &mut chance);
+            let options = ReadOptions { fit: fit(robust), ..ReadOptions::default() };
+            let found = read(&bursts, &trips, &options).expect("measurements");
+            let within = |figure: Option<Figure>, truth: f64| {
+                figure.is_some_and(|it| (it.value / truth - 1.0).abs() < 0.15)
+            };
+            let sum = network.send + network.receive;
+            let hits = [
+                within(found.send, network.send),
+                within(found.overhead, sum),
+                within(found.latency, network.latency),
+            ];
+            if robust && hits != [true; 3] {
+                println!(
+                    "seed {seed}: {hits:?} {:?} {:?} {:?} for {network:?}",
+                    found.send.map(|it| it.value),
+                    found.overhead.map(|it| it.value),
+                    found.latency.map(|it| it.value)
+                );
+            }
+            for (good, hit) in good.iter_mut().zip(hits) {
+                *good += usize::from(hit);
+            }
+        }
+        println!("robust {robust}: o_s, o_s + o_r, L within 15 % in {good:?} of {SETS}");
+        assert!(good.iter().all(|it| *it >= least), "{good:?}");
+    }
 }

@@ -28,7 +28,7 @@ use super::search::{Mode, Search, SearchOptions};
 mod found;
 
 pub use self::found::{End, Found};
-use self::found::{depth, interval, median, middle, typical};
+use self::found::{depth, interval, median};
 
 /// Bounds of a procedure, and what it looks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -328,11 +328,10 @@ impl Procedure {
             all_steady: true,
             ..ReadOptions::default()
         };
-        let bursts = typical(&self.bursts);
         let network =
-            (!bursts.is_empty()).then(|| loggp::read(&bursts, &middle(&self.trips), &options));
+            (!self.bursts.is_empty()).then(|| loggp::read(&self.bursts, &self.trips, &options));
         Found {
-            ring: Figure::mean(&self.ring),
+            ring: Figure::typical(&self.ring),
             black_box: self.search.outcome(),
             precise: self.search.is_precise(),
             network: network.and_then(Result::ok),

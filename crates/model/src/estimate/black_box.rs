@@ -16,11 +16,18 @@ use serde::Serialize;
 
 use super::clear_box::{self, Timing};
 use super::figure::Figure;
+use super::limits;
 use super::line::{Line, Options};
-use super::segments;
+use super::screen::Shape;
+use super::segments::{self, Outlier, PIECES_MAX};
 use crate::fixed::{self, Constraints, FixedBest};
 use crate::plan::Algorithm;
 use crate::stage::{STAGES_MAX, Stage};
+
+/// Pipelines within the errors of the measurements that a plan is weighed for.
+const DRAWS: usize = 64;
+/// The root of `x^9 = x + 1`.
+const ROOT: f64 = 1.085_070_245_491_451;
 
 /// What can be known of a pipeline from outside.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +40,10 @@ pub struct BlackBox {
     pub bottlenecks: Vec<Bottleneck>,
     /// The smallest and the largest size measured, in bytes.
     pub range: [f64; 2],
+    /// Latencies of packets alone that the others contradict.
+    pub alone_outliers: Vec<Outlier>,
+    /// Times between departures that the others contradict.
+    pub backlogged_outliers: Vec<Outlier>,
 }
 
 /// The slowest stage over a range of sizes.
@@ -101,23 +112,51 @@ pub fn fit(
     backlogged: &[Timing],
     options: Options,
 ) -> Result<BlackBox, BlackBoxFault> {
-    let total = clear_box::fit(alone, options).map_err(BlackBoxFault::Alone)?;
     // The one line is what says that there is one size only, and with what sum.
+    let single = clear_box::fit(alone, options).map_err(BlackBoxFault::Alone)?;
+    let points = clear_box::points(alone).map_err(BlackBoxFault::Alone)?;
+    let sums = segments::convex(&points, 1, Shape::Proportional, options);
+    let sum = sums.lines.first().copied().unwrap_or(single);
     let single = clear_box::fit(backlogged, options).map_err(BlackBoxFault::Backlogged)?;
     let points = clear_box::points(backlogged).map_err(BlackBoxFault::Backlogged)?;
-    let mut lines = segments::convex(&points, options);
-    if lines.is_empty() {
-        lines.push(single);
-    }
     let sizes = points.iter().map(|it| it.0);
     let range = sizes.fold([f64::INFINITY, 0.0], |[low, high], x| [x.min(low), x.max(high)]);
-    let bottlenecks = lines.iter().enumerate().map(|(place, line)| Bottleneck {
-        from_bytes: place.checked_sub(1).map(|before| transition(&lines[before], line)),
-        line: *line,
-        others_per_byte: total.slope.minus(line.slope),
-        others_overhead: total.intercept.minus(line.intercept),
-    });
-    Ok(BlackBox { total, bottlenecks: bottlenecks.collect(), range })
+    let mut most = PIECES_MAX;
+    loop {
+        let mut pieces = segments::convex(&points, most, Shape::Proportional, options);
+        if pieces.lines.is_empty() {
+            pieces.lines.push(single);
+        }
+        let mut total = sum;
+        limits::keep(&mut total, &mut pieces.lines);
+        let lines = &pieces.lines;
+        let starts: Vec<Figure> =
+            lines.windows(2).map(|pair| transition(&pair[0], &pair[1])).collect();
+        let ordered = starts.windows(2).all(|pair| pair[0].value < pair[1].value);
+        let inside = |it: &Figure| (range[0]..=range[1]).contains(&it.value);
+        if !(ordered && starts.iter().all(inside)) {
+            // Within the limits it is none of its own.
+            most = lines.len() - 1;
+            continue;
+        }
+        let rest = |sum: Figure, own: Figure| {
+            let rest = sum.minus(own);
+            Figure { value: rest.value.max(0.0), ..rest }
+        };
+        let bottlenecks = lines.iter().enumerate().map(|(place, line)| Bottleneck {
+            from_bytes: place.checked_sub(1).map(|before| starts[before]),
+            line: *line,
+            others_per_byte: rest(total.slope, line.slope),
+            others_overhead: rest(total.intercept, line.intercept),
+        });
+        return Ok(BlackBox {
+            total,
+            bottlenecks: bottlenecks.collect(),
+            range,
+            alone_outliers: sums.outliers,
+            backlogged_outliers: pieces.outliers,
+        });
+    }
 }
 
 /// The crossing of two lines, with its error from their errors there (first order).
@@ -190,8 +229,8 @@ impl BlackBox {
         stages.collect()
     }
 
-    /// The best number of fragments for `bytes` (Theorem 1) through this black box, as equal as
-    /// whole bytes and alignment let them be; `None` if [`BlackBox::path`] is.
+    /// The best number of fragments for `bytes` (Theorem 1) through this black box, by what is known
+    /// of it and how well, as equal as whole bytes and alignment let them be; `None` if [`BlackBox::path`] is.
     ///
     /// Sizes with a short last fragment ([`fixed::best`] tries them) are not: what they take
     /// depends on the stages' order, which is not seen from outside.
@@ -205,14 +244,14 @@ impl BlackBox {
         let (smallest, largest) = (constraints.fit(1), constraints.fit(u64::MAX));
         let fewest = bytes.div_ceil(largest).max(1);
         let most = (bytes / smallest).min(constraints.fragments_max.into()).max(fewest);
-        let best = fixed::optimum(&path, bytes as f64, (fewest, most), None);
-        let plan = fixed::static_size(&path, bytes, bytes.div_ceil(best.count), constraints);
+        let count = self.count(bytes as f64, (fewest, most));
+        let plan = fixed::static_size(&path, bytes, bytes.div_ceil(count), constraints);
         Some(FixedBest { algorithm: Algorithm::Fixed, ..plan })
     }
 
     /// The best fragment size over the reals, in bytes, by equation 6:
     /// `sqrt(B·g_b / sum_{j!=b} G)`, at the bottleneck that it has itself; at most `bytes`. `None`
-    /// if measurements made `g_b` or the sum negative.
+    /// if both are zero.
     #[must_use]
     pub fn fragment_bytes(&self, bytes: f64) -> Option<f64> {
         let ends =
@@ -230,5 +269,51 @@ impl BlackBox {
                 },
             );
         candidates.min_by(|a, b| latency(*a).total_cmp(&latency(*b)))
+    }
+
+    /// The number of equal fragments that takes least, on the mean over the pipelines that the
+    /// measurements allow: `(k - 1)·(g_b + x·G_b)` and the way of one fragment. The best number for
+    /// the likeliest pipeline, the obvious one, is often a little too large, and that costs more
+    /// than one too small: below a transition, and where `g_b` is not known from zero, times grow
+    /// with the number, above it they hardly do.
+    fn count(&self, bytes: f64, (fewest, most): (u64, u64)) -> u64 {
+        let draws: Vec<Vec<Stage>> = (0..DRAWS).map(|draw| self.draw(draw)).collect();
+        let latency = |count: u64| {
+            let size = bytes / count as f64;
+            let paces = draws
+                .iter()
+                .map(|stages| stages.iter().map(|it| it.occupancy(size)).fold(0.0, f64::max));
+            let pace = paces.sum::<f64>() / DRAWS as f64;
+            self.total.at(size) + (count - 1) as f64 * pace
+        };
+        let is_known = self.bottlenecks.iter().all(|it| it.line.slope.error.is_finite());
+        // Of what is not measured nothing may be said then.
+        let measured = ((bytes / self.range[0]) as u64).clamp(fewest, most);
+        let (mut low, mut high) = (fewest, if is_known { most } else { measured });
+        // Convex, as the latency through each pipeline is.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if latency(middle) <= latency(middle + 1) { high = middle } else { low = middle + 1 }
+        }
+        high
+    }
+
+    /// The bottlenecks of one of the pipelines that the measurements allow. The same for the same
+    /// `draw`: points that fill a cube evenly (an additive recurrence with powers of a root), two
+    /// for each line, made normal by Box and Muller.
+    fn draw(&self, draw: usize) -> Vec<Stage> {
+        let mut part = 1.0;
+        let mut unit = || {
+            part /= ROOT;
+            (0.5 + (draw + 1) as f64 * part).fract()
+        };
+        let lines = self.bottlenecks.iter().map(|it| {
+            let (length, turn) = (unit(), unit());
+            let length = (-2.0 * (1.0 - length).ln()).sqrt();
+            let (sine, cosine) = (core::f64::consts::TAU * turn).sin_cos();
+            let line = it.line.shifted([length * cosine, length * sine]);
+            clear_box::stage(&line, line.centre_x)
+        });
+        lines.collect()
     }
 }

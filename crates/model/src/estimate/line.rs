@@ -11,6 +11,7 @@
 use serde::Serialize;
 
 use super::figure::{Figure, freedom};
+use super::limits::Place;
 
 /// How the scatter of measured times depends on the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,13 +24,19 @@ pub enum Noise {
     Proportional,
 }
 
-/// How a line is fitted. The default is ordinary least squares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How a line is fitted. The default withstands outliers, with noise that is the same at every size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Withstand outliers (up to about 40 % of the points), at the price of 5 % wider intervals.
     pub robust: bool,
     /// How the measurements scatter.
     pub noise: Noise,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { robust: true, noise: Noise::default() }
+    }
 }
 
 /// `intercept + slope·x`. Of a stage's times in seconds against sizes in bytes: `g` and `G`.
@@ -50,6 +57,8 @@ pub struct Line {
     /// Where the line is known best: its `x`, and the value there.
     pub(super) centre_x: f64,
     centre: Figure,
+    /// The squared errors of the value there and of the slope, in those of one point of this noise.
+    pub(super) doubts: [f64; 2],
 }
 
 impl Line {
@@ -66,17 +75,46 @@ impl Line {
         let lever = if away == 0.0 { 0.0 } else { away * self.slope.error };
         Figure { value: self.at(x), error: self.centre.error.hypot(lever), ..self.centre }
     }
+
+    /// The line as it may be, too: its height and its slope off by so many of their errors, if those
+    /// are known.
+    pub(super) fn shifted(&self, errors: [f64; 2]) -> Self {
+        let by = |figure: Figure, errors: f64| match figure.error.is_finite() {
+            true => Figure { value: figure.value + errors * figure.error, ..figure },
+            false => figure,
+        };
+        let slope = by(self.slope, errors[1]);
+        let centre = by(self.centre, errors[0]);
+        let value = centre.value - slope.value * self.centre_x;
+        Self { slope, centre, intercept: Figure { value, ..self.intercept }, ..*self }
+    }
+
+    /// Moves the line, whose errors stay: to where its value at 0 and its slope are neither below
+    /// zero nor above what is given, by more than rounding.
+    pub(super) fn move_to(&mut self, place: Place, [intercept, slope]: [f64; 2]) {
+        self.slope.value = place.slope.min(slope).max(0.0);
+        self.centre.value = place.height;
+        let value = place.height - place.slope * self.centre_x;
+        self.intercept.value = value.min(intercept).max(0.0);
+    }
 }
 
 /// Tukey's constant for 95 % efficiency.
-const TUKEY: f64 = 4.685;
+pub(super) const TUKEY: f64 = 4.685;
 /// Median absolute deviation to standard deviation, for the normal distribution.
-const TO_DEVIATION: f64 = 1.482_602;
+pub(super) const TO_DEVIATION: f64 = 1.482_602;
 /// The start looks at every pair of points: at most of this many of them.
 const START_POINTS_MAX: usize = 400;
 const ROUNDS_MAX: usize = 60;
 /// Arithmetic alone scatters as much, relative to the values.
 const ROUNDING: f64 = 1e-13;
+
+/// How near a point is at so many deviations, 1 to 0: its square is the weight of the point by Tukey's
+/// bisquare, and 1 less its third power the loss.
+pub(super) fn bisquare(deviations: f64) -> f64 {
+    let part = deviations / TUKEY;
+    (1.0 - part * part).max(0.0)
+}
 
 /// Fit a line to finite points; `None` unless they have at least two different `x`.
 pub(super) fn fit(points: &[(f64, f64)], options: Options) -> Option<Line> {
@@ -203,10 +241,7 @@ impl<'a> Work<'a> {
         // Two parameters make two residuals small.
         let scale = median(&mut sizes[2.min(self.points.len() - 1)..]).unwrap_or(0.0);
         let scale = (TO_DEVIATION * scale).max(ROUNDING);
-        let weight = |residual: f64| {
-            let part = residual / (TUKEY * scale);
-            if part.abs() < 1.0 { (1.0 - part * part).powi(2) } else { 0.0 }
-        };
+        let weight = |residual: f64| bisquare(residual / scale).powi(2);
         let mut last = self.round(weight);
         for _ in 0..ROUNDS_MAX {
             let Some(sums) = last else { return self.least_squares() };
@@ -218,36 +253,10 @@ impl<'a> Work<'a> {
             }
             last = self.round(weight);
         }
-        let (variance, outliers) = self.robust_variance(scale);
+        let parts = self.points.iter().map(|&point| self.residual(point) / scale);
+        let (variance, outliers) = robust_variance(parts, 2);
+        let variance = scale * scale * variance;
         self.line(self.round(|_| 1.0).and(last), variance, scale, outliers)
-    }
-
-    /// Huber's estimate of the variance that takes the place of that of the residuals, and how many
-    /// points count for nothing.
-    fn robust_variance(&self, scale: f64) -> (f64, usize) {
-        let count = self.points.len() as f64;
-        let (mut squares, mut slopes, mut slope_squares, mut outliers) = (0.0, 0.0, 0.0, 0);
-        for &point in self.points {
-            let part = self.residual(point) / scale / TUKEY;
-            if part.abs() >= 1.0 {
-                outliers += 1;
-                continue;
-            }
-            let rest = 1.0 - part * part;
-            squares += (part * TUKEY * rest * rest).powi(2);
-            let slope = rest * (1.0 - 5.0 * part * part);
-            slopes += slope;
-            slope_squares += slope * slope;
-        }
-        let mean = slopes / count;
-        let left = freedom(self.points.len(), 2);
-        if left == 0 || mean <= 0.0 {
-            return (f64::INFINITY, outliers);
-        }
-        let scatter = (slope_squares / count - mean * mean).max(0.0);
-        let correction = 1.0 + 2.0 / count * scatter / (mean * mean);
-        let variance = squares / f64::from(left) / (mean * mean);
-        (scale * scale * variance * correction * correction, outliers)
     }
 
     /// The line of the last round, with errors from `variance` (in units of residuals).
@@ -272,8 +281,73 @@ impl<'a> Work<'a> {
             outliers,
             centre_x,
             centre: figure(self.at(centre_x), of_centre),
+            doubts: design.map_or([0.0; 2], |it| {
+                [1.0 / it.weight, 1.0 / it.spread].map(|it| match self.noise {
+                    Noise::Constant => it,
+                    Noise::Proportional => it * self.height * self.height,
+                })
+            }),
         }
     }
+}
+
+/// Huber's estimate of the variance that takes the place of that of the residuals, both in
+/// deviations, after so many `parameters` were taken from them; and how many of them count for
+/// nothing.
+fn robust_variance(residuals: impl Iterator<Item = f64>, parameters: usize) -> (f64, usize) {
+    let (mut total, mut outliers) = (0_usize, 0);
+    let (mut squares, mut slopes, mut slope_squares) = (0.0, 0.0, 0.0);
+    for residual in residuals {
+        total += 1;
+        let rest = bisquare(residual);
+        if rest == 0.0 {
+            outliers += 1;
+            continue;
+        }
+        let part = residual / TUKEY;
+        squares += (residual * rest * rest).powi(2);
+        let slope = rest * (1.0 - 5.0 * part * part);
+        slopes += slope;
+        slope_squares += slope * slope;
+    }
+    let count = total as f64;
+    let mean = slopes / count;
+    let left = freedom(total, parameters);
+    if left == 0 || mean <= 0.0 {
+        return (f64::INFINITY, outliers);
+    }
+    let scatter = (slope_squares / count - mean * mean).max(0.0);
+    let correction = 1.0 + parameters as f64 / count * scatter / (mean * mean);
+    let variance = squares / f64::from(left) / (mean * mean);
+    (variance * correction * correction, outliers)
+}
+
+/// What most of `values` scatter around, with its error, and the deviation of one of them: the
+/// M-estimate of a location that goes with the lines'. `None` of none; with fewer than three the
+/// mean, for nothing tells which of two is wrong.
+pub(super) fn location(values: &[f64]) -> Option<(Figure, f64)> {
+    if values.len() < 3 {
+        return Figure::mean(values).map(|mean| (mean, f64::INFINITY));
+    }
+    let mut at = median(&mut values.to_vec())?;
+    let mut sizes: Vec<f64> = values.iter().map(|it| (it - at).abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    // One parameter makes one of them small.
+    let scale = TO_DEVIATION * median(&mut sizes[1..])?;
+    let scale = scale.max(ROUNDING * at.abs()).max(f64::MIN_POSITIVE);
+    for _ in 0..ROUNDS_MAX {
+        let weights = values.iter().map(|it| (it, bisquare((it - at) / scale).powi(2)));
+        let (sum, weight) =
+            weights.fold((0.0, 0.0), |(sum, all), (it, weight)| (sum + it * weight, all + weight));
+        let moved = sum / weight - at;
+        at += moved;
+        if moved.abs() <= 1e-9 * scale {
+            break;
+        }
+    }
+    let (variance, _) = robust_variance(values.iter().map(|it| (it - at) / scale), 1);
+    let error = scale * (variance / values.len() as f64).sqrt();
+    Some((Figure { value: at, error, freedom: freedom(values.len(), 1) }, scale))
 }
 
 /// The median, which reorders; `None` of none.

@@ -17,8 +17,9 @@ use core::num::NonZeroU32;
 use serde::Serialize;
 
 use super::figure::Figure;
-use super::line::{self, Options};
-use super::segments;
+use super::line::{self, Options, bisquare};
+use super::screen::{self, Shape};
+use super::segments::{self, Outlier, PIECES_MAX};
 
 /// A measured burst of messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -150,6 +151,10 @@ pub struct Parameters {
     pub steady: Vec<Steady>,
     /// What is not known, and what would show it.
     pub missing: Vec<Missing>,
+    /// Bursts that the others of their size and delay contradict.
+    pub burst_outliers: Vec<Outlier>,
+    /// Round trips that the others contradict.
+    pub round_trip_outliers: Vec<Outlier>,
 }
 
 /// A measurement that is none.
@@ -193,13 +198,18 @@ pub fn read(
 ) -> Result<Parameters, ReadFault> {
     check(bursts, round_trips)?;
     let short = bursts.iter().map(|it| it.bytes).min().unwrap_or(0);
-    let steady = slopes(bursts, options);
+    let (steady, mut burst_outliers) = slopes(bursts, options);
     let of_short: Vec<&Steady> = steady.iter().filter(|it| it.bytes == short).collect();
-    let ones = bursts.iter().filter(|it| it.messages == 1 && it.bytes == short);
-    let send = Figure::mean(&ones.map(|it| it.seconds).collect::<Vec<_>>());
+    let ones = bursts.iter().enumerate().filter(|it| it.1.messages == 1 && it.1.bytes == short);
+    let ones: Vec<(usize, f64)> = ones.map(|it| (it.0, it.1.seconds)).collect();
+    let (send, of_ones) = typical(&ones, options);
+    burst_outliers.extend(of_ones);
+    burst_outliers.sort_by_key(|it| it.index);
     let plain = of_short.first().filter(|it| it.delay == 0.0).map(|it| it.interval);
     let overhead = overhead(&of_short, options);
-    let half = Figure::mean(round_trips).map(|it| it.times(0.5));
+    let trips: Vec<(usize, f64)> = round_trips.iter().copied().enumerate().collect();
+    let (trip, round_trip_outliers) = typical(&trips, options);
+    let half = trip.map(|it| it.times(0.5));
     let latency = half.zip(overhead).map(|(half, overhead)| half.minus(overhead));
     let per_byte = per_byte(&steady, options);
     let receive = overhead.zip(send).map(|(both, send)| both.minus(send));
@@ -219,6 +229,8 @@ pub fn read(
         per_byte,
         missing: missing.into_iter().filter(|it| it.0).map(|it| it.1).collect(),
         steady,
+        burst_outliers,
+        round_trip_outliers,
     })
 }
 
@@ -237,24 +249,38 @@ fn check(bursts: &[Burst], round_trips: &[f64]) -> Result<(), ReadFault> {
 }
 
 /// The steady interval of every size and delay: the slope of the last straight piece of time over
-/// messages. The first piece is the burst before acknowledgements come.
-fn slopes(bursts: &[Burst], options: &ReadOptions) -> Vec<Steady> {
-    let mut sorted = bursts.to_vec();
-    sorted.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.delay.total_cmp(&b.delay)));
-    let series = sorted.chunk_by(|a, b| a.bytes == b.bytes && a.delay == b.delay);
-    series
-        .filter_map(|series| {
-            // A burst of one is never steady.
-            let long = series.iter().filter(|it| it.messages > 1);
-            let points: Vec<(f64, f64)> = long.map(|it| (it.messages as f64, it.seconds)).collect();
-            let line = match options.all_steady {
-                true => line::fit(&points, options.fit),
-                false => segments::convex(&points, options.fit).last().copied(),
-            };
-            let interval = line.map(|it| it.slope);
-            Some(Steady { delay: series[0].delay, bytes: series[0].bytes, interval: interval? })
-        })
-        .collect()
+/// messages. The first piece is the burst before acknowledgements come. And the bursts that the
+/// others of their series contradict.
+fn slopes(bursts: &[Burst], options: &ReadOptions) -> (Vec<Steady>, Vec<Outlier>) {
+    // A burst of one is never steady.
+    let long = bursts.iter().enumerate().filter(|it| it.1.messages > 1);
+    let mut sorted: Vec<(usize, &Burst)> = long.collect();
+    sorted.sort_by(|(_, a), (_, b)| a.bytes.cmp(&b.bytes).then(a.delay.total_cmp(&b.delay)));
+    let most = if options.all_steady { 1 } else { PIECES_MAX };
+    let (mut steady, mut outliers) = (Vec::new(), Vec::new());
+    for series in sorted.chunk_by(|(_, a), (_, b)| a.bytes == b.bytes && a.delay == b.delay) {
+        let points: Vec<(f64, f64)> =
+            series.iter().map(|(_, it)| (it.messages as f64, it.seconds)).collect();
+        let pieces = segments::convex(&points, most, Shape::Rising, options.fit);
+        let Some(line) = pieces.lines.last() else { continue };
+        let Burst { delay, bytes, .. } = *series[0].1;
+        steady.push(Steady { delay, bytes, interval: line.slope });
+        let whole = |it: Outlier| Outlier { index: series[it.index].0, ..it };
+        outliers.extend(pieces.outliers.into_iter().map(whole));
+    }
+    (steady, outliers)
+}
+
+/// What most times are near, or their mean, and the times that are not near it.
+fn typical(times: &[(usize, f64)], options: &ReadOptions) -> (Option<Figure>, Vec<Outlier>) {
+    let values: Vec<f64> = times.iter().map(|it| it.1).collect();
+    let Some((middle, deviation)) = line::location(&values) else { return (None, Vec::new()) };
+    let far = times.iter().filter(|it| {
+        bisquare((it.1 - middle.value) / deviation) == 0.0 && screen::is_gross(it.1, middle.value)
+    });
+    let outliers = far.map(|it| Outlier { index: it.0, times: it.1 / middle.value }).collect();
+    let figure = if options.fit.robust { Some(middle) } else { Figure::mean(&values) };
+    (figure, outliers)
 }
 
 /// `o_s + o_r` from the delays at which the processor is certainly the slowest: the slope is above
@@ -302,7 +328,8 @@ fn per_byte(steady: &[Steady], options: &ReadOptions) -> Option<Figure> {
     let plain: Vec<&Steady> = steady.iter().filter(|it| it.delay == 0.0).collect();
     let points: Vec<(f64, f64)> =
         plain.iter().map(|it| (it.bytes as f64, it.interval.value)).collect();
-    let lines = segments::convex(&points, Options { robust: false, ..options.fit });
+    let fit = Options { robust: false, ..options.fit };
+    let lines = segments::convex(&points, PIECES_MAX, Shape::Rising, fit).lines;
     let last = lines.last()?;
     let rises = |figure: Figure| (figure.value > 0.0).then_some(figure);
     if last.samples > 2 {

@@ -32,8 +32,10 @@ mod curve;
 mod estimator;
 mod figure;
 mod fit;
+mod limits;
 mod line;
 mod meter;
+mod screen;
 mod search;
 mod segments;
 mod summary;
@@ -44,6 +46,7 @@ pub use figure::Figure;
 pub use line::{Line, Noise, Options};
 pub use meter::{Meter, Sample, Ticket};
 pub use search::{Mode, Search, SearchOptions, Wanted};
+pub use segments::Outlier;
 pub use summary::Summary;
 
 /// The most size regimes a stage's cost is kept for.

@@ -8,26 +8,32 @@
 //! looks for the largest bend first, the obvious way, takes the middle of three pieces for a bend
 //! of two.
 
+#[cfg(feature = "serde")]
+use serde::Serialize;
+
 use super::figure::{freedom, student};
-use super::line::{self, Line, Noise, Options};
+use super::line::{self, Line, Noise, Options, TO_DEVIATION, TUKEY, bisquare};
+use super::screen::{self, Shape};
 
 /// More slowest stages than this no pipeline of ours has.
-const PIECES_MAX: usize = 4;
+pub(super) const PIECES_MAX: usize = 4;
 /// Groups of neighbouring sizes that the cuts lie between, at most.
 const GROUPS_MAX: usize = 96;
 /// Points that make a median which outliers do not move.
 const GROUP_POINTS: usize = 5;
 /// How sure one more piece has to be, as the two-sided confidence of a Student's t whose square it
-/// has to explain in variances of a point: 24 with many points, more with few. It has three
-/// parameters more than the pieces without it, and the best of all places for its cut.
-const SURE: f64 = 0.999_999;
+/// has to explain in variances of a point: 11 with many points, more with few. It has three
+/// parameters more than the pieces without it, and the best of all places for its cut: chance takes
+/// two of a thousand single lines for two. A bend that is not seen costs plans more than one that is
+/// not there: with 24 in the place of 11 twice as many plans are more than 5 % too slow.
+const SURE: f64 = 0.999;
 /// The relative deviation of points of which each cut leaves none to tell it.
 const UNTOLD: f64 = 2e-3;
 /// Bends below this part of the values are arithmetic.
 const ROUNDING: f64 = 1e-9;
-/// Tukey's constant, as in `line`.
-const TUKEY: f64 = 4.685;
 const ROUNDS_MAX: usize = 20;
+/// Times that points are told from outliers by the lines that the others gave.
+const SORTINGS_MAX: usize = 5;
 
 /// Points of about one `x`.
 #[derive(Debug, Clone, Copy)]
@@ -37,29 +43,161 @@ struct Group {
     weight: f64,
 }
 
-/// The convex pieces of finite points, in the order of their slopes; empty if all have one `x`.
-pub(super) fn convex(points: &[(f64, f64)], options: Options) -> Vec<Line> {
-    let mut sorted = points.to_vec();
-    sorted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let groups = group(&sorted, options);
+/// A measurement that the others contradict.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize))]
+pub struct Outlier {
+    /// Which of the measurements, from 0.
+    pub index: usize,
+    /// How many times as long as expected by the others; below 1 if it is too short.
+    pub times: f64,
+}
+
+/// Lines through points, and the points that they leave out.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pieces {
+    /// In the order of their slopes; none if all points have one `x`.
+    pub(super) lines: Vec<Line>,
+    /// In the order of the points; without robust lines they are in the lines all the same.
+    pub(super) outliers: Vec<Outlier>,
+}
+
+/// The convex pieces of finite points, as many as there are reasons for and at most so many.
+pub(super) fn convex(points: &[(f64, f64)], most: usize, shape: Shape, options: Options) -> Pieces {
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    let key = |&at: &usize| points[at];
+    order.sort_by(|a, b| {
+        let (a, b) = (key(a), key(b));
+        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+    let sorted: Vec<(f64, f64)> = order.iter().map(key).collect();
+    let robust = Options { robust: true, ..options };
+    let (lines, near) = sort_out(&sorted, most, shape, robust);
+    let mut outliers: Vec<Outlier> = Vec::new();
+    for (place, &(x, y)) in sorted.iter().enumerate().filter(|it| !near[it.0]) {
+        outliers.push(Outlier { index: order[place], times: y / height(&lines, x) });
+    }
+    outliers.sort_by_key(|it| it.index);
+    if !options.robust {
+        return Pieces { lines: best(&sorted, &vec![true; sorted.len()], most, options), outliers };
+    }
+    Pieces { lines, outliers }
+}
+
+/// The height of the highest line.
+fn height(lines: &[Line], x: f64) -> f64 {
+    lines.iter().map(|it| it.at(x)).fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// Robust lines, and which of the points are near them. The screen's curve says so first, then the
+/// lines themselves: what the screen lost comes back.
+fn sort_out(
+    sorted: &[(f64, f64)],
+    most: usize,
+    shape: Shape,
+    options: Options,
+) -> (Vec<Line>, Vec<bool>) {
+    let mut near = screen::near(sorted, shape, options.noise);
+    let mut lines = best(sorted, &near, most, options);
+    if lines.is_empty() {
+        // What is near is of one size.
+        near = vec![true; sorted.len()];
+        lines = best(sorted, &near, most, options);
+    }
+    for _ in 0..SORTINGS_MAX {
+        let kept = kept(sorted, &near);
+        let left = freedom(kept.len(), 2 * lines.len());
+        let deviation = variance(&rests(&kept, &lines, options), left, options).sqrt();
+        let now: Vec<bool> = rests(sorted, &lines, options)
+            .into_iter()
+            .zip(sorted)
+            .map(|(rest, &(x, y))| {
+                bisquare(rest / deviation) > 0.0 || !screen::is_gross(y, height(&lines, x))
+            })
+            .collect();
+        if now == near {
+            break;
+        }
+        let again = best(sorted, &now, most, options);
+        if again.is_empty() {
+            break;
+        }
+        (near, lines) = (now, again);
+    }
+    // Those left out are samples all the same.
+    for line in &mut lines {
+        line.outliers = 0;
+    }
+    for (&(x, _), near) in sorted.iter().zip(&near) {
+        let own = lines.iter_mut().max_by(|a, b| a.at(x).total_cmp(&b.at(x)));
+        if let Some(own) = own.filter(|_| !near) {
+            own.outliers += 1;
+            own.samples += 1;
+        }
+    }
+    (lines, near)
+}
+
+fn kept(sorted: &[(f64, f64)], near: &[bool]) -> Vec<(f64, f64)> {
+    sorted.iter().zip(near).filter(|it| *it.1).map(|it| *it.0).collect()
+}
+
+/// The lines through the points that are near: one, or more where they explain much more.
+fn best(sorted: &[(f64, f64)], near: &[bool], most: usize, options: Options) -> Vec<Line> {
+    let points = kept(sorted, near);
+    // Where more than half of a size's points are left out, the others are no reason for a line.
+    let mut sound = Vec::with_capacity(points.len());
+    let mut at = 0;
+    for size in sorted.chunk_by(|a, b| a.0 == b.0) {
+        let count = near[at..at + size.len()].iter().filter(|it| **it).count();
+        sound.extend(std::iter::repeat_n(2 * count > size.len(), count));
+        at += size.len();
+    }
+    let groups = group(&points, options);
     let mut best: Option<Vec<Line>> = None;
-    for cut in &cuts(&groups) {
-        let Some(lines) = refine(&sorted, &groups, cut, options) else { continue };
-        if best.as_ref().is_none_or(|fewer| is_worth(&sorted, fewer, &lines, options)) {
+    for cut in cuts(&groups).iter().take(most) {
+        let Some(lines) = refine(&points, &groups, cut, options) else { continue };
+        let worth = |fewer: &Vec<Line>| {
+            is_sound(sorted, near, &lines) && is_worth(&points, &sound, fewer, &lines, options)
+        };
+        if best.as_ref().is_none_or(worth) {
             best = Some(lines);
         }
     }
     best.unwrap_or_default()
 }
 
+/// Whether lines cross where points are, and most points of each are near.
+fn is_sound(sorted: &[(f64, f64)], near: &[bool], lines: &[Line]) -> bool {
+    let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return false };
+    let crossings = lines.windows(2).map(|pair| crossing(&pair[0], &pair[1]));
+    let borders: Vec<f64> = crossings.chain([f64::INFINITY]).collect();
+    let inside = |at: &f64| *at == f64::INFINITY || (first.0..=last.0).contains(at);
+    let mut from = 0;
+    borders.iter().all(|border| {
+        let to = sorted.partition_point(|it| it.0 <= *border).max(from);
+        let good = near[from..to].iter().filter(|it| **it).count();
+        let most = 2 * good > to - from;
+        from = to;
+        inside(border) && most
+    })
+}
+
 /// Whether these lines explain much more of the points than fewer lines.
-fn is_worth(points: &[(f64, f64)], fewer: &[Line], lines: &[Line], options: Options) -> bool {
+fn is_worth(
+    points: &[(f64, f64)],
+    sound: &[bool],
+    fewer: &[Line],
+    lines: &[Line],
+    options: Options,
+) -> bool {
     let (before, after) = (rests(points, fewer, options), rests(points, lines, options));
     let left = freedom(points.len(), 2 * lines.len());
     let square = variance(&after, left, options);
     // What the lines themselves ignore is no reason for one more of them.
     let far = if options.robust { TUKEY * TUKEY * square } else { f64::INFINITY };
-    let gains = before.iter().zip(&after).filter(|it| it.1 * it.1 <= far);
+    let all = before.iter().zip(&after).zip(sound).filter(|it| *it.1).map(|it| it.0);
+    let gains = all.filter(|it| it.1 * it.1 <= far);
     let gain: f64 = gains.map(|(before, after)| (before * before - after * after) / square).sum();
     let needed = student(SURE, left).powi(2) * lines.len().saturating_sub(fewer.len()) as f64;
     gain > needed
@@ -70,7 +208,7 @@ fn is_worth(points: &[(f64, f64)], fewer: &[Line], lines: &[Line], options: Opti
 fn rests(points: &[(f64, f64)], lines: &[Line], options: Options) -> Vec<f64> {
     let height = points.iter().fold(f64::MIN_POSITIVE, |most, it| most.max(it.1.abs()));
     let rests = points.iter().map(|&(x, y)| {
-        let expected = lines.iter().map(|it| it.at(x)).fold(f64::NEG_INFINITY, f64::max);
+        let expected = self::height(lines, x);
         let unit = match options.noise {
             Noise::Constant => height,
             Noise::Proportional => expected.abs().max(1e-3 * height),
@@ -88,7 +226,7 @@ fn variance(rests: &[f64], left: u32, options: Options) -> f64 {
     let count = rests.len() as f64 / f64::from(left);
     let mean = if options.robust {
         let mut sizes: Vec<f64> = rests.iter().map(|it| it.abs()).collect();
-        line::median(&mut sizes).map_or(0.0, |it| (1.482_602 * it).powi(2))
+        line::median(&mut sizes).map_or(0.0, |it| (TO_DEVIATION * it).powi(2))
     } else {
         rests.iter().map(|it| it * it).sum::<f64>() / rests.len() as f64
     };
@@ -127,12 +265,8 @@ fn group(sorted: &[(f64, f64)], options: Options) -> Vec<Group> {
 
 fn summary(members: &[(f64, f64)], options: Options) -> Group {
     let count = members.len() as f64;
-    let middle = |values: &mut Vec<f64>| {
-        let mean = values.iter().sum::<f64>() / count;
-        if options.robust { line::median(values).unwrap_or(mean) } else { mean }
-    };
-    let x = middle(&mut members.iter().map(|it| it.0).collect());
-    let y = middle(&mut members.iter().map(|it| it.1).collect());
+    let mean = |of: fn(&(f64, f64)) -> f64| members.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|it| it.0), mean(|it| it.1));
     let unit =
         if options.noise == Noise::Proportional { y.abs().max(f64::MIN_POSITIVE) } else { 1.0 };
     Group { x, y, weight: count / (unit * unit) }

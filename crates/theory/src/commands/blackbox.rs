@@ -8,12 +8,13 @@ use piped_cli::output::{self, Output};
 use piped_cli::table::Column::{Number, Text};
 use piped_config::measured::{self, KbArgs, Size};
 use piped_config::units;
+use piped_model::estimate::Outlier;
 use piped_model::estimate::black_box::{self, BlackBox, Bottleneck};
 use piped_model::estimate::clear_box::Timing;
 use piped_model::fixed::Constraints;
 use serde::Serialize;
 
-use super::estimates::{FitArgs, Interval};
+use super::estimates::{FitArgs, Interval, OutlierRow, print_outliers};
 use super::measurements::{self, Columns, Line};
 use super::micros;
 
@@ -24,7 +25,8 @@ The file has a line for each measurement, and names its columns in the first one
   bytes  the size of the packet [bytes, or as in 4KiB]
   time   what it took [us, or as in 4ms]
 Empty lines and lines that begin with # are ignored. At least two sizes of each mode are needed;
-several measurements of a size, or more sizes, give the intervals something to go by. Example, the
+several measurements of a size, or more sizes, give the intervals something to go by. Outliers are
+told from the rest by five of a size, or by three where few are wrong, and are listed. Example, the
 GAM of the paper, which 4 KiB pass best in five fragments:
   pipectl model blackbox --csv FILE --kb 1024 --bytes 4KiB
   mode,bytes,time
@@ -67,6 +69,7 @@ struct Report {
     plan: Option<PlanReport>,
     measurements: [usize; 2],
     outliers: usize,
+    outlier_measurements: Vec<OutlierRow>,
     confidence_percent: f64,
     kb: f64,
 }
@@ -94,35 +97,38 @@ struct PlanReport {
 }
 
 /// A line of the file.
-enum Measured {
-    Alone(Timing),
-    Backlogged(Timing),
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    mode: Mode,
+    timing: Timing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Alone,
+    Backlogged,
 }
 
 pub(crate) fn run(args: &BlackboxArgs, output: &Output, json: bool) -> Result<(), Failure> {
-    let (mut alone, mut backlogged) = (Vec::new(), Vec::new());
-    for measured in measurements::read(&args.csv, COLUMNS, |line| measured(line, args))? {
-        match measured {
-            Measured::Alone(timing) => alone.push(timing),
-            Measured::Backlogged(timing) => backlogged.push(timing),
-        }
-    }
+    let all = measurements::read(&args.csv, COLUMNS, |line| measured(line, args))?;
+    let of = |mode: Mode| all.iter().filter(|it| it.mode == mode).map(|it| it.timing).collect();
+    let (alone, backlogged): (Vec<Timing>, Vec<Timing>) = (of(Mode::Alone), of(Mode::Backlogged));
     let found = black_box::fit(&alone, &backlogged, args.fit.options())
         .map_err(|fault| Failure::usage(format!("{}: {fault}", args.csv.display())))?;
     let plan = args.bytes.map(|bytes| plan(&found, bytes, args)).transpose()?;
-    let report = report(&found, plan, args);
-    if json { output::json(report) } else { print(&report, output) }
+    let report = report(&found, plan, &all, args);
+    if json { output::json(report) } else { print(&report, args.fit, output) }
 }
 
 fn measured(line: &Line<'_>, args: &BlackboxArgs) -> Result<Measured, String> {
     let bytes = line.read("bytes", |text| measured::size(text)?.whole_bytes(args.kb.kb))?;
     let seconds = line.read("time", positive)?;
-    let timing = Timing { bytes, seconds };
-    line.read("mode", |text| match text {
-        "alone" => Ok(Measured::Alone(timing)),
-        "backlogged" => Ok(Measured::Backlogged(timing)),
+    let mode = line.read("mode", |text| match text {
+        "alone" => Ok(Mode::Alone),
+        "backlogged" => Ok(Mode::Backlogged),
         other => Err(format!("`{other}` is no mode: write alone or backlogged")),
-    })
+    })?;
+    Ok(Measured { mode, timing: Timing { bytes, seconds } })
 }
 
 /// A time that something took.
@@ -153,7 +159,32 @@ fn plan(found: &BlackBox, bytes: Size, args: &BlackboxArgs) -> Result<PlanReport
     })
 }
 
-fn report(found: &BlackBox, plan: Option<PlanReport>, args: &BlackboxArgs) -> Report {
+/// The lines of one mode that are outliers.
+fn outliers<'a>(
+    mode: Mode,
+    outliers: &'a [Outlier],
+    all: &'a [Measured],
+) -> impl Iterator<Item = OutlierRow> + 'a {
+    let own: Vec<usize> = (0..all.len()).filter(|&at| all[at].mode == mode).collect();
+    outliers.iter().map(move |it| {
+        let place = own[it.index];
+        let timing = all[place].timing;
+        let name = if mode == Mode::Alone { "alone" } else { "backlogged" };
+        OutlierRow {
+            measurement: place + 1,
+            what: format!("{name}, {} bytes", timing.bytes),
+            time_us: micros(timing.seconds),
+            times: it.times,
+        }
+    })
+}
+
+fn report(
+    found: &BlackBox,
+    plan: Option<PlanReport>,
+    all: &[Measured],
+    args: &BlackboxArgs,
+) -> Report {
     let per_kb = 1e6 * args.kb.kb.bytes();
     let fit = args.fit;
     let row = |it: &Bottleneck| Row {
@@ -164,25 +195,29 @@ fn report(found: &BlackBox, plan: Option<PlanReport>, args: &BlackboxArgs) -> Re
         others_per_byte: fit.interval(it.others_per_byte, per_kb),
     };
     let backlogged = found.bottlenecks.iter().map(|it| it.line.samples).sum();
-    let outliers: usize = found.bottlenecks.iter().map(|it| it.line.outliers).sum();
+    let mut outlier_rows: Vec<OutlierRow> = outliers(Mode::Alone, &found.alone_outliers, all)
+        .chain(outliers(Mode::Backlogged, &found.backlogged_outliers, all))
+        .collect();
+    outlier_rows.sort_by_key(|it| it.measurement);
     Report {
         total_overhead: fit.interval(found.total.intercept, 1e6),
         total_per_byte: fit.interval(found.total.slope, per_kb),
         bottlenecks: found.bottlenecks.iter().map(row).collect(),
         plan,
         measurements: [found.total.samples, backlogged],
-        outliers: outliers + found.total.outliers,
+        outliers: outlier_rows.len(),
+        outlier_measurements: outlier_rows,
         confidence_percent: fit.confidence,
         kb: args.kb.kb.bytes(),
     }
 }
 
-fn print(report: &Report, output: &Output) -> Result<(), Failure> {
+fn print(report: &Report, fit: FitArgs, output: &Output) -> Result<(), Failure> {
     let [alone, backlogged] = report.measurements;
     output.prose(
         &format!(
-            "{alone} packets alone and {backlogged} times between departures, {} of them ignored \
-             as outliers; intervals of {} %.",
+            "{alone} packets alone and {backlogged} times between departures, {} of them outliers; \
+             intervals of {} %.",
             report.outliers, report.confidence_percent
         ),
         0,
@@ -205,6 +240,7 @@ fn print(report: &Report, output: &Output) -> Result<(), Failure> {
         row(format!("others' G{of}"), "us/KB", &it.others_per_byte);
     }
     output.table(&[Text("what"), Number("value"), Text("interval"), Text("unit")], rows)?;
+    print_outliers(&report.outlier_measurements, fit, output)?;
     if let Some(plan) = &report.plan {
         output.prose(
             &format!(

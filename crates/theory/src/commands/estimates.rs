@@ -1,14 +1,22 @@
 //! What estimating commands share: how measurements are fitted, and figures with their intervals.
 
 use clap::{Args as ClapArgs, ValueEnum};
+use piped_cli::failure::Failure;
+use piped_cli::output::Output;
+use piped_cli::table::Column::{Number, Text};
 use piped_model::estimate::{Figure, Noise, Options};
 use serde::Serialize;
 
 /// How lines are fitted.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub(super) struct FitArgs {
-    /// Withstand outliers: up to about 40 % of the measurements may be wrong
+    /// Let outliers count like all measurements: least squares and means. Without it they are told
+    /// from the others, named, and ignored: up to a third of the measurements may be wrong
     #[arg(long)]
+    pub(super) least_squares: bool,
+
+    /// Withstand outliers, which is the default now: for scripts that were made before
+    #[arg(long, hide = true, conflicts_with = "least_squares")]
     pub(super) robust: bool,
 
     /// How the errors of measurements scatter
@@ -35,7 +43,7 @@ impl FitArgs {
             NoiseWord::Constant => Noise::Constant,
             NoiseWord::Proportional => Noise::Proportional,
         };
-        Options { robust: self.robust, noise }
+        Options { robust: self.robust || !self.least_squares, noise }
     }
 
     /// A figure in another unit, with its interval.
@@ -44,6 +52,54 @@ impl FitArgs {
         let [low, high] = figure.interval(self.confidence / 100.0);
         Interval { value: figure.value, low, high }
     }
+}
+
+/// A measurement that the others contradict.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OutlierRow {
+    /// Which of the file's measurements, from 1.
+    pub(super) measurement: usize,
+    pub(super) what: String,
+    pub(super) time_us: f64,
+    /// How many times as long as expected by the others.
+    pub(super) times: f64,
+}
+
+/// Outliers that are listed for people: more are counted.
+const LISTED: usize = 20;
+
+/// Lists outliers, if there are any, and says what became of them.
+pub(super) fn print_outliers(
+    outliers: &[OutlierRow],
+    fit: FitArgs,
+    output: &Output,
+) -> Result<(), Failure> {
+    if outliers.is_empty() {
+        return Ok(());
+    }
+    output.heading("Outliers")?;
+    let row = |it: &OutlierRow| {
+        let times = format!("{:.2}", it.times);
+        vec![it.measurement.to_string(), it.what.clone(), short(it.time_us), times]
+    };
+    let rows = outliers.iter().take(LISTED).map(row).collect();
+    let columns =
+        [Number("measurement"), Text("what"), Number("us"), Number("times as long as expected")];
+    output.table(&columns, rows)?;
+    let more = outliers.len().saturating_sub(LISTED);
+    if more > 0 {
+        output.prose(&format!("And {more} more: --json has all."), 0)?;
+    }
+    output.prose(
+        match fit.least_squares {
+            false => "The others contradict these, and they were ignored.",
+            true => {
+                "The others contradict these, but they count (--least-squares): the figures may be \
+                 far off."
+            }
+        },
+        0,
+    )
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -15,7 +15,7 @@ use piped_model::estimate::loggp::{self, Burst, Gap, Parameters, ReadOptions};
 use serde::Serialize;
 
 use super::blackbox::positive;
-use super::estimates::{FitArgs, Interval};
+use super::estimates::{FitArgs, Interval, OutlierRow, print_outliers};
 use super::measurements::{self, Columns, Line};
 use super::micros;
 use crate::signature::{Limit, Network};
@@ -222,6 +222,8 @@ struct Found {
     notes: Vec<String>,
     bursts: usize,
     round_trips: usize,
+    outliers: usize,
+    outlier_measurements: Vec<OutlierRow>,
     confidence_percent: f64,
     kb: f64,
 }
@@ -241,18 +243,55 @@ enum Measured {
 
 fn backward(path: &Path, args: &SignatureArgs, output: &Output, json: bool) -> Result<(), Failure> {
     let (mut bursts, mut trips) = (Vec::new(), Vec::new());
-    for measured in measurements::read(path, COLUMNS, |line| measured(line, args))? {
+    // The measurement that each of them is, from 1.
+    let mut places = [Vec::new(), Vec::new()];
+    let all = measurements::read(path, COLUMNS, |line| measured(line, args))?;
+    for (place, measured) in (1..).zip(all) {
         match measured {
-            Measured::Burst(burst) => bursts.push(burst),
-            Measured::RoundTrip(seconds) => trips.push(seconds),
+            Measured::Burst(burst) => {
+                bursts.push(burst);
+                places[0].push(place);
+            }
+            Measured::RoundTrip(seconds) => {
+                trips.push(seconds);
+                places[1].push(place);
+            }
         }
     }
     let options =
         ReadOptions { fit: args.fit.options(), window: args.window, ..ReadOptions::default() };
     let found = loggp::read(&bursts, &trips, &options)
         .map_err(|fault| Failure::usage(format!("{}: {fault}", path.display())))?;
-    let found = report(&found, args, [bursts.len(), trips.len()]);
-    if json { output::json(found) } else { print(&found, output) }
+    let outliers = outliers(&found, &bursts, &trips, &places);
+    let found = report(&found, args, [bursts.len(), trips.len()], outliers);
+    if json { output::json(found) } else { print(&found, args.fit, output) }
+}
+
+fn outliers(
+    found: &Parameters,
+    bursts: &[Burst],
+    trips: &[f64],
+    places: &[Vec<usize>; 2],
+) -> Vec<OutlierRow> {
+    let row = |measurement, what, seconds, times| OutlierRow {
+        measurement,
+        what,
+        time_us: micros(seconds),
+        times,
+    };
+    let of_bursts = found.burst_outliers.iter().map(|it| {
+        let burst = bursts[it.index];
+        let delay = units::seconds(burst.delay);
+        let what = format!("burst of {}, delay {delay}, {} bytes", burst.messages, burst.bytes);
+        row(places[0][it.index], what, burst.seconds, it.times)
+    });
+    let of_trips = found
+        .round_trip_outliers
+        .iter()
+        .map(|it| row(places[1][it.index], "round trip".to_owned(), trips[it.index], it.times));
+    let mut rows: Vec<OutlierRow> = of_bursts.chain(of_trips).collect();
+    rows.sort_by_key(|it| it.measurement);
+    rows
 }
 
 fn measured(line: &Line<'_>, args: &SignatureArgs) -> Result<Measured, String> {
@@ -273,7 +312,12 @@ fn measured(line: &Line<'_>, args: &SignatureArgs) -> Result<Measured, String> {
     Ok(Measured::Burst(Burst { messages: line.read("messages", number)?, delay, bytes, seconds }))
 }
 
-fn report(found: &Parameters, args: &SignatureArgs, [bursts, round_trips]: [usize; 2]) -> Found {
+fn report(
+    found: &Parameters,
+    args: &SignatureArgs,
+    [bursts, round_trips]: [usize; 2],
+    outliers: Vec<OutlierRow>,
+) -> Found {
     let fit = args.fit;
     let us = |figure: Figure| fit.interval(figure, 1e6);
     let (gap, g_seen, g_at_most) = match found.gap {
@@ -318,15 +362,17 @@ fn report(found: &Parameters, args: &SignatureArgs, [bursts, round_trips]: [usiz
         notes,
         bursts,
         round_trips,
+        outliers: outliers.len(),
+        outlier_measurements: outliers,
         confidence_percent: fit.confidence,
         kb: args.kb.kb.bytes(),
     }
 }
 
-fn print(found: &Found, output: &Output) -> Result<(), Failure> {
+fn print(found: &Found, fit: FitArgs, output: &Output) -> Result<(), Failure> {
     output.line(format_args!(
-        "{} bursts, {} round trips; intervals of {} %",
-        found.bursts, found.round_trips, found.confidence_percent
+        "{} bursts, {} round trips, {} of them outliers; intervals of {} %",
+        found.bursts, found.round_trips, found.outliers, found.confidence_percent
     ))?;
     let figures = [
         ("o_s", "us", &found.send),
@@ -352,6 +398,7 @@ fn print(found: &Found, output: &Output) -> Result<(), Failure> {
         &[Text("delay"), Number("bytes"), Number("us a message"), Text("interval")],
         steady.collect(),
     )?;
+    print_outliers(&found.outlier_measurements, fit, output)?;
     for note in &found.notes {
         output.prose(note, 2)?;
     }

@@ -51,6 +51,8 @@ pub(super) struct Compared {
     pub(super) others_share: f64,
     pub(super) end: End,
     pub(super) precise: bool,
+    /// Measurements that the others contradict.
+    pub(super) outliers: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) broke_off: Option<String>,
     pub(super) rows: Vec<Row>,
@@ -165,6 +167,7 @@ pub(super) fn compare(target: &Target, found: &Found, context: &Context) -> Comp
         others_share: context.others,
         end: found.end,
         precise: found.precise,
+        outliers: found.outliers().0,
         broke_off: context.broke_off.clone(),
         verdict: verdict(&rows, found, context),
         rows,
@@ -387,6 +390,12 @@ fn verdict(rows: &[Row], found: &Found, context: &Context) -> String {
              been the limit."
                 .to_owned(),
         );
+    }
+    if let (count @ 1.., times) = found.outliers() {
+        words.push(format!(
+            "Outliers: {count} measurements, up to {times:.1} times as long as by the others; they \
+             are left out."
+        ));
     }
     if let Some(cause) = &context.broke_off {
         words.push(format!("It broke off, so this is what was known by then: {cause}."));

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::super::black_box::{BlackBox, BlackBoxFault};
 use super::super::figure::Figure;
-use super::super::loggp::{Burst, Parameters};
+use super::super::loggp::Parameters;
 
 /// How many times as long as its way is has to be kept busy, to be sure that a stage is the limit.
 const HELD: f64 = 1.5;
@@ -70,6 +70,18 @@ impl Found {
         Some(self.ring.map_or(total, |ring| total.minus(ring)))
     }
 
+    /// How many measurements the others contradict, so that they were left out, and how many times as
+    /// long as expected the longest of them was.
+    #[must_use]
+    pub fn outliers(&self) -> (usize, f64) {
+        let of_packets =
+            self.black_box.iter().flat_map(|it| [&it.alone_outliers, &it.backlogged_outliers]);
+        let of_bursts =
+            self.network.iter().flat_map(|it| [&it.burst_outliers, &it.round_trip_outliers]);
+        let all = of_packets.chain(of_bursts).flatten();
+        all.fold((0, 0.0), |(count, most), it| (count + 1, f64::max(most, it.times)))
+    }
+
     /// The time between packets, in seconds.
     #[must_use]
     pub fn busy(&self, bytes: f64) -> Option<Figure> {
@@ -98,32 +110,4 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
         1 => sorted.get(middle).copied(),
         _ => Some((sorted.get(middle.checked_sub(1)?)? + sorted.get(middle)?) / 2.0),
     }
-}
-
-/// The values in the middle, without a fifth on each side.
-pub(super) fn middle(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let cut = sorted.len() / 5;
-    sorted.drain(..cut);
-    sorted.truncate(sorted.len() - cut);
-    sorted
-}
-
-/// Bursts of a kind as the one in their middle: somebody who was in the way is in few of them.
-pub(super) fn typical(bursts: &[Burst]) -> Vec<Burst> {
-    let mut sorted = bursts.to_vec();
-    sorted.sort_by(|a, b| {
-        let sizes = a.bytes.cmp(&b.bytes).then(a.messages.cmp(&b.messages));
-        sizes.then(a.delay.total_cmp(&b.delay))
-    });
-    let same =
-        |a: &Burst, b: &Burst| a.bytes == b.bytes && a.messages == b.messages && a.delay == b.delay;
-    let kinds = sorted.chunk_by(same);
-    kinds
-        .filter_map(|kind| {
-            let times: Vec<f64> = kind.iter().map(|burst| burst.seconds).collect();
-            Some(Burst { seconds: median(&times)?, ..kind[0] })
-        })
-        .collect()
 }

@@ -229,8 +229,9 @@ impl BlackBox {
         stages.collect()
     }
 
-    /// The best number of fragments for `bytes` (Theorem 1) through this black box, by what is known
-    /// of it and how well, as equal as whole bytes and alignment let them be; `None` if [`BlackBox::path`] is.
+    /// The best number of fragments for `bytes` (Theorem 1) through this black box, by what is
+    /// known of it and how well, as equal as whole bytes and alignment let them be; `None` if
+    /// [`BlackBox::path`] is.
     ///
     /// Sizes with a short last fragment ([`fixed::best`] tries them) are not: what they take
     /// depends on the stages' order, which is not seen from outside.
@@ -272,10 +273,10 @@ impl BlackBox {
     }
 
     /// The number of equal fragments that takes least, on the mean over the pipelines that the
-    /// measurements allow: `(k - 1)·(g_b + x·G_b)` and the way of one fragment. The best number for
-    /// the likeliest pipeline, the obvious one, is often a little too large, and that costs more
-    /// than one too small: below a transition, and where `g_b` is not known from zero, times grow
-    /// with the number, above it they hardly do.
+    /// measurements allow: `(k - 1)·(g_b + x·G_b)` and the way of one fragment. The best number
+    /// for the likeliest pipeline, the obvious one, is often a little too large, and that costs
+    /// more than one too small: below a transition, and where `g_b` is not known from zero, times
+    /// grow with the number, above it they hardly do.
     fn count(&self, bytes: f64, (fewest, most): (u64, u64)) -> u64 {
         let draws: Vec<Vec<Stage>> = (0..DRAWS).map(|draw| self.draw(draw)).collect();
         let latency = |count: u64| {

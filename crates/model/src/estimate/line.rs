@@ -24,7 +24,8 @@ pub enum Noise {
     Proportional,
 }
 
-/// How a line is fitted. The default withstands outliers, with noise that is the same at every size.
+/// How a line is fitted. The default withstands outliers, with noise that is the same at every
+/// size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Withstand outliers (up to about 40 % of the points), at the price of 5 % wider intervals.
@@ -76,8 +77,8 @@ impl Line {
         Figure { value: self.at(x), error: self.centre.error.hypot(lever), ..self.centre }
     }
 
-    /// The line as it may be, too: its height and its slope off by so many of their errors, if those
-    /// are known.
+    /// The line as it may be, too: its height and its slope off by so many of their errors, if
+    /// those are known.
     pub(super) fn shifted(&self, errors: [f64; 2]) -> Self {
         let by = |figure: Figure, errors: f64| match figure.error.is_finite() {
             true => Figure { value: figure.value + errors * figure.error, ..figure },
@@ -109,8 +110,8 @@ const ROUNDS_MAX: usize = 60;
 /// Arithmetic alone scatters as much, relative to the values.
 const ROUNDING: f64 = 1e-13;
 
-/// How near a point is at so many deviations, 1 to 0: its square is the weight of the point by Tukey's
-/// bisquare, and 1 less its third power the loss.
+/// How near a point is at so many deviations, 1 to 0: its square is the weight of the point by
+/// Tukey's bisquare, and 1 less its third power the loss.
 pub(super) fn bisquare(deviations: f64) -> f64 {
     let part = deviations / TUKEY;
     (1.0 - part * part).max(0.0)

@@ -16,10 +16,11 @@
 //! ([`Estimate::identifiable`]) and then splits by its prior; vary the sizes within the plan's flat
 //! region ([`crate::fixed::flat`]) to keep it informed.
 //!
-//! *From measurements made for it,* with confidence intervals: [`clear_box`] (a stage timed from
-//! inside), [`black_box`] (a pipeline from outside) with [`Search`] (which asks for the
-//! measurements that it needs), and [`loggp`] (a network by bursts of messages). [`active`] has
-//! these made on a path that others use, within bounds of time, bytes and share.
+//! *From measurements made for it,* with confidence intervals and whatever outliers there are:
+//! [`clear_box`] (a stage timed from inside), [`black_box`] (a pipeline from outside) with
+//! [`Search`] (which asks for the measurements that it needs), and [`loggp`] (a network by bursts
+//! of messages). [`active`] has these made on a path that others use, within bounds of time, bytes
+//! and share.
 
 pub mod active;
 pub mod black_box;

@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 use piped_core::units::Nanos;
 
 use super::Sample;
-use super::figure::Figure;
 use super::line::{Noise, Options as Fit};
+use super::location;
 use super::loggp::{self, Burst, ReadOptions};
 use super::search::{Mode, Search, SearchOptions};
 
@@ -331,7 +331,7 @@ impl Procedure {
         let network =
             (!self.bursts.is_empty()).then(|| loggp::read(&self.bursts, &self.trips, &options));
         Found {
-            ring: Figure::typical(&self.ring),
+            ring: location::typical(&self.ring).map(|it| it.0),
             black_box: self.search.outcome(),
             precise: self.search.is_precise(),
             network: network.and_then(Result::ok),

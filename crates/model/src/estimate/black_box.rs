@@ -115,21 +115,21 @@ pub fn fit(
     // The one line is what says that there is one size only, and with what sum.
     let single = clear_box::fit(alone, options).map_err(BlackBoxFault::Alone)?;
     let points = clear_box::points(alone).map_err(BlackBoxFault::Alone)?;
-    let sums = segments::convex(&points, 1, Shape::Proportional, options);
-    let sum = sums.lines.first().copied().unwrap_or(single);
+    let (lines, alone_outliers) = segments::convex(&points, 1, Shape::Proportional, options);
+    let sum = lines.first().copied().unwrap_or(single);
     let single = clear_box::fit(backlogged, options).map_err(BlackBoxFault::Backlogged)?;
     let points = clear_box::points(backlogged).map_err(BlackBoxFault::Backlogged)?;
     let sizes = points.iter().map(|it| it.0);
     let range = sizes.fold([f64::INFINITY, 0.0], |[low, high], x| [x.min(low), x.max(high)]);
     let mut most = PIECES_MAX;
     loop {
-        let mut pieces = segments::convex(&points, most, Shape::Proportional, options);
-        if pieces.lines.is_empty() {
-            pieces.lines.push(single);
+        let (mut lines, backlogged_outliers) =
+            segments::convex(&points, most, Shape::Proportional, options);
+        if lines.is_empty() {
+            lines.push(single);
         }
         let mut total = sum;
-        limits::keep(&mut total, &mut pieces.lines);
-        let lines = &pieces.lines;
+        limits::keep(&mut total, &mut lines);
         let starts: Vec<Figure> =
             lines.windows(2).map(|pair| transition(&pair[0], &pair[1])).collect();
         let ordered = starts.windows(2).all(|pair| pair[0].value < pair[1].value);
@@ -153,8 +153,8 @@ pub fn fit(
             total,
             bottlenecks: bottlenecks.collect(),
             range,
-            alone_outliers: sums.outliers,
-            backlogged_outliers: pieces.outliers,
+            alone_outliers,
+            backlogged_outliers,
         });
     }
 }

@@ -5,8 +5,6 @@ use core::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 #[cfg(feature = "serde")]
 use serde::Serialize;
 
-use super::line::location;
-
 /// An estimated quantity: its value, its standard error, and the degrees of freedom behind that
 /// error.
 ///
@@ -64,21 +62,6 @@ impl Figure {
         let error =
             if freedom == 0 { f64::INFINITY } else { (squares / (count - 1.0) / count).sqrt() };
         Some(Self { value, error, freedom })
-    }
-
-    /// What most of `values` scatter around, whatever the others are, and its error: an M-estimate
-    /// with Tukey's bisquare, from the median and the median deviation from it (Huber 1981). `None`
-    /// of none.
-    ///
-    /// ```
-    /// use piped_model::estimate::Figure;
-    /// let typical = Figure::typical(&[1.9, 2.0, 2.0, 2.1, 40.0]).unwrap();
-    /// assert!((typical.value - 2.0).abs() < 1e-9 && typical.error < 0.1);
-    /// assert_eq!(Figure::typical(&[1.0, 3.0]), Figure::mean(&[1.0, 3.0]));
-    /// ```
-    #[must_use]
-    pub fn typical(values: &[f64]) -> Option<Self> {
-        location(values).map(|it| it.0)
     }
 
     /// The two-sided confidence interval by Student's t; `confidence` between 0 and 1, as 0.95.

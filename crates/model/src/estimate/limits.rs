@@ -13,9 +13,9 @@ const STILL: f64 = 1e-12;
 
 /// A line as its height at its centre, and its slope: the two are independent.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Place {
-    pub(super) height: f64,
-    pub(super) slope: f64,
+struct Place {
+    height: f64,
+    slope: f64,
 }
 
 /// `weights · place >= 0`, for the line behind the sums and one of the bottlenecks.
@@ -42,9 +42,10 @@ pub(super) fn keep(total: &mut Line, bottlenecks: &mut [Line]) {
         }
     }
     let places = project(&lines, &limits);
-    total.move_to(places[0], [f64::INFINITY; 2]);
+    let own = |place: &Place| [place.height, place.slope];
+    total.move_to(own(&places[0]), [f64::INFINITY; 2]);
     for (line, place) in bottlenecks.iter_mut().zip(&places[1..]) {
-        line.move_to(*place, [total.intercept.value, total.slope.value]);
+        line.move_to(own(place), [total.intercept.value, total.slope.value]);
     }
 }
 
@@ -53,7 +54,7 @@ fn project(lines: &[Line], limits: &[Limit]) -> Vec<Place> {
     let own = |line: &Line| Place { height: line.at(line.centre_x), slope: line.slope.value };
     let mut places: Vec<Place> = lines.iter().map(own).collect();
     let mut moved = vec![0.0; limits.len()];
-    let unit = places[0].height.abs() / lines[0].doubts[0].sqrt();
+    let unit = places[0].height.abs() / lines[0].doubts()[0].sqrt();
     for _ in 0..ROUNDS_MAX {
         let mut still = true;
         for (limit, moved) in limits.iter().zip(&mut moved) {
@@ -62,7 +63,7 @@ fn project(lines: &[Line], limits: &[Limit]) -> Vec<Place> {
                 .map(|(at, by)| places[at].height * by.height + places[at].slope * by.slope)
                 .sum();
             let reach = |(at, by): (usize, Place)| {
-                let [height, slope] = lines[at].doubts;
+                let [height, slope] = lines[at].doubts();
                 by.height * by.height * height + by.slope * by.slope * slope
             };
             let reach: f64 = terms().map(reach).sum();
@@ -75,7 +76,7 @@ fn project(lines: &[Line], limits: &[Limit]) -> Vec<Place> {
             *moved = needed;
             still &= step.abs() * reach.sqrt() <= STILL * unit;
             for (at, by) in terms() {
-                let [height, slope] = lines[at].doubts;
+                let [height, slope] = lines[at].doubts();
                 let place = &mut places[at];
                 place.height += step * by.height * height;
                 place.slope += step * by.slope * slope;

@@ -11,7 +11,6 @@
 use serde::Serialize;
 
 use super::figure::{Figure, freedom};
-use super::limits::Place;
 
 /// How the scatter of measured times depends on the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,7 +58,7 @@ pub struct Line {
     pub(super) centre_x: f64,
     centre: Figure,
     /// The squared errors of the value there and of the slope, in those of one point of this noise.
-    pub(super) doubts: [f64; 2],
+    doubts: [f64; 2],
 }
 
 impl Line {
@@ -92,11 +91,15 @@ impl Line {
 
     /// Moves the line, whose errors stay: to where its value at 0 and its slope are neither below
     /// zero nor above what is given, by more than rounding.
-    pub(super) fn move_to(&mut self, place: Place, [intercept, slope]: [f64; 2]) {
-        self.slope.value = place.slope.min(slope).max(0.0);
-        self.centre.value = place.height;
-        let value = place.height - place.slope * self.centre_x;
-        self.intercept.value = value.min(intercept).max(0.0);
+    pub(super) fn move_to(&mut self, [height, slope]: [f64; 2], most: [f64; 2]) {
+        self.slope.value = slope.min(most[1]).max(0.0);
+        self.centre.value = height;
+        self.intercept.value = (height - slope * self.centre_x).min(most[0]).max(0.0);
+    }
+
+    /// The squared errors of the height at the centre and of the slope, in those of one point.
+    pub(super) fn doubts(&self) -> [f64; 2] {
+        self.doubts
     }
 }
 
@@ -295,7 +298,10 @@ impl<'a> Work<'a> {
 /// Huber's estimate of the variance that takes the place of that of the residuals, both in
 /// deviations, after so many `parameters` were taken from them; and how many of them count for
 /// nothing.
-fn robust_variance(residuals: impl Iterator<Item = f64>, parameters: usize) -> (f64, usize) {
+pub(super) fn robust_variance(
+    residuals: impl Iterator<Item = f64>,
+    parameters: usize,
+) -> (f64, usize) {
     let (mut total, mut outliers) = (0_usize, 0);
     let (mut squares, mut slopes, mut slope_squares) = (0.0, 0.0, 0.0);
     for residual in residuals {
@@ -321,34 +327,6 @@ fn robust_variance(residuals: impl Iterator<Item = f64>, parameters: usize) -> (
     let correction = 1.0 + parameters as f64 / count * scatter / (mean * mean);
     let variance = squares / f64::from(left) / (mean * mean);
     (variance * correction * correction, outliers)
-}
-
-/// What most of `values` scatter around, with its error, and the deviation of one of them: the
-/// M-estimate of a location that goes with the lines'. `None` of none; with fewer than three the
-/// mean, for nothing tells which of two is wrong.
-pub(super) fn location(values: &[f64]) -> Option<(Figure, f64)> {
-    if values.len() < 3 {
-        return Figure::mean(values).map(|mean| (mean, f64::INFINITY));
-    }
-    let mut at = median(&mut values.to_vec())?;
-    let mut sizes: Vec<f64> = values.iter().map(|it| (it - at).abs()).collect();
-    sizes.sort_by(f64::total_cmp);
-    // One parameter makes one of them small.
-    let scale = TO_DEVIATION * median(&mut sizes[1..])?;
-    let scale = scale.max(ROUNDING * at.abs()).max(f64::MIN_POSITIVE);
-    for _ in 0..ROUNDS_MAX {
-        let weights = values.iter().map(|it| (it, bisquare((it - at) / scale).powi(2)));
-        let (sum, weight) =
-            weights.fold((0.0, 0.0), |(sum, all), (it, weight)| (sum + it * weight, all + weight));
-        let moved = sum / weight - at;
-        at += moved;
-        if moved.abs() <= 1e-9 * scale {
-            break;
-        }
-    }
-    let (variance, _) = robust_variance(values.iter().map(|it| (it - at) / scale), 1);
-    let error = scale * (variance / values.len() as f64).sqrt();
-    Some((Figure { value: at, error, freedom: freedom(values.len(), 1) }, scale))
 }
 
 /// The median, which reorders; `None` of none.

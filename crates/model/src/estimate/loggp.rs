@@ -17,7 +17,8 @@ use core::num::NonZeroU32;
 use serde::Serialize;
 
 use super::figure::Figure;
-use super::line::{self, Options, bisquare};
+use super::line::{Options, bisquare};
+use super::location;
 use super::screen::{self, Shape};
 use super::segments::{self, Outlier, PIECES_MAX};
 
@@ -261,12 +262,12 @@ fn slopes(bursts: &[Burst], options: &ReadOptions) -> (Vec<Steady>, Vec<Outlier>
     for series in sorted.chunk_by(|(_, a), (_, b)| a.bytes == b.bytes && a.delay == b.delay) {
         let points: Vec<(f64, f64)> =
             series.iter().map(|(_, it)| (it.messages as f64, it.seconds)).collect();
-        let pieces = segments::convex(&points, most, Shape::Rising, options.fit);
-        let Some(line) = pieces.lines.last() else { continue };
+        let (lines, far) = segments::convex(&points, most, Shape::Rising, options.fit);
+        let Some(line) = lines.last() else { continue };
         let Burst { delay, bytes, .. } = *series[0].1;
         steady.push(Steady { delay, bytes, interval: line.slope });
         let whole = |it: Outlier| Outlier { index: series[it.index].0, ..it };
-        outliers.extend(pieces.outliers.into_iter().map(whole));
+        outliers.extend(far.into_iter().map(whole));
     }
     (steady, outliers)
 }
@@ -274,7 +275,7 @@ fn slopes(bursts: &[Burst], options: &ReadOptions) -> (Vec<Steady>, Vec<Outlier>
 /// What most times are near, or their mean, and the times that are not near it.
 fn typical(times: &[(usize, f64)], options: &ReadOptions) -> (Option<Figure>, Vec<Outlier>) {
     let values: Vec<f64> = times.iter().map(|it| it.1).collect();
-    let Some((middle, deviation)) = line::location(&values) else { return (None, Vec::new()) };
+    let Some((middle, deviation)) = location::typical(&values) else { return (None, Vec::new()) };
     let far = times.iter().filter(|it| {
         bisquare((it.1 - middle.value) / deviation) == 0.0 && screen::is_gross(it.1, middle.value)
     });
@@ -329,7 +330,7 @@ fn per_byte(steady: &[Steady], options: &ReadOptions) -> Option<Figure> {
     let points: Vec<(f64, f64)> =
         plain.iter().map(|it| (it.bytes as f64, it.interval.value)).collect();
     let fit = Options { robust: false, ..options.fit };
-    let lines = segments::convex(&points, PIECES_MAX, Shape::Rising, fit).lines;
+    let (lines, _) = segments::convex(&points, PIECES_MAX, Shape::Rising, fit);
     let last = lines.last()?;
     let rises = |figure: Figure| (figure.value > 0.0).then_some(figure);
     if last.samples > 2 {

@@ -35,6 +35,7 @@ mod figure;
 mod fit;
 mod limits;
 mod line;
+mod location;
 mod meter;
 mod screen;
 mod search;

@@ -53,17 +53,15 @@ pub struct Outlier {
     pub times: f64,
 }
 
-/// Lines through points, and the points that they leave out.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Pieces {
-    /// In the order of their slopes; none if all points have one `x`.
-    pub(super) lines: Vec<Line>,
-    /// In the order of the points; without robust lines they are in the lines all the same.
-    pub(super) outliers: Vec<Outlier>,
-}
-
-/// The convex pieces of finite points, as many as there are reasons for and at most so many.
-pub(super) fn convex(points: &[(f64, f64)], most: usize, shape: Shape, options: Options) -> Pieces {
+/// The convex pieces of finite points, in the order of their slopes, as many as there are reasons
+/// for and at most so many; none if all points have one `x`. And the outliers, in the order of the
+/// points: without robust lines they are in the lines all the same.
+pub(super) fn convex(
+    points: &[(f64, f64)],
+    most: usize,
+    shape: Shape,
+    options: Options,
+) -> (Vec<Line>, Vec<Outlier>) {
     let mut order: Vec<usize> = (0..points.len()).collect();
     let key = |&at: &usize| points[at];
     order.sort_by(|a, b| {
@@ -80,10 +78,10 @@ pub(super) fn convex(points: &[(f64, f64)], most: usize, shape: Shape, options: 
     });
     let mut outliers: Vec<Outlier> = named.collect();
     outliers.sort_by_key(|it| it.index);
-    if !options.robust {
-        return Pieces { lines: best(&sorted, &vec![true; sorted.len()], most, options), outliers };
+    match options.robust {
+        true => (lines, outliers),
+        false => (best(&sorted, &vec![true; sorted.len()], most, options), outliers),
     }
-    Pieces { lines, outliers }
 }
 
 /// The height of the highest line.

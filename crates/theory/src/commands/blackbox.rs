@@ -170,12 +170,8 @@ fn outliers<'a>(
         let place = own[it.index];
         let timing = all[place].timing;
         let name = if mode == Mode::Alone { "alone" } else { "backlogged" };
-        OutlierRow {
-            measurement: place + 1,
-            what: format!("{name}, {} bytes", timing.bytes),
-            time_us: micros(timing.seconds),
-            times: it.times,
-        }
+        let what = format!("{name}, {} bytes", timing.bytes);
+        OutlierRow::new(place + 1, what, timing.seconds, it.times)
     })
 }
 
@@ -195,10 +191,12 @@ fn report(
         others_per_byte: fit.interval(it.others_per_byte, per_kb),
     };
     let backlogged = found.bottlenecks.iter().map(|it| it.line.samples).sum();
-    let mut outlier_rows: Vec<OutlierRow> = outliers(Mode::Alone, &found.alone_outliers, all)
-        .chain(outliers(Mode::Backlogged, &found.backlogged_outliers, all))
-        .collect();
-    outlier_rows.sort_by_key(|it| it.measurement);
+    let outlier_rows =
+        OutlierRow::in_order(outliers(Mode::Alone, &found.alone_outliers, all).chain(outliers(
+            Mode::Backlogged,
+            &found.backlogged_outliers,
+            all,
+        )));
     Report {
         total_overhead: fit.interval(found.total.intercept, 1e6),
         total_per_byte: fit.interval(found.total.slope, per_kb),

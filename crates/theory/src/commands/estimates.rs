@@ -7,13 +7,15 @@ use piped_cli::table::Column::{Number, Text};
 use piped_model::estimate::{Figure, Noise, Options};
 use serde::Serialize;
 
+use super::micros;
+
 /// How lines are fitted.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub(super) struct FitArgs {
     /// Let outliers count like all measurements: least squares and means. Without it they are told
     /// from the others, named, and ignored: up to a third of the measurements may be wrong
     #[arg(long)]
-    pub(super) least_squares: bool,
+    least_squares: bool,
 
     /// Withstand outliers, which is the default now: for scripts that were made before
     #[arg(long, hide = true, conflicts_with = "least_squares")]
@@ -58,11 +60,25 @@ impl FitArgs {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct OutlierRow {
     /// Which of the file's measurements, from 1.
-    pub(super) measurement: usize,
-    pub(super) what: String,
-    pub(super) time_us: f64,
+    measurement: usize,
+    what: String,
+    time_us: f64,
     /// How many times as long as expected by the others.
-    pub(super) times: f64,
+    times: f64,
+}
+
+impl OutlierRow {
+    /// The outlier that is the `measurement` of that place, from 1.
+    pub(super) fn new(measurement: usize, what: String, seconds: f64, times: f64) -> Self {
+        Self { measurement, what, time_us: micros(seconds), times }
+    }
+
+    /// Outliers of several kinds in the order of the file.
+    pub(super) fn in_order(rows: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut rows: Vec<Self> = rows.collect();
+        rows.sort_by_key(|it| it.measurement);
+        rows
+    }
 }
 
 /// Outliers that are listed for people: more are counted.

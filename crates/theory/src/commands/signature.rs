@@ -273,25 +273,16 @@ fn outliers(
     trips: &[f64],
     places: &[Vec<usize>; 2],
 ) -> Vec<OutlierRow> {
-    let row = |measurement, what, seconds, times| OutlierRow {
-        measurement,
-        what,
-        time_us: micros(seconds),
-        times,
-    };
     let of_bursts = found.burst_outliers.iter().map(|it| {
         let burst = bursts[it.index];
         let delay = units::seconds(burst.delay);
         let what = format!("burst of {}, delay {delay}, {} bytes", burst.messages, burst.bytes);
-        row(places[0][it.index], what, burst.seconds, it.times)
+        OutlierRow::new(places[0][it.index], what, burst.seconds, it.times)
     });
-    let of_trips = found
-        .round_trip_outliers
-        .iter()
-        .map(|it| row(places[1][it.index], "round trip".to_owned(), trips[it.index], it.times));
-    let mut rows: Vec<OutlierRow> = of_bursts.chain(of_trips).collect();
-    rows.sort_by_key(|it| it.measurement);
-    rows
+    let of_trips = found.round_trip_outliers.iter().map(|it| {
+        OutlierRow::new(places[1][it.index], "round trip".to_owned(), trips[it.index], it.times)
+    });
+    OutlierRow::in_order(of_bursts.chain(of_trips))
 }
 
 fn measured(line: &Line<'_>, args: &SignatureArgs) -> Result<Measured, String> {

@@ -52,7 +52,7 @@ pub(super) struct Compared {
     pub(super) end: End,
     pub(super) precise: bool,
     /// Measurements that the others contradict.
-    pub(super) outliers: usize,
+    outliers: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) broke_off: Option<String>,
     pub(super) rows: Vec<Row>,

@@ -22,21 +22,66 @@ use crate::report::{Row, Unit};
 use crate::rows::{Bench, MOMENT};
 use crate::stats::{Bar, Interval, Random};
 
-/// Pipelines of the distribution, and the seed of the first.
-const PIPELINES: u64 = 1000;
+/// The seed of the first pipeline of a distribution.
 const SEED: u64 = 0x7069_7065_6c69_6e65;
 
-const MEAN_MOST: f64 = 0.04;
-const WORST_MOST: f64 = 0.12;
+/// A distribution of random pipelines, and what its certificates have to keep.
+struct Distribution {
+    count: u64,
+    /// The fewest and the most stages.
+    stages: (usize, usize),
+    mean_most: f64,
+    worst_most: f64,
+    all: OnceLock<Vec<Pipeline>>,
+}
 
-/// Greatest latency and least bound of a path, in seconds.
-const DISK_5: (f64, f64) = (23_860e-6, 23_300e-6);
-const DISK_9: (f64, f64) = (29_500e-6, 28_400e-6);
+static SHORT: Distribution = Distribution {
+    count: 1000,
+    stages: (3, 6),
+    mean_most: 0.012,
+    worst_most: 0.04,
+    all: OnceLock::new(),
+};
+static LONG: Distribution = Distribution {
+    count: 200,
+    stages: (8, 12),
+    mean_most: 0.025,
+    worst_most: 0.07,
+    all: OnceLock::new(),
+};
+
+/// What the paths of section 5.5 have to keep, in seconds.
+struct Disk {
+    path: fn() -> Path,
+    /// Greatest latency of the plan, and of the one with a certificate.
+    plan_most: f64,
+    certified_most: f64,
+    bound_least: f64,
+    /// Greatest distance between the last two.
+    gap_most: f64,
+    best_seconds: f64,
+}
+
+const DISK_5: Disk = Disk {
+    path: network_disk,
+    plan_most: 23_860e-6,
+    certified_most: 23_860e-6,
+    bound_least: 23_300e-6,
+    gap_most: 0.009,
+    best_seconds: 0.5e-3,
+};
+const DISK_9: Disk = Disk {
+    path: network_disk_network,
+    plan_most: 29_500e-6,
+    certified_most: 29_000e-6,
+    bound_least: 28_400e-6,
+    gap_most: 0.015,
+    best_seconds: 1e-3,
+};
 
 const LOOK_UP_SECONDS: f64 = 200e-9;
 const SOLVE_SECONDS: f64 = 1e-3;
 const FIXED_SECONDS: f64 = 1e-6;
-const BEST_SECONDS: f64 = 1e-3;
 const CERTIFIED_SECONDS: f64 = 20e-3;
 
 /// Calls between two looks at the clock if a call takes less than a microsecond.
@@ -51,36 +96,41 @@ struct Pipeline {
     quick: f64,
 }
 
-/// All pipelines, sorted by their distances; computed once.
-fn pipelines() -> Result<&'static [Pipeline], Failure> {
-    static ALL: OnceLock<Vec<Pipeline>> = OnceLock::new();
-    if let Some(all) = ALL.get() {
-        return Ok(all);
+impl Distribution {
+    fn of(name: &str) -> &'static Self {
+        if name.contains("long") { &LONG } else { &SHORT }
     }
-    let mut random = Random::new(SEED);
-    let mut all = Vec::with_capacity(PIPELINES as usize);
-    for _ in 0..PIPELINES {
-        contest::check()?;
-        let (stages, bytes) = draw(&mut random);
-        let found = planned(best::certified(&stages, bytes, &Constraints::default()))?;
-        let gap = found.gap().ok_or_else(|| Failure::new("a certificate without a bound"))?;
-        let quick = planned(best::best(&stages, bytes, &Constraints::default()))?;
-        let quick = (1.0 + gap) * quick.plan.predicted_seconds / found.plan.predicted_seconds - 1.0;
-        all.push(Pipeline { stages, bytes, gap, quick });
+
+    /// All pipelines, sorted by their distances; computed once.
+    fn pipelines(&self) -> Result<&[Pipeline], Failure> {
+        if let Some(all) = self.all.get() {
+            return Ok(all);
+        }
+        let mut random = Random::new(SEED);
+        let mut all = Vec::new();
+        for _ in 0..self.count {
+            contest::check()?;
+            let (stages, bytes) = draw(&mut random, self.stages);
+            let found = planned(best::certified(&stages, bytes, &Constraints::default()))?;
+            let gap = found.gap().ok_or_else(|| Failure::new("a certificate without a bound"))?;
+            let quick = planned(best::best(&stages, bytes, &Constraints::default()))?;
+            let ratio = quick.plan.predicted_seconds / found.plan.predicted_seconds;
+            all.push(Pipeline { stages, bytes, gap, quick: (1.0 + gap) * ratio - 1.0 });
+        }
+        all.sort_by(|a, b| a.gap.total_cmp(&b.gap));
+        Ok(self.all.get_or_init(|| all))
     }
-    all.sort_by(|a, b| a.gap.total_cmp(&b.gap));
-    Ok(ALL.get_or_init(|| all))
 }
 
 fn planned(best: Option<Best>) -> Result<Best, Failure> {
     best.ok_or_else(|| Failure::new("the planner has no plan for a path with stages"))
 }
 
-/// Draws 3 to 6 stages, `g = 10^U(0.3, 2.5)` us, `G = 10^U(0.5, 2)` us per 1000 bytes, 4 to 40 KB
+/// Draws so many stages, `g = 10^U(0.3, 2.5)` us, `G = 10^U(0.5, 2)` us per 1000 bytes, 4 to 40 KB
 /// log-uniform.
-fn draw(random: &mut Random) -> (Vec<Stage>, u64) {
+fn draw(random: &mut Random, (fewest, most): (usize, usize)) -> (Vec<Stage>, u64) {
     let mut unit = || random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
-    let count = 3 + (unit() * 4.0) as usize;
+    let count = fewest + (unit() * (most - fewest + 1) as f64) as usize;
     let stages = (0..count).map(|_| Stage {
         latency: 0.0,
         overhead: 10_f64.powf(0.3 + 2.2 * unit()) * 1e-6,
@@ -92,7 +142,8 @@ fn draw(random: &mut Random) -> (Vec<Stage>, u64) {
 }
 
 pub(super) fn gap_mean(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let all = pipelines()?;
+    let distribution = Distribution::of(name);
+    let all = distribution.pipelines()?;
     let mean = |of: fn(&Pipeline) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
     let at = |part: f64| all[((all.len() - 1) as f64 * part).round() as usize].gap * 100.0;
     let note = format!(
@@ -108,11 +159,13 @@ pub(super) fn gap_mean(_: &mut Bench, name: &'static str) -> Result<Row, Failure
         mean(|pipeline| pipeline.quick) * 100.0,
     );
     let found = Interval::exact(mean(|pipeline| pipeline.gap));
-    Ok(Row::judged(name, "-", Unit::Part, found, Bar::AtMost(MEAN_MOST), note))
+    Ok(Row::judged(name, "-", Unit::Part, found, Bar::AtMost(distribution.mean_most), note))
 }
 
 pub(super) fn gap_worst(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let worst = pipelines()?.last().ok_or_else(|| Failure::new("no pipelines"))?;
+    let distribution = Distribution::of(name);
+    let worst = distribution.pipelines()?.last();
+    let worst = worst.ok_or_else(|| Failure::new("no pipelines"))?;
     let stage = |stage: &Stage| format!("{:.4},{:.4}", stage.overhead * 1e6, stage.per_byte * 1e9);
     let stages: Vec<String> = worst.stages.iter().map(stage).collect();
     let note = format!(
@@ -121,36 +174,53 @@ pub(super) fn gap_worst(_: &mut Bench, name: &'static str) -> Result<Row, Failur
         stages.join(";")
     );
     let found = Interval::exact(worst.gap);
-    Ok(Row::judged(name, "-", Unit::Part, found, Bar::AtMost(WORST_MOST), note))
+    Ok(Row::judged(name, "-", Unit::Part, found, Bar::AtMost(distribution.worst_most), note))
 }
 
-fn path_of(name: &str) -> (Path, (f64, f64)) {
-    if name.contains('5') { (network_disk(), DISK_5) } else { (network_disk_network(), DISK_9) }
+fn disk(name: &str) -> Disk {
+    if name.contains('9') { DISK_9 } else { DISK_5 }
 }
 
 pub(super) fn plan(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let (path, (most, _)) = path_of(name);
-    let quick = planned(best::best(&path, PACKET_BYTES, &Constraints::default()))?;
-    let long = planned(best::certified(&path, PACKET_BYTES, &Constraints::default()))?;
-    let mut note = format!(
-        "us: best {:.1}, best with a certificate {:.1}",
-        quick.plan.predicted_seconds * 1e6,
-        long.plan.predicted_seconds * 1e6
-    );
+    let disk = disk(name);
+    let quick = planned(best::best(&(disk.path)(), PACKET_BYTES, &Constraints::default()))?;
+    let micros = quick.plan.predicted_seconds * 1e6;
+    let mut note = format!("us: best {micros:.1}");
     for candidate in &quick.candidates {
         let micros = candidate.predicted_seconds * 1e6;
         note += &format!(", {} {micros:.1}", candidate.algorithm);
     }
     let found = Interval::exact(quick.plan.predicted_seconds);
-    Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtMost(most), note))
+    Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtMost(disk.plan_most), note))
+}
+
+fn certified(disk: &Disk) -> Result<Best, Failure> {
+    planned(best::certified(&(disk.path)(), PACKET_BYTES, &Constraints::default()))
+}
+
+pub(super) fn certified_plan(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let disk = disk(name);
+    let seconds = certified(&disk)?.plan.predicted_seconds;
+    let note = format!("{:.1} us, the plan with a certificate", seconds * 1e6);
+    let bar = Bar::AtMost(disk.certified_most);
+    Ok(Row::judged(name, "-", Unit::Seconds, Interval::exact(seconds), bar, note))
 }
 
 pub(super) fn bound(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let (path, (_, least)) = path_of(name);
-    let bound = piped_theory::bound::lower_bound(&path, PACKET_BYTES);
+    let disk = disk(name);
+    let bound = piped_theory::bound::lower_bound(&(disk.path)(), PACKET_BYTES);
     let note = format!("{:.1} us that no plan can beat", bound * 1e6);
     let found = Interval::exact(bound);
-    Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtLeast(least), note))
+    Ok(Row::judged(name, "-", Unit::Seconds, found, Bar::AtLeast(disk.bound_least), note))
+}
+
+pub(super) fn gap(_: &mut Bench, name: &'static str) -> Result<Row, Failure> {
+    let disk = disk(name);
+    let gap = certified(&disk)?.gap();
+    let gap = gap.ok_or_else(|| Failure::new("a certificate without a bound"))?;
+    let note = "T / bound - 1 of the plan with a certificate".to_owned();
+    let bar = Bar::AtMost(disk.gap_most);
+    Ok(Row::judged(name, "-", Unit::Part, Interval::exact(gap), bar, note))
 }
 
 pub(super) fn fixed_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
@@ -161,8 +231,9 @@ pub(super) fn fixed_time(bench: &mut Bench, name: &'static str) -> Result<Row, F
 }
 
 pub(super) fn best_time(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let (path, limits) = (network_disk(), Constraints::default());
-    timed(bench, name, BEST_SECONDS, 1, || {
+    let disk = disk(name);
+    let (path, limits) = ((disk.path)(), Constraints::default());
+    timed(bench, name, disk.best_seconds, 1, || {
         black_box(best::best(black_box(&path), PACKET_BYTES, &limits));
     })
 }
@@ -244,19 +315,20 @@ mod tests {
     #[test]
     fn pipelines_are_drawn_from_the_ranges_they_are_said_to_be() {
         let mut random = Random::new(SEED);
-        let mut counts = [0; 7];
-        for _ in 0..2000 {
-            let (stages, bytes) = draw(&mut random);
-            counts[stages.len()] += 1;
-            assert!((4000..=40_000).contains(&bytes));
-            for stage in stages {
-                assert!((1.9e-6..=317e-6).contains(&stage.overhead));
-                assert!((3.1e-9..=100.1e-9).contains(&stage.per_byte));
+        for (fewest, most) in [SHORT.stages, LONG.stages] {
+            let mut counts = [0; 13];
+            for _ in 0..2000 {
+                let (stages, bytes) = draw(&mut random, (fewest, most));
+                counts[stages.len()] += 1;
+                assert!((4000..=40_000).contains(&bytes));
+                for stage in stages {
+                    assert!((1.9e-6..=317e-6).contains(&stage.overhead));
+                    assert!((3.1e-9..=100.1e-9).contains(&stage.per_byte));
+                }
             }
+            let drawn = &counts[fewest..=most];
+            assert!(drawn.iter().all(|&count| count > 300), "{counts:?}");
+            assert_eq!(drawn.iter().sum::<u32>(), 2000, "{counts:?}");
         }
-        assert!(
-            counts[..3] == [0; 3] && counts[3..].iter().all(|&count| count > 400),
-            "{counts:?}"
-        );
     }
 }

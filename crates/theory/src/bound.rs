@@ -2,34 +2,43 @@
 //!
 //! # Why it is a bound
 //!
-//! *One pivot* (docs/theory.md §6). Look at one stage `s` of any plan, with cuts
-//! `X_0 = 0 < X_1 < ... < X_k = B`. Its fragment `i` cannot start before the bytes up to `X_i` have
-//! passed the stages before, which takes at least `P(X_i)`, the least latency of that shorter path
-//! with that smaller transfer. Fragments `i..=m` are served one after the other. Then the bytes
-//! from `X_{m-1}` on have yet to pass the stages behind, which takes at least `Q(B - X_{m-1})`. So
+//! *One stage between its neighbours.* Suppose that a plan keeps a latency `T`. Look at one stage
+//! `s` of it, with cuts `X_0 = 0 < X_1 < ... < X_k = B`. Let `E(x)` be a time before which no plan
+//! that keeps `T` has the bytes up to `x` through the stages before, and `D(x)` the least time that
+//! such a plan still needs when the stages behind may begin with the bytes from `B - x` on. Then
 //!
 //! ```text
-//! T >= max over i <= m of { P(X_i) + sum_{i..m} (g_s + G_s·x) + Q(B - X_{m-1}) }
+//! E(X_i) + sum_{i..m} (g_s + G_s·x) + D(B - X_{m-1}) <= T     for all i <= m
 //! ```
 //!
-//! and, as the plan is not known, the minimum of the right side over all cuts of `s`. It stays true
-//! if lower bounds stand for `P` and `Q`. Every stage may be the pivot: the largest minimum counts.
+//! One pass over the positions (that of `piped_model::grouping`) says whether some cuts keep all
+//! of this, and when the bytes up to each position have left the stage at the earliest, with all
+//! deadlines before kept. That is `E` for the next stage. The same pass seen from the end
+//! (Theorem 2) is `D` for the stage before. Both only grow, so the passes go to and fro over the
+//! stages until nothing changes. If a pass finds no cuts, no plan keeps `T`. The bound is the
+//! largest `T`, by bisection, for which that is found.
 //!
-//! *Nested*. `P` and `Q` are latencies of runs of stages, so they have this bound themselves. The
-//! table holds it for every run `i..=j` of stages and every size on a grid, shorter runs first,
-//! with each stage of the run as pivot. Taking only single curves `P` and `Q` leaves 4 to 12 %
-//! between bound and plan where stages are alike; the pivots inside remove most of it, because a
-//! neighbour's overheads then count too.
+//! *To begin with* `E(x)` is the bound of the shorter path before `s` with `x` bytes, and `D(x)`
+//! that of the path behind. The table holds these for every run of stages, shorter runs first.
+//! That is more than the passes see themselves: `E(x)` for one `x` may use that the bytes up to `x`
+//! are all there is.
 //!
-//! *Grid*. The minimum is taken over cuts on a grid of cells of `h` bytes. Take any plan and move
-//! every cut to the nearest grid point, the same point in all stages: what waited for what still
-//! does, so it is a plan on the grid (a fragment that vanishes takes its `g` with it). A critical
-//! path of it passes every stage once, from the begin of one fragment to the end of another. Both
-//! moved by at most `h/2` (the transfer's begin and end did not move), so the path, and `T`, grew
-//! by at most
+//! *Sizes between.* Runs are looked at for some sizes. With a cell more a run takes no less time,
+//! even the last stage's time of a cell more (leave the last cell out of a plan: each path through
+//! the recurrence ends in that stage), and the same is true of the first stage (Theorem 2). It
+//! takes at most the time of a cell in all stages more (put the cell into the last fragments). Both
+//! say something of the sizes between. So does a pass with an end of the run as pivot, which tells
+//! all sizes at once.
+//!
+//! *Grid*. All this is computed for cuts on a grid of cells of `h` bytes. Take any plan and move
+//! every cut down to the grid, the same way in all stages: what waited for what still does, so it
+//! is a plan on the grid (a fragment that vanishes takes its `g` with it). A critical path of it
+//! passes every stage once, from the begin of one fragment to the end of another. Ends moved down,
+//! and begins by less than `h`, that of the transfer not at all. Or move all cuts up. So the path,
+//! and `T`, grew by at most
 //!
 //! ```text
-//! loss = h/2 · (G_0 + 2·G_1 + ... + 2·G_{n-2} + G_{n-1})
+//! loss = h · (G_0 + G_1 + ... + G_{n-1} - max(G_0, G_{n-1}))
 //! ```
 //!
 //! which is subtracted, once. Transfers of no more bytes than cells are cut on bytes, and lose
@@ -38,22 +47,49 @@
 //! *Latencies, windows, buffers, constraints*. A path passes the `L` of every stage exactly once,
 //! so `sum L` is added. Windows, a depth, finite buffers, smallest sizes and alignments make
 //! fragments wait for more or forbid plans: they never lower a latency.
+//!
+//! *Costs that bend*. A cost `c(x)` is split into `Γ·x + r(x)`, `Γ` being the slope at usual
+//! sizes. On the grid `m` cells cost `Γ·h·m` and the least `r` of any size within a cell of `h·m`,
+//! which is no more than the fragment that was moved. The first part moves as above, with `Γ` for
+//! `G`. Costs do not fall as fragments grow, so between two samples `r` is at least the cost at the
+//! first less `Γ·x` at the second. What vanishes has less than a cell: `Γ` is taken so small that
+//! its `r` is not below 0. Lines below these costs, each for a range of sizes, are what the passes
+//! use.
+//!
+//! *Two cases*. For a short path whose bound is still far below a plan, the ranges of times that
+//! the passes leave are cut: either the bytes up to some position have left a stage by some time,
+//! or they have not. If passes refute one case, the other holds.
+//!
+//! *Shared servers* make fragments wait for more, so the bound holds. There is another: let a
+//! server work for stages `S`, `s` one of them. Once fragment `i` of `s` is there, at least
+//! `E(X_i)` after the begin, the server has the fragments of `s` from `i` on to do, and the bytes
+//! from `X_{i-1}` on for each later stage of `S`, which cannot have had them. Behind the last one the
+//! last fragment has the rest of the path before it. The least of this over all cuts of `s` is one
+//! pass, with the later stages' `G` added to that of `s` and their `g` once. The same is true from
+//! the end. Here begins and sizes move too, so the loss has the `G` of all these stages.
 
-use piped_model::grouping::{Grouping, Scratch};
+mod cases;
+mod cost;
+mod dive;
+mod pass;
+mod shared;
+mod table;
+
+use piped_model::fixed::{self, Constraints};
+use piped_model::search::layout::Layout;
 use piped_model::servers::Servers;
-use piped_model::stage::Stage;
+use piped_model::stage::{Stage, StageCost};
 
-/// Cells of the finest grid.
-const CELLS_MAX: usize = 1024;
+use cost::Cost;
+use table::Table;
 
-/// Cells of the coarsest grid.
-const CELLS_MIN: usize = 192;
+/// Sizes for which runs of stages are looked at.
+const SIZES: usize = 24;
 
-/// Steps that the table may take for each decision about all its sizes; bounds the time.
-const STEPS: usize = 400_000;
-
-/// Bisection ends where the bound is known to this part.
-const TOLERANCE: f64 = 1e-4;
+/// Cells of the grid: time goes with these, and with the third power of the stages.
+fn cells(stages: usize) -> usize {
+    if stages <= 4 { 768 } else { 384 }
+}
 
 /// What the work of its busiest server alone takes, in seconds: a lower bound where stages share
 /// servers, of every plan and every order in which a server may take its fragments.
@@ -84,7 +120,8 @@ pub fn of_servers(path: &[Stage], bytes: u64, servers: &Servers) -> f64 {
 }
 
 /// A lower bound of the latency of every plan for `bytes` on `path`, in seconds; 0 for a path
-/// without stages. Milliseconds for up to six stages, some tens of them for nine.
+/// without stages. About 8 ms for five stages, some 50 ms for nine and
+/// 150 ms for twelve.
 ///
 /// ```
 /// use piped_model::{fixed::{self, Constraints}, stage::Stage};
@@ -98,11 +135,32 @@ pub fn of_servers(path: &[Stage], bytes: u64, servers: &Servers) -> f64 {
 /// ```
 #[must_use]
 pub fn lower_bound(path: &[Stage], bytes: u64) -> f64 {
-    on_grid(path, bytes, cells(path.len()))
+    of_costs(path, bytes, &Servers::APART)
+}
+
+/// The bound for costs that may bend, and stages that may share servers, in seconds.
+///
+/// Costs may jump, but must not fall as fragments grow. They are looked at at 16 sizes to a cell
+/// of the grid, so a latency that is less only between two of these is not seen.
+///
+/// ```
+/// use piped_model::estimate::CostCurve;
+/// use piped_model::{servers::Servers, stage::Stage};
+/// use piped_theory::bound;
+/// let stage = Stage { latency: 0.0, overhead: 10e-6, per_byte: 20e-9, window: None };
+/// let straight = bound::lower_bound(&[stage; 3], 4096);
+/// let curve = [CostCurve::straight(stage); 3];
+/// let apart = bound::of_costs(&curve, 4096, &Servers::APART);
+/// assert!(apart <= straight && apart > 0.99 * straight);
+/// assert!(bound::of_costs(&curve, 4096, &Servers::of(["thread"; 3])) > 1.5 * straight);
+/// ```
+#[must_use]
+pub fn of_costs<C: StageCost>(path: &[C], bytes: u64, servers: &Servers) -> f64 {
+    relaxed(path, bytes, cells(path.len()), servers, false).seconds
 }
 
 /// The bound on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time
-/// grows with the square of the cells, memory with the cells. A number of 0 is taken as 1.
+/// and memory grow with the cells. A number of 0 is taken as 1.
 ///
 /// ```
 /// use piped_model::reference;
@@ -113,169 +171,89 @@ pub fn lower_bound(path: &[Stage], bytes: u64) -> f64 {
 /// assert!(coarse < fine && fine < 23.65e-3);
 /// ```
 #[must_use]
-pub fn on_grid(path: &[Stage], bytes: u64, cells: usize) -> f64 {
-    let latencies: f64 = path.iter().map(|stage| stage.latency).sum();
-    if bytes == 0 || path.is_empty() {
-        return path.iter().map(|stage| stage.alone(0.0)).sum();
-    }
-    let cells = cells.max(1).min(usize::try_from(bytes).unwrap_or(usize::MAX));
-    let cell = bytes as f64 / cells as f64;
-    let mut loss = 0.0;
-    if cells as u64 != bytes {
-        let ends = path[0].per_byte + path[path.len() - 1].per_byte;
-        let twice: f64 = path.iter().map(|stage| 2.0 * stage.per_byte).sum();
-        loss = cell / 2.0 * (twice - ends);
-    }
-    let nested = Table::new(path, cell, cells).whole() - loss;
-    nested.max(weak(path, bytes)) + latencies
+pub fn on_grid<C: StageCost>(path: &[C], bytes: u64, cells: usize) -> f64 {
+    relaxed(path, bytes, cells, &Servers::APART, false).seconds
 }
 
-/// `max_j (g_j + B·G_j)` and all other overheads once: equation 5, without the first and last
-/// fragments' bytes.
+/// A bound and what it suggests.
+#[derive(Debug, Default)]
+pub(crate) struct Relaxed {
+    /// The bound.
+    pub(crate) seconds: f64,
+    /// Layouts that are worth a search.
+    pub(crate) layouts: Vec<Layout>,
+}
+
+/// The bound with the layouts that it suggests.
+pub(crate) fn suggesting(path: &[Stage], bytes: u64, servers: &Servers) -> Relaxed {
+    relaxed(path, bytes, cells(path.len()), servers, !servers.is_shared(path.len()))
+}
+
+/// A closer bound for a path of straight stages, that takes far longer; a plan takes `seconds`.
+pub(crate) fn closer(path: &[Stage], bytes: u64, seconds: f64) -> f64 {
+    let latencies: f64 = path.iter().map(|stage| stage.latency).sum();
+    let (mut table, _) = on_cells(path, bytes, cells(path.len()));
+    let (loss, low) = (table.loss(), table.whole());
+    table.by_cases(low, (seconds - latencies + loss).max(low)) - loss + latencies
+}
+
+fn relaxed<C: StageCost>(
+    path: &[C],
+    bytes: u64,
+    cells: usize,
+    servers: &Servers,
+    dives: bool,
+) -> Relaxed {
+    if bytes == 0 || path.is_empty() {
+        let seconds = path.iter().map(|cost| cost.stage_at(0.0).alone(0.0)).sum();
+        return Relaxed { seconds, layouts: Vec::new() };
+    }
+    let straight: Option<Vec<Stage>> = path.iter().map(StageCost::straight).collect();
+    let (mut table, latencies) = on_cells(path, bytes, cells);
+    let nested = table.whole();
+    let mut seconds = nested - table.loss() + latencies.iter().sum::<f64>();
+    if let Some(path) = straight {
+        seconds = seconds.max(weak(&path, bytes)).max(of_servers(&path, bytes, servers));
+    }
+    for server in 0..path.len() {
+        let own: Vec<usize> =
+            (server..path.len()).filter(|&stage| servers.first(stage) == server).collect();
+        if own.len() > 1 {
+            seconds = seconds.max(table.of_server(&own, &latencies));
+        }
+    }
+    let mut layouts = Vec::new();
+    if dives {
+        let cell = bytes as f64 / table.cells as f64;
+        let positions: Vec<f64> = (0..=table.cells).map(|at| at as f64 * cell).collect();
+        for order in table.orders() {
+            let cuts = table.dive(&order, nested);
+            layouts.extend(cuts.map(|cuts| Layout { positions: positions.clone(), cuts }));
+        }
+    }
+    Relaxed { seconds: seconds.max(0.0), layouts }
+}
+
+/// The table of a path on a grid, and the least latency of each stage.
+fn on_cells<C: StageCost>(path: &[C], bytes: u64, cells: usize) -> (Table, Vec<f64>) {
+    let cells = cells.max(1).min(usize::try_from(bytes).unwrap_or(usize::MAX));
+    let cell = bytes as f64 / cells as f64;
+    let exact = cells as u64 == bytes;
+    let usual = if path.iter().all(|cost| cost.straight().is_some()) {
+        bytes
+    } else {
+        fixed::best(path, bytes, &Constraints::default()).fragment_bytes
+    };
+    let on_grid = |cost: &C| Cost::new(cost, cell, cells, exact, usual as f64);
+    let (costs, latencies) = path.iter().map(on_grid).unzip();
+    (Table::new(costs, cells, cells.div_ceil(SIZES)), latencies)
+}
+
+/// `max_j (g_j + B·G_j)`, all other overheads and all latencies once: equation 5, without the
+/// first and last fragments' bytes.
 fn weak(path: &[Stage], bytes: u64) -> f64 {
     let overheads: f64 = path.iter().map(|stage| stage.overhead).sum();
     let slowest = path.iter().map(|stage| stage.per_byte).fold(0.0, f64::max);
-    overheads + slowest * bytes as f64
-}
-
-/// The finest grid that the time permits. Its cost comes from the runs of stages with a pivot in
-/// their middle.
-fn cells(stages: usize) -> usize {
-    let pivots: usize = (3..stages).map(|length| (stages + 1 - length) * (length - 2)).sum();
-    let finest = (STEPS / pivots.max(1)).isqrt();
-    finest.clamp(CELLS_MIN, CELLS_MAX)
-}
-
-/// Lower bounds of the latency of every run of stages and every number of cells.
-struct Table<'a> {
-    path: &'a [Stage],
-    cells: usize,
-    positions: Vec<f64>,
-    nothing: Vec<f64>,
-    /// Values by first stage, last stage and cell.
-    rising: Vec<Vec<f64>>,
-    /// The tail from all cells down to none: the tail seen from a position.
-    falling: Vec<Vec<f64>>,
-    scratch: Scratch,
-}
-
-impl<'a> Table<'a> {
-    fn new(path: &'a [Stage], cell: f64, cells: usize) -> Self {
-        let stages = path.len();
-        let mut table = Self {
-            path,
-            cells,
-            positions: (0..=cells).map(|at| at as f64 * cell).collect(),
-            nothing: vec![0.0; cells + 1],
-            rising: vec![Vec::new(); stages * stages],
-            falling: vec![Vec::new(); stages * stages],
-            scratch: Scratch::default(),
-        };
-        for length in 1..=stages {
-            for first in 0..=stages - length {
-                let bounds = table.run(first, first + length - 1);
-                let place = table.place(first, first + length - 1);
-                table.falling[place] = bounds.iter().rev().copied().collect();
-                table.rising[place] = bounds;
-            }
-        }
-        table
-    }
-
-    fn place(&self, first: usize, last: usize) -> usize {
-        first * self.path.len() + last
-    }
-
-    fn whole(&self) -> f64 {
-        self.rising[self.place(0, self.path.len() - 1)][self.cells]
-    }
-
-    /// The bounds of a run of stages; all shorter ones are known.
-    fn run(&mut self, first: usize, last: usize) -> Vec<f64> {
-        if first == last {
-            let stage = self.path[first];
-            let mut alone: Vec<f64> = self.positions.iter().map(|&x| stage.occupancy(x)).collect();
-            alone[0] = 0.0;
-            return alone;
-        }
-        // With an end of the run as pivot one pass tells all sizes; by Theorem 2 both ends are
-        // alike.
-        let mut bounds = self.end_pivot(last, self.place(first, last - 1));
-        let other = self.end_pivot(first, self.place(first + 1, last));
-        for (bound, other) in bounds.iter_mut().zip(other) {
-            *bound = bound.max(other);
-        }
-        let sizes = if last - first + 1 == self.path.len() { self.cells } else { 1 }..=self.cells;
-        for pivot in first + 1..last {
-            let mut excess = 0.0;
-            for size in sizes.clone() {
-                let (old, new) = (
-                    bounds[size],
-                    self.middle_pivot(first, pivot, last, size, bounds[size], excess),
-                );
-                excess = new - old;
-                bounds[size] = new;
-            }
-        }
-        // More bytes never take less time.
-        for size in 1..bounds.len() {
-            bounds[size] = bounds[size].max(bounds[size - 1]);
-        }
-        bounds
-    }
-
-    fn end_pivot(&mut self, pivot: usize, others: usize) -> Vec<f64> {
-        let stage = self.path[pivot];
-        let grouping = Grouping {
-            overhead: stage.overhead,
-            per_byte: stage.per_byte,
-            positions: &self.positions,
-            release: &self.rising[others],
-            tail: &self.nothing,
-            smallest: 0.0,
-            largest: f64::INFINITY,
-        };
-        let _ = grouping.feasible(f64::INFINITY, &mut self.scratch);
-        self.scratch.finish().to_vec()
-    }
-
-    /// The bound with a pivot inside the run, or `known` if it is no better. `excess` is what the
-    /// pivot gave for the size before: a guess where to look.
-    fn middle_pivot(
-        &mut self,
-        first: usize,
-        pivot: usize,
-        last: usize,
-        size: usize,
-        known: f64,
-        excess: f64,
-    ) -> f64 {
-        let stage = self.path[pivot];
-        let grouping = Grouping {
-            overhead: stage.overhead,
-            per_byte: stage.per_byte,
-            positions: &self.positions[..=size],
-            release: &self.rising[self.place(first, pivot - 1)][..=size],
-            tail: &self.falling[self.place(pivot + 1, last)][self.cells - size..],
-            smallest: 0.0,
-            largest: f64::INFINITY,
-        };
-        let (mut low, step) = (known, (known * TOLERANCE).max(f64::MIN_POSITIVE));
-        if grouping.feasible(low + step, &mut self.scratch) {
-            return low;
-        }
-        low += step;
-        let mut high = low + excess.max(4.0 * step);
-        while !grouping.feasible(high, &mut self.scratch) {
-            high = low + 2.0 * (high - low);
-            if !high.is_finite() {
-                return low;
-            }
-        }
-        while high - low > step {
-            let middle = f64::midpoint(low, high);
-            if grouping.feasible(middle, &mut self.scratch) { high = middle } else { low = middle }
-        }
-        low
-    }
+    let latencies: f64 = path.iter().map(|stage| stage.latency).sum();
+    overheads + slowest * bytes as f64 + latencies
 }

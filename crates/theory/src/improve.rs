@@ -17,8 +17,14 @@ use piped_model::stage::Stage;
 /// Gains below this part are not worth a change.
 const WORTH: f64 = 3e-4;
 
-/// Positions up to which each may move by itself and patterns are changed.
-const FREE_MAX: u32 = 24;
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    /// Work, in fragments looked at.
+    pub(crate) budget: u64,
+    /// Positions up to which each may move by itself and patterns are changed.
+    pub(crate) free: u32,
+}
 
 /// Positions up to which each may move by itself once, if there is work left.
 const ALONE_MAX: u32 = 48;
@@ -36,18 +42,18 @@ pub(crate) struct Search<'a> {
     constraints: &'a Constraints,
     depth: NonZeroU32,
     times: Times,
-    budget: u64,
+    effort: Effort,
     pub(crate) best: Option<(f64, Layout)>,
 }
 
 impl<'a> Search<'a> {
-    pub(crate) fn new(path: &'a [Stage], constraints: &'a Constraints, budget: u64) -> Self {
+    pub(crate) fn new(path: &'a [Stage], constraints: &'a Constraints, effort: Effort) -> Self {
         let depth = NonZeroU32::new(constraints.depth_max).unwrap_or(NonZeroU32::MIN);
-        Self { path, constraints, depth, times: Times::new(path.len()), budget, best: None }
+        Self { path, constraints, depth, times: Times::new(path.len()), effort, best: None }
     }
 
     fn spent(&self) -> bool {
-        self.times.work > self.budget
+        self.times.work > self.effort.budget
     }
 
     fn known(&self) -> f64 {
@@ -84,9 +90,9 @@ impl<'a> Search<'a> {
         while !self.spent() && layout.last() > 1 {
             self.regroup(&mut layout);
             self.polish(&mut layout, 1, 0.0);
-            if layout.last() > FREE_MAX {
+            if layout.last() > self.effort.free {
                 self.polish(&mut layout, 4, 0.0);
-                if layout.last() <= ALONE_MAX && self.budget > self.times.work + ALONE_WORK {
+                if layout.last() <= ALONE_MAX && self.effort.budget > self.times.work + ALONE_WORK {
                     self.polish(&mut layout, u32::MAX, 0.0);
                 }
             }
@@ -112,7 +118,7 @@ impl<'a> Search<'a> {
 
     /// `parts` blocks to a fragment of the coarsest stage, where not every segment is a block.
     fn polish(&mut self, layout: &mut Layout, parts: u32, hopeless: f64) -> f64 {
-        let blocks = blocks(layout, parts);
+        let blocks = blocks(layout, parts, self.effort.free);
         let polish = Polish {
             path: self.path,
             depth: self.depth,
@@ -136,12 +142,43 @@ impl<'a> Search<'a> {
             let last = layout.last();
             let better = last > SINGLE_MAX
                 && self.first_better(known, &layout, Resize::all(&layout))
-                || last <= FREE_MAX
+                || last <= self.effort.free
                     && self.first_better(known, &layout, Change::all(last, self.path.len() as u32))
                 || last <= SINGLE_MAX && self.first_better(known, &layout, Resize::all(&layout));
             if !better {
                 return;
             }
+        }
+    }
+
+    /// Changes the best layout in a few places at once, `rounds` times, and sees what becomes of
+    /// that: from one hill to another.
+    pub(crate) fn shake(&mut self, rounds: u32, budget: u64) {
+        let mut random = Random(1);
+        for _ in 0..rounds {
+            let Some((_, mut layout)) = self.best.clone() else { return };
+            for _ in 0..2 + random.below(3) {
+                let (last, stages) = (layout.last(), self.path.len() as u32);
+                if last > SINGLE_MAX && random.below(2) == 0 {
+                    let all: Vec<Resize> = Resize::all(&layout).collect();
+                    all[random.below(all.len())].apply(&mut layout);
+                } else if last > 0 {
+                    let all: Vec<Change> = Change::all(last, stages).collect();
+                    all[random.below(all.len())].apply(&mut layout);
+                }
+            }
+            let effort = Effort { budget, ..self.effort };
+            let mut other = Search::new(self.path, self.constraints, effort);
+            other.descend(layout);
+            other.vary();
+            self.take(other);
+        }
+    }
+
+    /// Takes what another search found if it is better.
+    pub(crate) fn take(&mut self, other: Search<'_>) {
+        if let Some(better) = other.best.filter(|(seconds, _)| *seconds < self.known()) {
+            self.best = Some(better);
         }
     }
 
@@ -171,6 +208,19 @@ impl<'a> Search<'a> {
     }
 }
 
+/// A generator of numbers that are the same each time (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(mixed ^ (mixed >> 31)) * count as u128) >> 64) as usize
+    }
+}
+
 /// The stage with the fewest cuts.
 fn coarsest(layout: &Layout) -> usize {
     let stages = 0..layout.cuts.len();
@@ -179,13 +229,13 @@ fn coarsest(layout: &Layout) -> usize {
 
 /// How many segments move together, along the layout. Where there are many positions, blocks end
 /// where the stage with the fewest cuts has them, and evenly between.
-fn blocks(layout: &Layout, parts: u32) -> Vec<u32> {
+fn blocks(layout: &Layout, parts: u32, free: u32) -> Vec<u32> {
     let last = layout.last();
-    if last <= FREE_MAX || parts == u32::MAX {
+    if last <= free || parts == u32::MAX {
         return vec![1; last as usize];
     }
     let coarse = &layout.cuts[coarsest(layout)];
-    let parts = parts.min(FREE_MAX / coarse.len() as u32).max(1);
+    let parts = parts.min(free / coarse.len() as u32).max(1);
     let mut blocks = Vec::new();
     let mut begin = 0;
     for &end in coarse {
@@ -196,7 +246,7 @@ fn blocks(layout: &Layout, parts: u32) -> Vec<u32> {
         }
         begin = end;
     }
-    while blocks.len() > 2 * FREE_MAX as usize {
+    while blocks.len() > 2 * free as usize {
         blocks = blocks.chunks(2).map(|pair| pair.iter().sum()).collect();
     }
     blocks
@@ -410,7 +460,8 @@ mod tests {
                 let positions = equal_positions(1000, count, alignment);
                 assert!(positions.is_sorted_by(|a, b| a < b), "{alignment} {count}: {positions:?}");
                 assert_eq!(positions.last(), Some(&1000.0), "{alignment} {count}");
-                let mut search = Search::new(&path, &constraints, 1000);
+                let mut search =
+                    Search::new(&path, &constraints, Effort { budget: 1000, free: 24 });
                 search.equal(1000, count);
             }
         }

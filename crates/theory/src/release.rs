@@ -73,13 +73,15 @@ pub(crate) fn layout(
     };
     let mut promise = [f64::INFINITY; STAGES_MAX];
     for (pivot, promise) in promise.iter_mut().enumerate().take(path.len()) {
-        *promise =
-            FEW.into_iter().map(|count| scan.attempt(pivot, count, count)).fold(*promise, f64::min);
+        *promise = FEW
+            .into_iter()
+            .map(|count| scan.attempt(pivot, count, count, PROMISING))
+            .fold(*promise, f64::min);
     }
     let best = promise.iter().copied().fold(f64::INFINITY, f64::min);
     for pivot in (0..path.len()).filter(|&pivot| promise[pivot] <= PROMISING * best) {
         for count in COUNTS {
-            scan.attempt(pivot, count, count);
+            scan.attempt(pivot, count, count, 1.0);
         }
     }
     // Where nothing is allowed there is nothing near it.
@@ -89,11 +91,11 @@ pub(crate) fn layout(
         let near = |count: u64| ((count as f64 * factor).round() as u64).max(1);
         if pivot > 0 {
             let (_, _, before, after) = scan.best;
-            scan.attempt(pivot, near(before), after);
+            scan.attempt(pivot, near(before), after, 1.0);
         }
         if pivot + 1 < path.len() {
             let (_, _, before, after) = scan.best;
-            scan.attempt(pivot, before, near(after));
+            scan.attempt(pivot, before, near(after), 1.0);
         }
     }
     let layout = scan.layout?;
@@ -111,9 +113,9 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// `before` and `after` sub-fragments around the pivot. Returns the latency, or one that it is
-    /// not below.
-    fn attempt(&mut self, pivot: usize, before: u64, after: u64) -> f64 {
+    /// `before` and `after` sub-fragments around the pivot. The latency, or infinity if it is not
+    /// below `within` times the best: most are not, and one pass tells.
+    fn attempt(&mut self, pivot: usize, before: u64, after: u64, within: f64) -> f64 {
         let size = |count: u64| self.constraints.fit(self.bytes.div_ceil(count)).min(self.bytes);
         let (small_before, small_after) = (size(before), size(after));
         // The constraints may ask for far more fragments than make sense here.
@@ -127,7 +129,8 @@ impl Scan<'_> {
             self.times.forward_stage(self.path, &layout, NonZeroU32::MAX, stage);
         }
         self.times.backward(self.path, &layout, pivot + 1);
-        let grouped = self.times.regroup(self.path, &mut layout, self.constraints, pivot, f64::MAX);
+        let known = (within * self.best.0).min(f64::MAX);
+        let grouped = self.times.regroup(self.path, &mut layout, self.constraints, pivot, known);
         let Some(seconds) = grouped else { return f64::INFINITY };
         layout.tidy(self.constraints.alignment);
         if seconds < self.best.0 && layout.allowed(self.constraints) {

@@ -1,0 +1,162 @@
+//! One stage cut on a grid, its neighbours given: the earliest ends of service.
+//!
+//! This is the pass of `piped_model::grouping`, for positions a cell apart and for costs that are
+//! lines for ranges of sizes. Each line has its own queue of begins, and a fragment is served by
+//! the line that allows its size.
+
+use super::cost::{Cost, Piece};
+
+/// Comparisons of sums that differ in their last bits.
+const NOISE: f64 = 1e-12;
+
+/// A begin of a fragment.
+#[derive(Debug, Clone, Copy)]
+struct Begin {
+    at: usize,
+    /// The earliest end of service of what is before.
+    finish: f64,
+    /// The same less what the line takes for those bytes.
+    value: f64,
+    /// When the fragment has to have been served.
+    deadline: f64,
+}
+
+/// Begins of fragments that a line may still serve, their values never falling.
+#[derive(Debug, Clone, Default)]
+struct Queue {
+    begins: Vec<Begin>,
+    head: usize,
+    /// The last begin for which the stage has to wait for bytes.
+    waiting: Option<Begin>,
+}
+
+impl Queue {
+    fn clear(&mut self) {
+        self.begins.clear();
+        (self.head, self.waiting) = (0, None);
+    }
+
+    #[inline]
+    fn enter(&mut self, begin: Begin) {
+        while self.begins.len() > self.head
+            && self.begins[self.begins.len() - 1].value >= begin.value
+        {
+            self.begins.pop();
+        }
+        self.begins.push(begin);
+    }
+
+    /// The earliest end of service of a fragment that ends at `v`, whose bytes are there at
+    /// `released`.
+    #[inline]
+    fn serve(&mut self, piece: &Piece, v: usize, released: f64) -> f64 {
+        let served = piece.overhead + piece.per_cell * v as f64;
+        let mut best = f64::INFINITY;
+        while let Some(begin) = self.begins.get(self.head) {
+            if begin.finish <= released {
+                self.waiting = Some(*begin);
+            } else if begin.value + served <= begin.deadline && v - begin.at <= piece.most {
+                best = begin.value + served;
+                break;
+            }
+            self.head += 1;
+        }
+        if let Some(begin) = self.waiting {
+            let done = released - piece.per_cell * begin.at as f64 + served;
+            if done < best && done <= begin.deadline && v - begin.at <= piece.most {
+                best = done;
+            }
+        }
+        best
+    }
+}
+
+/// What a pass is given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Neighbours<'a> {
+    /// Times at which the cells up to each position are there, never falling.
+    pub(super) release: &'a [f64],
+    /// What it takes after a fragment that has so many cells from its begin to the end of the
+    /// transfer; never falling, as long as `release`.
+    pub(super) tail: &'a [f64],
+    /// The latency to be kept.
+    pub(super) limit: f64,
+}
+
+/// Memory of a pass, with what it found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pass {
+    queues: Vec<Queue>,
+    /// The earliest ends of service at each position.
+    pub(super) finish: Vec<f64>,
+    /// Steps taken so far.
+    pub(super) steps: u64,
+}
+
+impl Pass {
+    /// Whether some cuts keep the limit.
+    pub(super) fn run(&mut self, cost: &Cost, mut neighbours: Neighbours<'_>) -> bool {
+        neighbours.limit += neighbours.limit * NOISE;
+        let end = neighbours.release.len() - 1;
+        self.queues.resize_with(cost.pieces.len(), Queue::default);
+        self.queues.iter_mut().for_each(Queue::clear);
+        self.finish.clear();
+        self.finish.push(0.0);
+        let entering = |at: usize, finish: &[f64], piece: &Piece| {
+            let (finish, tail) = (finish[at], neighbours.tail[end - at]);
+            let value = finish - piece.per_cell * at as f64;
+            Begin { at, finish, value, deadline: neighbours.limit - tail }
+        };
+        let mut last = 0.0;
+        for v in 1..=end {
+            last = f64::INFINITY;
+            for (queue, piece) in self.queues.iter_mut().zip(&cost.pieces) {
+                if let Some(at) = v.checked_sub(piece.least)
+                    && self.finish[at] < f64::INFINITY
+                {
+                    queue.enter(entering(at, &self.finish, piece));
+                }
+                last = queue.serve(piece, v, neighbours.release[v]).min(last);
+            }
+            self.finish.push(last);
+        }
+        self.steps += (end * cost.pieces.len()) as u64;
+        last < f64::INFINITY
+    }
+
+    /// The same for cuts that are fixed, at these positions.
+    pub(super) fn walk(
+        &mut self,
+        cost: &Cost,
+        neighbours: Neighbours<'_>,
+        cuts: impl Iterator<Item = usize>,
+    ) -> bool {
+        let limit = neighbours.limit + neighbours.limit * NOISE;
+        let end = neighbours.release.len() - 1;
+        self.finish.clear();
+        self.finish.resize(end + 1, 0.0);
+        let (mut free, mut begin) = (0.0_f64, 0);
+        for cut in cuts {
+            free = free.max(neighbours.release[cut]) + cost.at(cut - begin).unwrap_or(0.0);
+            if free + neighbours.tail[end - begin] > limit {
+                return false;
+            }
+            self.finish[begin + 1..=cut].fill(free);
+            begin = cut;
+        }
+        true
+    }
+
+    /// Raises what is known to what the pass has found.
+    pub(super) fn raise(&self, known: &mut [f64]) -> f64 {
+        let (mut earliest, mut most) = (f64::INFINITY, 0.0_f64);
+        for (known, &finish) in known.iter_mut().zip(&self.finish).skip(1).rev() {
+            earliest = earliest.min(finish);
+            if earliest > *known {
+                most = most.max(earliest - *known);
+                *known = earliest;
+            }
+        }
+        most
+    }
+}

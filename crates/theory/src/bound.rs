@@ -120,8 +120,8 @@ pub fn of_servers(path: &[Stage], bytes: u64, servers: &Servers) -> f64 {
 }
 
 /// A lower bound of the latency of every plan for `bytes` on `path`, in seconds; 0 for a path
-/// without stages. About 8 ms for five stages, some 50 ms for nine and
-/// 150 ms for twelve.
+/// without stages. About 10 ms for five stages, some 70 ms for nine and
+/// 200 ms for twelve.
 ///
 /// ```
 /// use piped_model::{fixed::{self, Constraints}, stage::Stage};

@@ -4,11 +4,11 @@ use super::cost::Cost;
 use super::pass::{Neighbours, Pass};
 
 /// Sweeps over the stages for a run, and for the whole path.
-pub(super) const SWEEPS: usize = 2;
+pub(super) const SWEEPS: usize = 4;
 const SWEEPS_WHOLE: usize = 6;
 
 /// Bisection ends where a run's bound is known to this part.
-const TOLERANCE: f64 = 5e-4;
+const TOLERANCE: f64 = 4e-4;
 
 /// The same for the whole path.
 const TOLERANCE_WHOLE: f64 = 5e-5;

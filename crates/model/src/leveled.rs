@@ -11,15 +11,17 @@
 //! | candidate | sizes |
 //! | --- | --- |
 //! | whole, fixed, serial | the same in all levels |
-//! | ramp-up, ramp-up-down | the same, each level taken for its slowest stage |
+//! | ramp-up, ramp-up-down | the same in all levels, for the slowest stage and those around it |
 //! | hierarchical-fixed, hierarchical-ramp | large in one level, cut into equal ones beside it |
 //! | release-curve | one small size beside the slow level, grouped optimally (`grouping`) |
+//! | searched | the best of all plans on a grid of ten units (`grid`) |
 //! | searched | the best of these, its cuts moved together (linear program, then grid steps) |
 //!
 //! Costs may bend with the size. The search sees each stage as the line that holds at the sizes in
 //! use; its results are evaluated with the costs as they are, windows and depth included. So the
 //! list is never worse than its first three.
 
+mod grid;
 mod lines;
 mod nest;
 mod shape;
@@ -115,10 +117,11 @@ pub fn candidates<C: StageCost>(task: &Task<'_, C>) -> Vec<Plan> {
     if task.bytes >= 2 && task.levels.iter().all(|level| fewest(level) <= FRAGMENTS_MAX / 2) {
         let typical =
             plans.iter().min_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds));
+        let known = typical.map_or(f64::INFINITY, |plan| plan.predicted_seconds);
         let typical = typical.map_or(task.bytes, Plan::fragment_bytes).min(task.bytes);
         // Overheads of 0 make ever more fragments pay, and a list has an end.
         let typical = typical.max(task.bytes.div_ceil(FRAGMENTS_MAX));
-        let shapes = nest::shapes(task, typical as f64);
+        let shapes = nest::shapes(task, typical as f64, known);
         plans.extend(
             shapes.into_iter().filter_map(|(algorithm, shape)| task.plan(algorithm, &shape)),
         );

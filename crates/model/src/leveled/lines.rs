@@ -96,7 +96,7 @@ impl<'a> Lines<'a> {
             depth: NonZeroU32::MAX,
             blocks: &blocks,
             smallest: if crossed { 0.0 } else { smallest },
-            hopeless: 0.0,
+            hopeless: f64::INFINITY,
         };
         polish.run(&mut layout, &mut self.times);
         let settled = Shape::settled(&layout, self.levels, self.bytes);

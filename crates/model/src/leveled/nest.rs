@@ -6,6 +6,7 @@
 //! there is small against it, and what comes out is evaluated as it is. Each stage is the line that
 //! its cost is at a typical size.
 
+use super::grid;
 use super::lines::Lines;
 use super::shape::{self, Shape};
 use super::{FRAGMENTS_MAX, Level, Task};
@@ -37,8 +38,12 @@ type Slow = &'static [usize];
 const WAYS: [&[Slow]; 4] = [&[], &[], &[&[0], &[1]], &[&[1], &[0, 2]]];
 
 /// The shapes that are worth an exact evaluation, with what chose them. `typical`: a good fragment
-/// size if all had the same, in bytes.
-pub(super) fn shapes<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Vec<(Algorithm, Shape)> {
+/// size if all had the same, in bytes; `known`: the latency that these have, in seconds.
+pub(super) fn shapes<C: StageCost>(
+    task: &Task<'_, C>,
+    typical: f64,
+    known: f64,
+) -> Vec<(Algorithm, Shape)> {
     let mut found = Vec::new();
     found.extend(ramp(task, typical));
     let mut nest = Nest { task, typical, times: Times::new(task.path.len()), best: Vec::new() };
@@ -49,6 +54,9 @@ pub(super) fn shapes<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Vec<(Alg
     if let Some(Found { slow, size, .. }) = nest.best.first() {
         found.extend(hierarchies(task, slow, *size, nest.typical));
     }
+    let seconds = found.iter().filter_map(|(_, shape)| task.seconds(shape, NonZeroU32::MAX));
+    let known = seconds.fold(known, f64::min);
+    found.extend(grid::best(task, known).map(|shape| (Algorithm::Searched, shape)));
     let same = |factor: f64| {
         let unit = task.common().fit((typical * factor) as u64);
         let list = |level| shape::equal(level, task.bytes, unit);
@@ -60,16 +68,15 @@ pub(super) fn shapes<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Vec<(Alg
     found
 }
 
-/// Sizes, equal in all levels, that change so that their slowest stages do not wait for each
-/// other.
+/// Sizes, equal in all levels, that change so that the slowest stage and the slowest ones before
+/// and behind it do not wait for each other.
 fn ramp<C: StageCost>(task: &Task<'_, C>, typical: f64) -> Option<(Algorithm, Shape)> {
     let lines = task.lines(|_| typical);
-    let path: Vec<Stage> = match task.levels {
-        [_] => lines,
-        levels => {
-            levels.iter().map(|level| single(&lines[level.stages.clone()], typical)).collect()
-        }
-    };
+    let occupancy = |&stage: &usize| lines[stage].occupancy(typical);
+    let slowest = (0..lines.len()).max_by(|a, b| occupancy(a).total_cmp(&occupancy(b)))?;
+    let runs = [&lines[..slowest], &lines[slowest..=slowest], &lines[slowest + 1..]];
+    let runs = runs.into_iter().filter(|run| !run.is_empty());
+    let path: Vec<Stage> = runs.map(|run| single(run, typical)).collect();
     let most = task.levels.iter().map(|level| level.explicit_max as u64).min()?;
     let bytes = task.bytes as f64;
     let (algorithm, real) = match path.len() {

@@ -16,11 +16,13 @@
 //! | release-curve | one small size beside the slow level, grouped optimally (`grouping`) |
 //! | searched | the best of all plans on a grid of ten units (`grid`) |
 //! | searched | the best of these, its cuts moved together (linear program, then grid steps) |
+//! | searched | where stages share a server: the best, its cuts changed one by one (`climb`) |
 //!
 //! Costs may bend with the size. The search sees each stage as the line that holds at the sizes in
 //! use; its results are evaluated with the costs as they are, windows and depth included. So the
 //! list is never worse than its first three.
 
+mod climb;
 mod grid;
 mod lines;
 mod nest;
@@ -77,8 +79,8 @@ pub struct Task<'a, C> {
     pub levels: &'a [Level],
     /// The most fragments outstanding at the first stage; 0 is 1.
     pub depth_max: u32,
-    /// Which stages have one server together. The search moves cuts as if each had its own; what it
-    /// finds is judged with these.
+    /// Which stages have one server together. Cuts are moved as if each had its own, judged with
+    /// these, and then moved step by step with these.
     pub servers: Servers,
 }
 
@@ -127,6 +129,14 @@ pub fn candidates<C: StageCost>(task: &Task<'_, C>) -> Vec<Plan> {
         );
     }
     plans.sort_by(|a, b| a.predicted_seconds.total_cmp(&b.predicted_seconds));
+    if task.servers.is_shared(task.path.len())
+        && let Some(shape) = plans.iter().find_map(|plan| task.shape(plan))
+        && let Some(better) = climb::climb(task, shape)
+        && let Some(plan) = task.plan(Algorithm::Searched, &better)
+    {
+        let place = plans.partition_point(|other| other.predicted_seconds < plan.predicted_seconds);
+        plans.insert(place, plan);
+    }
     plans
 }
 
@@ -200,6 +210,13 @@ impl<C: StageCost> Task<'_, C> {
             |level: &Level| plan::Level { stages: level.stages.clone(), sizes: sizes.clone() };
         let levels: Vec<plan::Level> = self.levels.iter().map(level).collect();
         Some(Plan { levels: Levels::new(&levels).ok()?, ..plan })
+    }
+
+    /// The sizes of a plan for these levels, if they are few enough to be changed one by one.
+    fn shape(&self, plan: &Plan) -> Option<Shape> {
+        let few = plan.levels.iter().all(|level| level.sizes.count() <= FRAGMENTS_MAX);
+        let list = |level: &plan::Level| level.sizes.iter().map(|it| it.length).collect();
+        (few && self.bytes > 1).then(|| Shape { lists: plan.levels.iter().map(list).collect() })
     }
 
     /// A shape with its exact latency, and no more depth than it needs.

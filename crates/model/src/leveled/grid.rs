@@ -101,14 +101,15 @@ impl Grid {
                     _ => (busy, stage.latency),
                 }
             };
-            let mut costs = [[(0.0, 0.0); UNITS + 1]; 2];
-            for count in 1..=units {
+            let [mut inner, mut last] = [[(0.0, 0.0); UNITS + 1]; 2];
+            let both = inner.iter_mut().zip(&mut last).enumerate().skip(1);
+            for (count, (inner, last)) in both.take(units) {
                 let size = unit.saturating_mul(count as u64);
                 let short = grid.size(units - count, units);
-                costs[0][count] = of(size);
-                costs[1][count] = if short == size { costs[0][count] } else { of(short) };
+                *inner = of(size);
+                *last = if short == size { *inner } else { of(short) };
             }
-            grid.costs.push(costs);
+            grid.costs.push([inner, last]);
         }
         (units > 1).then_some(grid)
     }

@@ -1,6 +1,6 @@
-//! Plans for levels against all plans there are on a grid of ten equal units: every way to cut every
-//! level, each followed through the recurrence. What is searched here is searched by other means
-//! than in the planner: no bounds, only what is slower in every unit than something else is dropped.
+//! Plans for levels against all plans there are on a grid of ten equal units: every way to cut
+//! every level, each followed through the recurrence. The search here has no bounds, unlike that of
+//! the planner: only what is slower in every unit than something else is dropped.
 
 use std::num::NonZeroU32;
 

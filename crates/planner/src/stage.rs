@@ -6,7 +6,7 @@ use piped_core::link::ReportedStage;
 use piped_model::estimate::{Estimate, Estimator, Meter};
 use piped_model::stage::{Stage, StageCost};
 use piped_report::dial::DialPlace;
-use piped_report::shard::{StageReport, StageResource, StageTime};
+use piped_report::shard::{StageLine, StageReport, StageResource, StageTime};
 
 use super::told::TOLD_WEIGHT_MIN;
 
@@ -192,7 +192,18 @@ impl StageState {
             times: PROBE_BYTES.map(|bytes| time_of(now, bytes)).to_vec(),
             relative_error: now.relative_error(SHOWN_BYTES),
             with: Vec::new(),
+            lines: now.curve.lines().map(line_of).collect(),
+            at_device: self.at_device,
         }
+    }
+}
+
+fn line_of((bytes, line): (f64, Stage)) -> StageLine {
+    StageLine {
+        bytes,
+        latency_seconds: line.latency,
+        overhead_seconds: line.overhead,
+        per_byte_seconds: line.per_byte,
     }
 }
 

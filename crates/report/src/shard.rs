@@ -21,7 +21,7 @@ pub use self::peer::{
     LaneReport, MessageReport, PeerReport, ZeroCopyReport, ZeroCopySize, ZeroCopyState,
 };
 pub use self::resource::StageResource;
-pub use self::stage::{ServedWith, StageReport, StageTime};
+pub use self::stage::{ServedWith, StageLine, StageReport, StageTime};
 pub use self::transfer::{Candidate, Explanation, Passing, StagePassed, TransferReport, Waiting};
 pub use crate::device::{device_name, device_of};
 use crate::tally::Tally;

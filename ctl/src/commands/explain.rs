@@ -4,9 +4,11 @@ use piped_config::admin::{EXPLAIN, Explained};
 use piped_report::shard::{Candidate, Explanation, Passing, StagePassed, Waiting};
 use piped_report::tally::HeldBy;
 use piped_report::trace::LevelSizes;
+use serde_json::{Value, json};
 
 use crate::admin::Admin;
 use crate::args::Which;
+use crate::commands::certificate::Planned;
 use crate::commands::trace::runs;
 use crate::commands::{stages, words};
 use crate::failure::Failure;
@@ -22,7 +24,12 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let path = path(which, all);
     if json {
-        return output::json(admin.get_raw(&path)?);
+        let mut answer = admin.get_raw(&path)?;
+        let told = answer.get("explanation").cloned().unwrap_or_default();
+        if let Ok(it) = serde_json::from_value::<Explanation>(told) {
+            answer["explanation"]["possible"] = possible_json(&planned(&it));
+        }
+        return output::json(answer);
     }
     let Explained::<Explanation> { explanation } = admin.get(&path)?;
     print(output, &explanation)
@@ -58,6 +65,9 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
         }
         output.field("predicted", &text)?;
     }
+    if it.planned_here {
+        output.field("possible", &possible(&planned(it)))?;
+    }
     let measured = format!("{}{}", units::seconds(it.measured_seconds), deviation(it));
     output.field("measured", &measured)?;
     for (name, text) in waiting(it) {
@@ -87,6 +97,23 @@ pub(crate) struct Chosen<'a> {
     pub(crate) shrink_bytes: u64,
     pub(crate) fragments: u32,
     pub(crate) depth: u32,
+}
+
+fn planned(it: &Explanation) -> Planned<'_> {
+    Planned { bytes: it.bytes, stages: &it.stages, levels: &it.levels, depth: it.depth }
+}
+
+/// Describes in words how near a plan is to what is possible.
+pub(crate) fn possible(it: &Planned<'_>) -> String {
+    it.certificate().map_or_else(|why| why, |found| found.to_string())
+}
+
+/// The same for programs: numbers, or why there are none.
+pub(crate) fn possible_json(it: &Planned<'_>) -> Value {
+    match it.certificate() {
+        Ok(found) => serde_json::to_value(found).unwrap_or_default(),
+        Err(why) => json!({ "unknown": why }),
+    }
 }
 
 fn chosen(it: &Explanation) -> Chosen<'_> {
@@ -410,6 +437,14 @@ mod tests {
             plan(&chosen(&it)),
             "release-curve: source 2 x 64 KiB; lane 32 x 4 KiB; 1 at once"
         );
+    }
+
+    #[test]
+    fn what_is_not_certified_says_why_in_words_and_for_programs() {
+        let it = Explanation { planned_here: true, ..explanation() };
+        let why = "not known: this node did not plan it";
+        assert_eq!(possible(&planned(&it)), why);
+        assert_eq!(possible_json(&planned(&it)), json!({ "unknown": why }));
     }
 
     #[test]

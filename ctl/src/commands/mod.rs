@@ -8,6 +8,7 @@ use crate::output::Output;
 mod bench;
 pub(crate) mod calibrate;
 mod calibration;
+mod certificate;
 mod clients;
 pub(crate) mod config;
 pub(crate) mod cp;

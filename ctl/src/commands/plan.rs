@@ -12,7 +12,8 @@ use piped_config::Bytes;
 use piped_config::admin::plan::{PLAN, PlanBody, PlanClass, PlanEnd, PlanPart, Plans};
 use piped_planner::draft::Forecast;
 
-use super::explain::{Chosen, candidates, plan};
+use super::certificate::Planned;
+use super::explain::{Chosen, candidates, plan, possible, possible_json};
 use super::stages;
 use crate::admin::Admin;
 use crate::failure::{Exit, Failure};
@@ -114,7 +115,13 @@ pub(crate) fn run(
         peer_asks: args.peer_asks.clone(),
     };
     if json {
-        return output::json(admin.ask_raw(PLAN, body)?);
+        let mut answer = admin.ask_raw(PLAN, body)?;
+        for part in answer["parts"].as_array_mut().into_iter().flatten() {
+            if let Ok(it) = serde_json::from_value::<Forecast>(part["forecast"].clone()) {
+                part["forecast"]["possible"] = possible_json(&planned(&it));
+            }
+        }
+        return output::json(answer);
     }
     let plans: Plans<Forecast> = admin.ask(PLAN, body)?;
     print(output, &plans)
@@ -193,6 +200,7 @@ fn print_part(output: &Output, part: &PlanPart<Forecast>) -> Result<(), Failure>
         let (predicted, margin) = (it.predicted_seconds, it.margin_seconds);
         let text = format!("{} +- {}", units::seconds(predicted), units::seconds(margin));
         output.field("predicted", &text)?;
+        output.field("possible", &possible(&planned(it)))?;
     }
     if let Some(trial) = &it.trial {
         let text = format!(
@@ -208,6 +216,10 @@ fn print_part(output: &Output, part: &PlanPart<Forecast>) -> Result<(), Failure>
         stages::notes(output, &it.stages)?;
     }
     candidates(output, &it.candidates)
+}
+
+fn planned(it: &Forecast) -> Planned<'_> {
+    Planned { bytes: it.bytes, stages: &it.stages, levels: &it.levels, depth: it.depth }
 }
 
 fn chosen(it: &Forecast) -> Chosen<'_> {

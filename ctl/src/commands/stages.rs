@@ -154,6 +154,8 @@ mod tests {
             times: Vec::new(),
             relative_error: 0.0,
             with: Vec::new(),
+            lines: Vec::new(),
+            at_device: false,
         }
     }
 }

@@ -64,6 +64,8 @@ fn stage() -> StageReport {
         times: Vec::new(),
         relative_error: 0.0,
         with: Vec::new(),
+        lines: Vec::new(),
+        at_device: false,
     }
 }
 

@@ -20,7 +20,7 @@ const WORK: usize = 60_000;
 /// Gains below this part are not worth a step.
 const WORTH: f64 = 1e-4;
 
-/// What is done with a cut.
+/// A change of one cut.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Remove(u64),

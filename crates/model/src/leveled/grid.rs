@@ -1,10 +1,11 @@
 //! All plans on a coarse grid, and the best of them.
 //!
 //! The transfer is cut into ten equal units, or where alignments allow only twelve at most into
-//! these, and a level's fragments may end at any of them: 512 *ways* to cut a level. A way of the first level makes a
-//! row of times `d(u)`: when unit `u` is out of it. A way of the last level makes a row `t(u)`: how
-//! long it takes from when unit `u` is there to the end of the transfer. Two such ways together
-//! take `max_u d(u) + t(u)`, and a level in the middle turns a row into another one.
+//! these, and a level's fragments may end at any of them: 512 *ways* to cut a level. A way of the
+//! first level makes a row of times `d(u)`: when unit `u` is out of it. A way of the last level
+//! makes a row `t(u)`: how long it takes from when unit `u` is there to the end of the transfer.
+//! Two such ways together take `max_u d(u) + t(u)`, and a level in the middle turns a row into
+//! another one.
 //!
 //! Few ways have to be tried with each other. No way of the first level beats the least `d(u)` of
 //! all of them, unit by unit. So a way of the last level that is too slow even behind that is in no

@@ -40,6 +40,28 @@ pub struct StageReport {
     /// What else the stage's server serves, or does not serve, as far as is known.
     #[cfg_attr(feature = "serde", serde(default))]
     pub with: Vec<ServedWith>,
+    /// The cost that plans are made from, as straight pieces in the order of fragment sizes; one if
+    /// it does not bend. Empty in answers of daemons that do not report it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub lines: Vec<StageLine>,
+    /// Whether the stage is a device, or a delay injection on one. Stages of devices at both ends
+    /// of a path are the levels `source` and `sink`, all others are the level `lane`.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub at_device: bool,
+}
+
+/// A straight piece of a stage's cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct StageLine {
+    /// The fragment size that the piece was measured near, in bytes.
+    pub bytes: f64,
+    /// `L` there, in seconds.
+    pub latency_seconds: f64,
+    /// `g` there, in seconds.
+    pub overhead_seconds: f64,
+    /// `G` there, in seconds per byte.
+    pub per_byte_seconds: f64,
 }
 
 /// Whether a stage and something else share one server.

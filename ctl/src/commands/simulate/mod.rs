@@ -12,10 +12,12 @@ use piped_model::evaluate;
 use piped_model::servers::Servers;
 use piped_model::stage::{STAGES_MAX, Stage};
 use piped_report::trace::TransferTrace;
+use piped_theory::bound;
 use serde::Serialize;
 
 use self::scenario::{Scenario, Transfer};
 use self::world::World;
+use crate::commands::certificate::Certificate;
 use crate::commands::trace::{Files, runs};
 use crate::failure::Failure;
 use crate::output::{self, Output};
@@ -76,6 +78,8 @@ struct Row {
     /// Time of the same plan by the recurrence, with the costs of the scenario. Absent for copies
     /// in several chunks, and for copies without a given plan.
     model_seconds: Option<f64>,
+    /// How near that is to what is possible with these costs.
+    possible: Option<Certificate>,
     /// Planner, or entry of the scenario, that chose the plan.
     chosen: String,
     depth: u32,
@@ -160,7 +164,8 @@ fn row(
         first_seconds: times[0],
         median_seconds: later[later.len() / 2],
         predicted_seconds: planner.map(|it| it.predicted_seconds).filter(|&known| known > 0.0),
-        model_seconds: model,
+        model_seconds: model.map(|found| found.model_seconds),
+        possible: model,
         chosen: match (transfer.plan()?, planner) {
             (Some(_), _) => "as given".to_owned(),
             (None, Some(trace)) => trace.chosen.clone(),
@@ -193,14 +198,14 @@ fn verb(world: &mut World, transfer: &Transfer, node: usize, bytes: u64) -> Resu
     }
 }
 
-/// Time of a plan by the recurrence, with the costs of the scenario. `planned` is that of the node
-/// that holds the data.
+/// Time of a plan by the recurrence, with the costs of the scenario, and the least there is.
+/// `planned` is that of the node that holds the data.
 fn model(
     world: &World,
     scenario: &Scenario,
     transfer: &Transfer,
     planned: Option<&TransferTrace>,
-) -> Result<Option<f64>, String> {
+) -> Result<Option<Certificate>, String> {
     let (path, given, bytes) =
         (path(world, scenario, transfer)?, transfer.plan()?, transfer.bytes()?);
     let one_chunk = transfer.copy.is_none() || bytes <= FRAGMENT_BYTES_MAX.into();
@@ -238,7 +243,10 @@ fn model(
     // Depth belongs to the device that is read.
     let depth = planned.and_then(|planned| NonZeroU32::new(planned.depth));
     let depth = depth.filter(|_| path[0].level == "source");
-    evaluate::served(&costs, &views, depth, &servers).map(Some).map_err(|fault| fault.to_string())
+    let seconds = evaluate::served(&costs, &views, depth, &servers);
+    let seconds = seconds.map_err(|fault| fault.to_string())?;
+    let least = bound::lower_bound(&costs, bytes).max(bound::of_servers(&costs, bytes, &servers));
+    Ok(Some(Certificate::new(seconds, least)))
 }
 
 /// All sizes, of which the first ones were reported.
@@ -347,6 +355,7 @@ fn show(output: &Output, report: &Report) -> Result<(), Failure> {
             units::seconds(row.measured_seconds),
             time(row.predicted_seconds),
             time(row.model_seconds),
+            row.possible.map_or_else(|| "-".to_owned(), |it| format!("{:.1} %", it.within * 100.0)),
             format!("{}: {}", row.chosen, levels.join("; ")),
         ]
     };
@@ -359,6 +368,7 @@ fn show(output: &Output, report: &Report) -> Result<(), Failure> {
         Number("LAST"),
         Number("PREDICTED"),
         Number("MODEL"),
+        Number("WITHIN"),
         Text("LAST PLAN"),
     ];
     output.table(&columns, report.transfers.iter().map(row).collect())?;
@@ -367,4 +377,4 @@ fn show(output: &Output, report: &Report) -> Result<(), Failure> {
 
 const LEGEND: &str = "Virtual time. MEDIAN: of the latter half. PREDICTED: of the last one, with \
     the costs that the engine had measured. MODEL: the same plan by the recurrence, with the costs \
-    of the scenario.";
+    of the scenario. WITHIN: no plan is faster than that by more.";

@@ -50,6 +50,8 @@ fn stage(name: &str, overhead_seconds: f64, per_byte_seconds: f64) -> StageRepor
         times: Vec::new(),
         relative_error: 0.0,
         with: Vec::new(),
+        lines: Vec::new(),
+        at_device: false,
     }
 }
 

@@ -14,10 +14,12 @@ use crate::serial::RAMP_MAX;
 use crate::stage::StageCost;
 
 mod closed;
+mod late;
 mod served;
 mod within;
 
 pub use closed::{equal, uniform};
+pub use late::{LATE_FRAGMENTS_MAX, Late, STALLED_TIMES, late};
 pub use served::{plan_on, served, steadily};
 pub use within::{plan_within, room_needed, within};
 

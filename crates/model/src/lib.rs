@@ -26,6 +26,7 @@
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`simulate`] | a path at work, event by event: the second opinion |
+//! | [`spread`] | how much single fragments differ from the mean at a stage |
 //! | [`tile`] | nested loops in tiles, passed on through a grid of processors |
 //! | [`grouping`] | one stage cut optimally between neighbours that are given |
 //! | [`search`] | a plan while it is made: where each stage cuts, and how good that is |
@@ -68,6 +69,7 @@ pub mod search;
 pub mod serial;
 pub mod servers;
 pub mod simulate;
+pub mod spread;
 pub mod stage;
 pub mod strip;
 pub mod tile;

@@ -11,6 +11,8 @@ use core::ops::Deref;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+use crate::spread::Spread;
+
 /// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate. The
 /// longest of the papers has nine, the longest of the daemon 14: a copy from disk to disk with a
 /// dial at each stage.
@@ -214,6 +216,12 @@ pub trait StageCost {
         let _ = bytes;
         0.0
     }
+
+    /// How much single fragments differ from these costs; `None` if they do not, or if nothing is
+    /// known of it.
+    fn spread(&self) -> Option<&Spread> {
+        None
+    }
 }
 
 impl StageCost for Stage {
@@ -241,6 +249,33 @@ impl<T: StageCost + ?Sized> StageCost for &T {
 
     fn relative_error(&self, bytes: f64) -> f64 {
         (**self).relative_error(bytes)
+    }
+
+    fn spread(&self) -> Option<&Spread> {
+        (**self).spread()
+    }
+}
+
+/// A stage and how much its fragments differ.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spreading {
+    /// The mean costs.
+    pub stage: Stage,
+    /// What single fragments are late by; `None` if they do not differ.
+    pub spread: Option<Spread>,
+}
+
+impl StageCost for Spreading {
+    fn stage_at(&self, _bytes: f64) -> Stage {
+        self.stage
+    }
+
+    fn straight(&self) -> Option<Stage> {
+        Some(self.stage)
+    }
+
+    fn spread(&self) -> Option<&Spread> {
+        self.spread.as_ref()
     }
 }
 

@@ -13,6 +13,7 @@ use piped_model::serial;
 use piped_model::stage::StageCost;
 
 use super::guard::{ARMS_MAX, Guard};
+use super::late;
 use super::planned::{CUT_BYTES, Choice, PathCosts, Planned, SERIAL_BYTES};
 use crate::solve::DEPTH_LEAST;
 
@@ -164,11 +165,47 @@ fn propose_on(
         nested.iter().filter(near).for_each(|&plan| variations.push(plan));
         [proposal, choice(&best)].into_iter().for_each(|plan| others.push(plan));
         nested.iter().for_each(|&plan| others.push(plan));
+        let lead = settle(path, serial, lead, &mut variations, &mut others);
         return guard.renew(changed, lead, variations.as_slice(), others.as_slice());
     }
     nested.iter().for_each(|&plan| others.push(plan));
-    let near = [low, best, high].map(|plan| choice(&plan));
-    guard.renew(changed, proposal, &near, others.as_slice())
+    let mut near = Others { choices: [proposal; ARMS_MAX], count: 0 };
+    [low, best, high].iter().for_each(|plan| near.push(choice(plan)));
+    let proposal = settle(path, serial, proposal, &mut near, &mut others);
+    guard.renew(changed, proposal, near.as_slice(), others.as_slice())
+}
+
+/// Returns the proposal. Where fragments differ, what their slowest cost decides which of all
+/// candidates it is, and which are nearly as good.
+fn settle(
+    path: &PathCosts,
+    serial: Serial,
+    proposal: Choice,
+    near: &mut Others,
+    others: &mut Others,
+) -> Choice {
+    if !path.spreads() {
+        return proposal;
+    }
+    let mut all = Others { choices: [proposal; ARMS_MAX], count: 0 };
+    for &choice in core::iter::once(&proposal).chain(near.as_slice()).chain(others.as_slice()) {
+        if all.as_slice().iter().all(|known| known.cut != choice.cut) {
+            all.push(choice);
+        }
+    }
+    let may_lead = |choice: &Choice| serial != Serial::First || choice.cut.depth == 1;
+    let lead = late::judge(path, &mut all.choices[..all.count], may_lead);
+    let lead = all.choices[lead.unwrap_or(0)];
+    let is_near = |choice: &&Choice| {
+        let slack = 1.0 + FLAT;
+        choice.cut != lead.cut
+            && choice.judged() <= lead.judged() * slack
+            && choice.mean_seconds <= lead.mean_seconds * slack
+    };
+    near.count = 0;
+    all.as_slice().iter().filter(is_near).for_each(|&choice| near.push(choice));
+    *others = all;
+    lead
 }
 
 /// Candidates that are neither the proposal nor in its flat region. Choices beyond the capacity are

@@ -13,6 +13,9 @@ use super::stage::{PROBE_BYTES, StageIndex, StageState};
 /// The most fragments that a prediction walks through one by one.
 const WALKED_MAX: u64 = 256;
 
+/// The part of a stage's fragments whose lateness counts as a cost that moves.
+const TAIL_PART: f64 = 0.99;
+
 /// The stages of a path and their costs, in order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PathCosts {
@@ -20,15 +23,21 @@ pub struct PathCosts {
     /// The first stage that this shard's thread serves.
     thread: Option<usize>,
     servers: Servers,
+    /// Whether each stage is at a device.
+    at_device: [bool; STAGES_MAX],
+    /// Whether the path's connection is for urgent requests.
+    is_urgent: bool,
 }
 
 impl PathCosts {
-    /// Adds a stage. `on_thread`: this shard's thread serves it.
-    pub(super) fn push(&mut self, stage: StageIndex, cost: Estimate, on_thread: bool) {
+    /// Adds a stage with its published cost.
+    pub(super) fn push(&mut self, stage: StageIndex, state: &StageState) {
         // One that comes again stands for the peer's, which is not known.
-        let is_ours = on_thread && self.iter().all(|(other, _)| other != stage);
+        let is_ours = state.on_thread && self.iter().all(|(other, _)| other != stage);
         let Some(place) = self.costs.iter().position(Option::is_none) else { return };
-        self.costs[place] = Some((stage, cost));
+        self.costs[place] = Some((stage, state.published));
+        self.at_device[place] = state.at_device;
+        self.is_urgent |= state.is_urgent;
         if !is_ours {
             return;
         }
@@ -42,6 +51,21 @@ impl PathCosts {
     /// Which of the stages have one server together.
     pub(super) fn servers(&self) -> Servers {
         self.servers
+    }
+
+    /// Whether each stage is at a device, in order.
+    pub(super) fn at_device(&self) -> &[bool] {
+        &self.at_device[..self.iter().count()]
+    }
+
+    /// Whether fragments are known to differ at some stage.
+    pub(super) fn spreads(&self) -> bool {
+        self.iter().any(|(_, cost)| cost.spread.is_some())
+    }
+
+    /// Whether plans are for a quantile, and not for the mean.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent
     }
 
     /// Whether a prediction needs a walk through all fragments, because stages share a server.
@@ -103,8 +127,9 @@ impl PathCosts {
             let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
             for (index, old) in self.iter() {
                 let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
+                let tails = [old, &state.published].map(tail);
                 let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
-                let (from, to) = (old.alone(bytes), new.alone(bytes));
+                let [from, to] = [old.alone(bytes) + tails[0], new.alone(bytes) + tails[1]];
                 (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
                 slowest = slowest.max(old.occupancy(bytes));
                 slowest_now = slowest_now.max(new.occupancy(bytes));
@@ -124,4 +149,9 @@ impl PathCosts {
     pub fn iter(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
         self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
     }
+}
+
+/// How late the latest fragments of a stage are, in seconds.
+fn tail(cost: &Estimate) -> f64 {
+    cost.spread.map_or(0.0, |spread| spread.quantile(TAIL_PART))
 }

@@ -71,6 +71,10 @@ const STALLED: f64 = 8.0;
 /// known well enough, the second in any case.
 const VETO: (f64, f64) = (1.015, 1.03);
 
+/// The second factor where fragments are known to differ. There a few percent are luck, and the
+/// model knows more of how much a candidate suffers from it than its few outcomes show.
+const VETO_SPREAD: f64 = 1.25;
+
 /// A candidate is tried again now and then if it seems at most this many times slower than the
 /// favourite.
 const WORTH_TRYING: f64 = 1.15;
@@ -80,6 +84,9 @@ const DOUBT: (f64, f64) = (0.1, 0.5);
 
 /// Weight of an outcome in the pace: so few transfers see one state of the machine.
 const PACE_DECAY: f64 = 1.0 / 8.0;
+
+/// The weight where fragments are known to differ: most of what is slow then is a late fragment.
+const PACE_DECAY_SPREAD: f64 = 1.0 / 64.0;
 
 /// Paces at which means are kept. Beyond them, they are of another machine, or were never right.
 const PACES: RangeInclusive<f64> = 1.0 / STALLED..=STALLED;
@@ -115,7 +122,8 @@ struct Arm {
     /// The guard's `uses` when `planned` was last made anew.
     made_at: u32,
     measured: Measured,
-    /// Expected latency of the next transfer with this candidate, in seconds at a pace of 1.
+    /// What is expected of the latency that the candidate is judged by ([`Choice::tail`]), in
+    /// seconds at a pace of 1.
     expected: f64,
 }
 
@@ -225,7 +233,7 @@ impl Guard {
         let bias = self.bias.map(|mean| if is_known(&mean) { mean.value } else { common });
         for arm in &mut self.arms {
             let promised = arm.plan.predicted_seconds * bias[kind(&arm.plan)];
-            arm.expected = arm.measured.beside(promised);
+            arm.expected = arm.measured.beside(promised) * arm.plan.tail;
         }
     }
 
@@ -260,13 +268,13 @@ impl Guard {
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
         let is_informed = self.bias.iter().any(|mean| mean.count > 0);
         let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
-        let before = arm.measured.known();
+        let (before, is_spread) = (arm.measured.known(), arm.plan.is_spread());
         let usual = seconds / self.pace;
         self.heard = true;
         let mean = arm.measured.seconds();
         let is_its_own = match arm.measured.outcomes() {
             // It may well be slower than the model says, but not so much faster.
-            0 if is_informed => usual * STALLED >= arm.expected,
+            0 if is_informed => usual * STALLED >= arm.expected / arm.plan.tail,
             0 | 1 => usual > 0.0,
             _ => (mean / STALLED..=mean * STALLED).contains(&usual),
         };
@@ -279,7 +287,8 @@ impl Guard {
         if let Some(mean) = before.filter(|_| counts) {
             self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
             let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
-            self.pace += PACE_DECAY * (slower - self.pace);
+            let decay = if is_spread { PACE_DECAY_SPREAD } else { PACE_DECAY };
+            self.pace += decay * (slower - self.pace);
             if !PACES.contains(&self.pace) {
                 self.forget();
             }
@@ -364,10 +373,16 @@ impl Guard {
             let error = (1.25 * self.noise.value / arm.measured.weight().sqrt()).min(LUCK_MAX);
             arm.expected * (1.0 - error)
         };
-        let limit = self.arms[favourite].expected / VETO.0;
+        let best = &self.arms[favourite];
+        let limit = best.expected / VETO.0;
+        // Where fragments differ no number of turns is enough for what is less than the error.
+        let is_luck = |arm: &Arm| {
+            best.plan.is_spread() && arm.expected * (1.0 + self.error(arm, best)) > best.expected
+        };
         let known = self.arms.iter().enumerate();
         let known = known.filter(|&(index, arm)| {
-            index != favourite && arm.measured.known().is_some() && at_best(arm) < limit
+            let may_win = arm.measured.known().is_some() && at_best(arm) < limit;
+            index != favourite && may_win && !is_luck(arm)
         });
         known.min_by(|a, b| at_best(a.1).total_cmp(&at_best(b.1))).map(|(index, _)| index)
     }
@@ -384,14 +399,20 @@ impl Guard {
     /// means.
     fn is_beaten(&self, index: usize, by: usize) -> bool {
         let (arm, other) = (&self.arms[index], &self.arms[by]);
-        if arm.measured.known().is_none() {
+        if arm.measured.known().is_none() && !arm.plan.is_spread() {
             // Of equal promise the one that keeps it.
             return arm.expected >= other.expected;
         }
-        // Mean absolute to standard deviation, of the difference of two means, twice.
-        let errors = 1.0 / arm.measured.weight() + 1.0 / other.measured.weight();
-        let margin = 2.0 * 1.25 * self.noise.value * errors.sqrt();
-        arm.expected > other.expected * (1.0 + margin).clamp(VETO.0, VETO.1)
+        let most = if arm.plan.is_spread() { VETO_SPREAD } else { VETO.1 };
+        let margin = 2.0 * self.error(arm, other);
+        arm.expected > other.expected * (1.0 + margin).clamp(VETO.0, most)
+    }
+
+    /// The standard error of the difference of two candidates' means, as a part of a mean.
+    fn error(&self, one: &Arm, other: &Arm) -> f64 {
+        let errors = 1.0 / one.measured.weight() + 1.0 / other.measured.weight();
+        // Mean absolute to standard deviation.
+        1.25 * self.noise.value * errors.sqrt()
     }
 
     fn is_vetoed(&self, index: usize) -> bool {

@@ -7,6 +7,7 @@
 use std::num::NonZeroU32;
 
 use piped_model::estimate::{CostCurve, Estimate, Estimator, KnownSize, REGIMES};
+use piped_model::spread::Spread;
 use piped_model::stage::{Stage, StageCost as _};
 use piped_report::shard::StageResource;
 #[cfg(feature = "serde")]
@@ -31,6 +32,9 @@ pub struct KeptStage {
     pub lines: Vec<KeptLine>,
     /// Sizes at which the stage was measured, in rising order.
     pub sizes: Vec<KeptSize>,
+    /// How much single fragments differed, if they did.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub spread: Option<KeptSpread>,
     /// Whether sizes varied enough to tell `g` from `G`.
     pub identifiable: bool,
     /// Confidence when the costs were kept, 0 to 1. Only people read it; a start believes kept
@@ -40,6 +44,17 @@ pub struct KeptStage {
 
 // What passed `check` has no number that is none.
 impl Eq for KeptStage {}
+
+/// The distribution of a fragment's time, as a multiple of its mean.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
+pub struct KeptSpread {
+    /// The mean time that multiples are of, in seconds.
+    pub seconds: f64,
+    /// The part of the fragments in each bin of multiples and those before it
+    /// ([`Spread::of_parts`]).
+    pub parts: Vec<f64>,
+}
 
 /// `L`, `g` and `G` near one fragment size.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -100,6 +115,9 @@ pub enum KeptFault {
     /// Lines or sizes do not follow in rising order.
     #[error("its sizes are not in order")]
     Order,
+    /// Parts that make no distribution.
+    #[error("its spread is none: parts rise from 0 to 1, one for each bin")]
+    Spread,
 }
 
 impl KeptStage {
@@ -117,9 +135,17 @@ impl KeptStage {
             backlogged: size.backlogged.min(SAMPLES_MAX),
         });
         let now = estimator.estimate();
-        let (lines, sizes) = (lines.collect(), sizes.collect());
-        let kept =
-            Self { lines, sizes, identifiable: now.identifiable, confidence: now.confidence };
+        let spread = published.spread.map(|spread| {
+            let (seconds, parts) = spread.parts();
+            KeptSpread { seconds, parts: parts.collect() }
+        });
+        let kept = Self {
+            lines: lines.collect(),
+            sizes: sizes.collect(),
+            spread,
+            identifiable: now.identifiable,
+            confidence: now.confidence,
+        };
         kept.check().is_ok().then_some(kept)
     }
 
@@ -144,6 +170,10 @@ impl KeptStage {
             within("bytes", size.bytes, BYTES_MAX)?;
             within("alone", size.alone, SAMPLES_MAX)?;
             within("backlogged", size.backlogged, SAMPLES_MAX)?;
+        }
+        if let Some(spread) = &self.spread {
+            within("spread", spread.seconds, LATENCY_MAX)?;
+            spread.known().ok_or(KeptFault::Spread)?;
         }
         let lines = self.lines.windows(2).all(|pair| pair[0].bytes < pair[1].bytes);
         let sizes = self.sizes.windows(2).all(|pair| pair[0].bytes < pair[1].bytes);
@@ -173,13 +203,25 @@ impl KeptStage {
         let sizes: Vec<KnownSize> = sizes.collect();
         let curve = CostCurve::of_lines(&lines, window);
         let estimator = estimator.with_kept(&curve, &sizes, self.identifiable);
+        let spread = self.spread.as_ref().and_then(KeptSpread::known);
+        let estimator = match &spread {
+            Some(spread) => estimator.with_spread(spread),
+            None => estimator,
+        };
         let mut published = estimator.estimate();
+        published.spread = spread;
         if estimator.is_kept() {
             let bytes = published.bytes;
             published.stage = curve.stage_at(bytes as f64);
             published.curve = curve;
         }
         (estimator, published)
+    }
+}
+
+impl KeptSpread {
+    fn known(&self) -> Option<Spread> {
+        Spread::of_parts(self.seconds, &self.parts)
     }
 }
 

@@ -31,6 +31,7 @@ pub mod told;
 mod candidates;
 mod costs;
 mod guard;
+mod late;
 mod outlook;
 mod path;
 mod priors;

@@ -466,7 +466,7 @@ impl Planner {
         let mut costs = PathCosts::default();
         for index in path {
             if let Some(state) = self.stages.get(usize::from(index.0)) {
-                costs.push(index, state.published, state.on_thread);
+                costs.push(index, state);
             }
         }
         costs

@@ -134,11 +134,29 @@ pub(super) struct Choice {
     pub(super) length: u64,
     /// Time for one byte more or less, in seconds.
     pub(super) per_byte: f64,
+    /// Predicted latency in seconds, with what the slowest fragments usually cost.
     pub(super) predicted_seconds: f64,
     pub(super) margin_seconds: f64,
+    /// The part of the prediction that the slowest fragments cost, in seconds.
+    pub(super) late_seconds: f64,
+    /// The mean latency in seconds, stalls included.
+    pub(super) mean_seconds: f64,
+    /// The latency that the plan is judged by, as a multiple of the predicted one: see
+    /// [`super::late`].
+    pub(super) tail: f64,
 }
 
 impl Choice {
+    /// The latency in seconds that the plan is judged by.
+    pub(super) fn judged(&self) -> f64 {
+        self.predicted_seconds * self.tail
+    }
+
+    /// Whether fragments of the path's stages are known to differ.
+    pub(super) fn is_spread(&self) -> bool {
+        self.late_seconds != 0.0 || self.tail != 1.0
+    }
+
     /// A plan with equal sizes at every level. `per_byte`: time of a byte at the slowest stage, in
     /// seconds.
     pub(super) fn fixed(plan: &FixedBest, length: u64, per_byte: f64) -> Self {
@@ -152,6 +170,9 @@ impl Choice {
             per_byte,
             predicted_seconds: plan.predicted_seconds,
             margin_seconds: plan.margin_seconds,
+            late_seconds: 0.0,
+            mean_seconds: plan.predicted_seconds,
+            tail: 1.0,
         }
     }
 
@@ -168,6 +189,9 @@ impl Choice {
             per_byte,
             predicted_seconds: plan.predicted_seconds,
             margin_seconds: plan.margin_seconds,
+            late_seconds: 0.0,
+            mean_seconds: plan.predicted_seconds,
+            tail: 1.0,
         }
     }
 
@@ -202,6 +226,7 @@ struct Compared {
     predicted: f64,
     measured: Option<f64>,
     vetoed: bool,
+    judged: Option<f64>,
 }
 
 /// The plans that were compared for a request.
@@ -224,6 +249,7 @@ impl FromIterator<Seen> for Candidates {
                 predicted: plan.predicted_seconds,
                 measured,
                 vetoed,
+                judged: plan.is_spread().then(|| plan.judged()),
             });
         }
         candidates
@@ -244,6 +270,7 @@ impl Candidates {
             predicted_seconds: seen.predicted,
             measured_seconds: seen.measured,
             vetoed: seen.vetoed,
+            judged_seconds: seen.judged,
         };
         self.plans.into_iter().flatten().map(candidate).collect()
     }
@@ -288,6 +315,9 @@ impl Planned {
             per_byte: 0.0,
             predicted_seconds: 0.0,
             margin_seconds: 0.0,
+            late_seconds: 0.0,
+            mean_seconds: 0.0,
+            tail: 1.0,
         };
         let (costs, candidates) = (Arc::new(costs), Candidates::default());
         Self::new(choice, false, &costs, candidates, Outlook::default())
@@ -395,10 +425,13 @@ impl Planned {
         let model = match self.choice.ramp {
             // A walk through all fragments for each request would be too much.
             _ if self.path.is_shared() => self.choice.predicted_for(length),
-            Some(ramp) => self.path.with(|costs| match self.is_serial() {
-                true => serial::seconds(costs, length, &ramp),
-                false => evaluate::uniform(costs, ramp.first, length, depth),
-            }),
+            Some(ramp) => {
+                let means = self.path.with(|costs| match self.is_serial() {
+                    true => serial::seconds(costs, length, &ramp),
+                    false => evaluate::uniform(costs, ramp.first, length, depth),
+                });
+                means + self.choice.late_seconds
+            }
             None => self.choice.predicted_for(length),
         };
         Nanos::from_seconds(model * self.outlook.bias)

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use piped_core::link::ReportedStage;
+use piped_core::link::{LaneClass, ReportedStage};
 use piped_model::estimate::{Estimate, Estimator, Meter};
 use piped_model::stage::{Stage, StageCost};
 use piped_report::dial::DialPlace;
@@ -76,6 +76,8 @@ pub(super) struct StageState {
     pub(super) is_device: bool,
     /// Whether the stage is a connection, whose peer owns the plans over it.
     pub(super) is_lane: bool,
+    /// Whether the stage is a connection for urgent requests.
+    pub(super) is_urgent: bool,
     /// Whether the stage is a device, or a delay injection on one.
     pub(super) at_device: bool,
     /// Whether the shard's thread does the work, so that it is timed by itself.
@@ -113,6 +115,7 @@ impl StageState {
             name,
             is_device: matches!(resource, StageResource::Disk { .. } | StageResource::Cache { .. }),
             is_lane: matches!(resource, StageResource::Net { .. }),
+            is_urgent: matches!(resource, StageResource::Net { class: LaneClass::Latency, .. }),
             at_device: matches!(
                 resource,
                 StageResource::Disk { .. }
@@ -153,7 +156,11 @@ impl StageState {
         // none any more.
         let known = self.estimator.summaries().filter(|known| known.weight >= TOLD_WEIGHT_MIN);
         let known = known.count();
-        if moved || known > self.known {
+        let spreads_alike = match (&self.published.spread, &estimate.spread) {
+            (Some(old), Some(new)) => old.is_like(new),
+            (old, new) => old.is_none() && new.is_none(),
+        };
+        if moved || !spreads_alike || known > self.known {
             self.known = known.max(self.known);
             self.published = estimate;
             self.version += 1;
@@ -168,7 +175,7 @@ impl StageState {
 
     pub(super) fn report(&self, now: &Estimate) -> StageReport {
         let line = now.stage_at(SHOWN_BYTES);
-        let note = if self.estimator.is_kept() {
+        let mut note = if self.estimator.is_kept() {
             String::from(KEPT_NOTE)
         } else if now.samples_alone + now.samples_backlogged == 0 {
             String::from("no samples yet: the prior")
@@ -177,6 +184,13 @@ impl StageState {
         } else {
             String::from("at 64 KiB")
         };
+        if let Some(spread) = now.spread {
+            let [cv, stalls, times] = spread.in_words();
+            note += &format!("; fragments differ by {:.0} %", cv * 100.0);
+            if stalls > 0.0 {
+                note += &format!(", and {:.2} % take {times:.0} times as long", stalls * 100.0);
+            }
+        }
         StageReport {
             name: self.name.clone(),
             latency_seconds: line.latency,

@@ -11,6 +11,7 @@ use super::kernel::SimKernel;
 use super::memory::{OpKey, Touch};
 use super::net::{ECANCELED, EPIPE, NodeId};
 use super::pending::{Carry, InFlight, KernelEvent};
+use super::stage::Cost;
 
 impl SimKernel {
     /// Pushes an operation of a node, as [`Io::push`](piped_core::io::Io::push) demands.
@@ -191,6 +192,8 @@ impl SimKernel {
         }
         let costs = self.disk.costs(inode);
         let cost = if matches!(transfer, Transfer::Read { .. }) { costs.read } else { costs.write };
+        let latency = costs.spread.draw(cost.latency, &mut self.random);
+        let cost = Cost { latency, ..cost };
         let visit = self.disk.server(self.disk.device_of(inode)).visit(self.now, length, &cost);
         let result = if self.random.chance(self.faults.disk_error) {
             EIO

@@ -25,6 +25,7 @@ fn device(window: u32) -> DeviceCosts {
         window: Some(window),
         capacity: 1 << 24,
         alignment: Alignment { offset: 512, memory: 4 },
+        spread: LatencySpread::NONE,
         tells_at_the_end: false,
     }
 }

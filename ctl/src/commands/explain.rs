@@ -262,9 +262,10 @@ fn reason(all: &[Candidate], candidate: &Candidate) -> String {
     let least =
         |time: fn(&Candidate) -> Option<f64>| all.iter().filter_map(time).min_by(f64::total_cmp);
     let slower = |own: f64, least: f64| format!("{:.0} %", (own / least - 1.0) * 100.0);
-    let predicted = candidate.predicted_seconds;
+    let judged = |one: &Candidate| one.judged_seconds.unwrap_or(one.predicted_seconds);
+    let predicted = judged(candidate);
     let fastest = least(|one| one.measured_seconds);
-    let promised = least(|one| Some(one.predicted_seconds)).unwrap_or(predicted);
+    let promised = all.iter().map(judged).min_by(f64::total_cmp).unwrap_or(predicted);
     match (candidate.chosen, candidate.vetoed, candidate.measured_seconds, fastest) {
         (true, true, ..) => "chosen to see whether it is still slower".to_owned(),
         (true, false, Some(own), Some(fastest)) if own <= fastest => {
@@ -301,31 +302,36 @@ pub(crate) fn candidates(output: &Output, all: &[Candidate]) -> Result<(), Failu
     if all.is_empty() {
         return Ok(());
     }
+    // What plans are judged by where fragments differ is beyond what is predicted.
+    let is_judged = all.iter().any(|candidate| candidate.judged_seconds.is_some());
+    let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), units::seconds);
     let rows = all
         .iter()
         .map(|candidate| {
-            vec![
-                candidate.algorithm.clone(),
-                levels_of(candidate),
-                candidate.depth.to_string(),
-                units::seconds(candidate.predicted_seconds),
-                candidate.measured_seconds.map_or_else(|| "-".to_owned(), units::seconds),
-                reason(all, candidate),
-            ]
+            let judged = is_judged.then(|| time(candidate.judged_seconds));
+            let cells = [
+                Some(candidate.algorithm.clone()),
+                Some(levels_of(candidate)),
+                Some(candidate.depth.to_string()),
+                Some(units::seconds(candidate.predicted_seconds)),
+                judged,
+                Some(time(candidate.measured_seconds)),
+                Some(reason(all, candidate)),
+            ];
+            cells.into_iter().flatten().collect()
         })
         .collect();
+    let columns = [
+        Some(Text("PLAN")),
+        Some(Number("FRAGMENT")),
+        Some(Number("DEPTH")),
+        Some(Number("PREDICTED")),
+        is_judged.then_some(Number("JUDGED BY")),
+        Some(Number("MEASURED")),
+        Some(Text("")),
+    ];
     output.heading("Candidates")?;
-    output.table(
-        &[
-            Text("PLAN"),
-            Number("FRAGMENT"),
-            Number("DEPTH"),
-            Number("PREDICTED"),
-            Number("MEASURED"),
-            Text(""),
-        ],
-        rows,
-    )
+    output.table(&columns.into_iter().flatten().collect::<Vec<_>>(), rows)
 }
 
 #[cfg(test)]

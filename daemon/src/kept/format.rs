@@ -9,13 +9,13 @@ use piped_planner::kept::{KeptFault, KeptStage};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. A file of another version is not read, and is written anew.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Stages in a file: as many as a shard remembers, and some disks.
 pub const STAGES_MAX: usize = 1024;
 
 /// The longest file: as many stages with as many lines as there can be, of some hundred bytes each.
-pub const FILE_BYTES_MAX: usize = 4 << 20;
+pub const FILE_BYTES_MAX: usize = 8 << 20;
 
 /// Longer names nobody has.
 const NAME_BYTES_MAX: usize = 256;
@@ -184,7 +184,7 @@ pub fn write(stages: Vec<Entry>) -> Vec<u8> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use piped_planner::kept::{KeptLine, KeptSize};
+    use piped_planner::kept::{KeptLine, KeptSize, KeptSpread};
 
     use super::*;
 
@@ -198,6 +198,7 @@ pub(super) mod tests {
         let cost = KeptStage {
             lines: vec![line(4096.0, latency), line(65_536.5, latency)],
             sizes: vec![KeptSize { bytes: 4096.0, alone: 7.5, backlogged: 200.0 }],
+            spread: None,
             identifiable: true,
             confidence: 0.9,
         };
@@ -230,7 +231,7 @@ pub(super) mod tests {
     fn what_cannot_be_is_refused_with_its_name() {
         let text = String::from_utf8(write(entries())).expect("JSON");
         for (from, to, hint) in [
-            ("\"version\": 1", "\"version\": 2", "version 2"),
+            ("\"version\": 2", "\"version\": 1", "version 1"),
             ("\"L\": 0.00006", "\"L\": -0.00006", "L is -0.00006"),
             ("\"L\": 0.00006", "\"L\": 6e9", "L is 6000000000"),
             ("\"L\": 0.00006", "\"L\": 1e999", "out of range"),
@@ -263,6 +264,9 @@ pub(super) mod tests {
             (0..11).map(|n| KeptLine { bytes: f64::from(n) + 0.1, ..most.cost.lines[0] }).collect();
         let size = KeptSize { bytes: 0.0, alone: 1.0 / 3.0, backlogged: 1.0 / 7.0 };
         most.cost.sizes = (0..11).map(|n| KeptSize { bytes: f64::from(n) + 0.1, ..size }).collect();
+        let part = |bin: u16| f64::from(f32::from(bin) / 49.0);
+        let parts = (1..=49).map(part).collect();
+        most.cost.spread = Some(KeptSpread { seconds: 0.123_456_789_012_345, parts });
         let bytes = write(vec![most; STAGES_MAX]);
         assert!(parse(&bytes).is_ok(), "{} bytes", bytes.len());
     }

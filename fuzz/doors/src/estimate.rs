@@ -48,7 +48,8 @@ pub fn check(input: &[u8]) {
             kind @ 0..=3 => {
                 let (bytes, seconds) = (size(&mut input), number(&mut input));
                 estimator.observe(match kind {
-                    0 | 1 => Sample::Alone { bytes, seconds },
+                    0 => Sample::Alone { bytes, seconds },
+                    1 => Sample::Overtaken { bytes, seconds },
                     _ => Sample::Backlogged { bytes, seconds },
                 });
             }

@@ -62,6 +62,6 @@ fn entry(stage: StageName, latency: f64) -> Entry {
     let line = |bytes| KeptLine { bytes, latency, overhead: 17e-6, per_byte: 1e-9 };
     let sizes = vec![KeptSize { bytes: 4096.0, alone: 3.0, backlogged: 200.0 }];
     let lines = vec![line(4096.0), line(65_536.0)];
-    let cost = KeptStage { lines, sizes, identifiable: true, confidence: 0.9 };
+    let cost = KeptStage { lines, sizes, spread: None, identifiable: true, confidence: 0.9 };
     Entry { stage, measured_unix: 1.75e9, cost }
 }

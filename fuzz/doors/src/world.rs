@@ -29,7 +29,8 @@ use piped_engine::command::{
 };
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_sim::{
-    Cost, DeviceCosts, FarEnds, Faults, Hand, InodeId, LineId, NodeId, SimKernel, Way, ZeroCopy,
+    Cost, DeviceCosts, FarEnds, Faults, Hand, InodeId, LatencySpread, LineId, NodeId, SimKernel,
+    Way, ZeroCopy,
 };
 use piped_text::is_name;
 use piped_world::controls::{
@@ -115,6 +116,7 @@ impl World {
             window: None,
             capacity: 512 * 1024,
             alignment: ALIGNMENT,
+            spread: LatencySpread::NONE,
             tells_at_the_end: false,
         });
         let [memory, writable, read_only] = &*CONTENTS;

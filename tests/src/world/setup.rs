@@ -11,7 +11,7 @@ use piped_core::link::Checksum;
 use piped_core::units::Nanos;
 use piped_engine::command::{ChannelTarget, Command, FileTarget, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
+use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, LatencySpread, Random, SimKernel};
 use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings, region};
 use zeroize::Zeroizing;
 
@@ -335,6 +335,7 @@ impl World {
             window: Some(self.random.between(1, 32) as u32),
             capacity,
             alignment: piped_core::access::Alignment { offset: 512, memory: 4 },
+            spread: LatencySpread::NONE,
             tells_at_the_end: self.random.chance(0.5),
         }
     }

@@ -30,7 +30,8 @@ use piped_engine::shard::{Shard, ShardConfig};
 use piped_planner::solve::solve;
 pub(crate) use piped_sim::LineId;
 use piped_sim::{
-    ConnectionId, Cost, DeviceCosts, FarEnds, Faults, InodeId, LinkId, NodeId, SimIo, SimKernel,
+    ConnectionId, Cost, DeviceCosts, FarEnds, Faults, InodeId, LatencySpread, LinkId, NodeId,
+    SimIo, SimKernel,
 };
 use piped_wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message};
 use piped_world::controls::{Controls, Setup, Surroundings, address, peer_at};
@@ -171,6 +172,7 @@ impl World {
             window: None,
             capacity: 1 << 30,
             alignment: Alignment { offset: 512, memory: 4 },
+            spread: LatencySpread::NONE,
             tells_at_the_end,
         });
         let shard = Shard::new(ShardConfig {

@@ -126,6 +126,11 @@ impl Cell {
         (TO_DEVIATION * self.scale).max(DEVIATION_MIN)
     }
 
+    /// Whether it knows enough to say how much a sample differs from what was expected.
+    pub(super) fn is_settled(&self) -> bool {
+        self.weight > 1.0 && self.warm == 0
+    }
+
     /// Keep at most `weight` samples' worth of memory.
     pub(super) fn fade(&mut self, weight: f64) {
         if self.weight > weight {

@@ -5,9 +5,12 @@ use core::num::NonZeroU32;
 use super::cell::{Cell, MEMORY, Verdict};
 use super::curve::{CostCurve, Node};
 use super::fit::{Fit, Moments, Solution};
+use super::sketch::Sketch;
 use super::{REGIMES, Sample, Summary, regime};
+use crate::spread::Spread;
 use crate::stage::{Stage, StageCost};
 
+mod belief;
 mod kept;
 
 pub use kept::KnownSize;
@@ -16,8 +19,6 @@ pub use kept::KnownSize;
 const CLOCK_SECONDS: f64 = 1e-7;
 /// Samples that make a cell worth a place of its own on the curve.
 const NODE_WEIGHT_MIN: f64 = 3.0;
-/// Samples at which a cell is half believed.
-const CONFIDENCE_HALF: f64 = 8.0;
 /// All regimes are on one line if none is off by more than this (and its own noise).
 const STRAIGHT_TOLERANCE: f64 = 0.08;
 /// How much a regime's samples count in the fit of the next one, where the cost bends: enough to
@@ -68,6 +69,7 @@ pub struct Estimator {
     changes: u64,
     /// What it began with, as long as few samples have confirmed it.
     kept: Option<kept::Kept>,
+    sketch: Sketch,
 }
 
 /// What an [`Estimator`] knows, at one size and (as a [`StageCost`]) over all sizes.
@@ -97,6 +99,8 @@ pub struct Estimate {
     pub identifiable: bool,
     /// The cost over all sizes.
     pub curve: CostCurve,
+    /// How much single fragments differ from it; `None` if they do not, or if that is not known.
+    pub spread: Option<Spread>,
     /// Relative error of the cost, about two standard errors.
     error: f64,
 }
@@ -109,6 +113,10 @@ impl StageCost for Estimate {
     fn relative_error(&self, bytes: f64) -> f64 {
         let _ = bytes;
         self.error
+    }
+
+    fn spread(&self) -> Option<&Spread> {
+        self.spread.as_ref()
     }
 }
 
@@ -136,6 +144,7 @@ impl Estimator {
             samples_backlogged: 0,
             changes: 0,
             kept: None,
+            sketch: Sketch::default(),
         }
     }
 
@@ -179,29 +188,33 @@ impl Estimator {
     /// ignored: nothing costs nothing, a cost of zero would look infinitely precise, and sums of
     /// the longest would be infinite.
     pub fn observe(&mut self, sample: Sample) {
-        self.test_kept(sample);
-        let (cells, others, count, bytes, seconds) = match sample {
-            Sample::Alone { bytes, seconds } => {
-                (&mut self.alone, &mut self.backlogged, &mut self.samples_alone, bytes, seconds)
-            }
-            Sample::Backlogged { bytes, seconds } => (
-                &mut self.backlogged,
-                &mut self.alone,
-                &mut self.samples_backlogged,
-                bytes,
-                seconds,
-            ),
-        };
+        let (Sample::Alone { bytes, seconds }
+        | Sample::Backlogged { bytes, seconds }
+        | Sample::Overtaken { bytes, seconds }) = sample;
         if !(seconds > 0.0 && seconds < SECONDS_MAX) {
             return;
         }
-        *count += 1;
+        self.test_kept(sample);
         let place = regime(bytes);
+        if !matches!(sample, Sample::Backlogged { .. }) && self.alone[place].is_settled() {
+            self.sketch.observe(seconds, self.alone[place].predict(bytes as f64));
+        }
+        let (cells, others, count) = match sample {
+            Sample::Alone { .. } => {
+                (&mut self.alone, &mut self.backlogged, &mut self.samples_alone)
+            }
+            Sample::Backlogged { .. } => {
+                (&mut self.backlogged, &mut self.alone, &mut self.samples_backlogged)
+            }
+            Sample::Overtaken { .. } => return,
+        };
+        *count += 1;
         let verdict = cells[place].observe(bytes as f64, seconds);
         if verdict == Verdict::Changed {
             // What changed the cost here has changed the rest, as far as anyone knows: the other
             // kind of sample at this size has to prove itself anew, other sizes are doubted.
             self.changes += 1;
+            self.sketch.change();
             others[place].doubt(1.0);
             for other in 0..REGIMES {
                 if other != place {
@@ -336,6 +349,7 @@ impl Estimator {
             per_byte_error,
             identifiable: here.identifiable,
             curve,
+            spread: self.sketch.spread(),
             error: self.relative_error(place) + UNKNOWN_ERROR * (1.0 - confidence),
         }
     }
@@ -467,33 +481,5 @@ impl Estimator {
             count += 1;
         }
         CostCurve::through(&nodes[..count], self.window)
-    }
-
-    /// Backlogged samples give the cost, alone samples the latency on top; the nearest regime with
-    /// samples counts, at half for each step away unless all are on one line.
-    fn confidence(&self, place: usize, straight: bool, identifiable: bool) -> f64 {
-        let belief = |cells: &[Cell; REGIMES]| {
-            let count = self.samples_alone + self.samples_backlogged;
-            let mut best = 0.0_f64;
-            for (other, cell) in cells.iter().enumerate() {
-                let weight = cell.weight_now(count);
-                let steps = other.abs_diff(place) as i32;
-                let nearness = if straight && identifiable { 0.9_f64 } else { 0.5 }.powi(steps);
-                best = best.max(nearness * weight / (weight + CONFIDENCE_HALF));
-            }
-            best
-        };
-        let (alone, backlogged) = (belief(&self.alone), belief(&self.backlogged));
-        let split = if identifiable { 1.0 } else { 0.75 };
-        split * backlogged * (0.5 + 0.5 * alone) + (1.0 - backlogged) * 0.25 * alone
-    }
-
-    /// Two standard errors of the mean cost at a regime, relative to it.
-    fn relative_error(&self, place: usize) -> f64 {
-        let nearest =
-            self.cells().min_by_key(|(other, alone, ..)| (other.abs_diff(place), u8::from(*alone)));
-        nearest.map_or(0.0, |(_, _, moments, deviation)| {
-            2.0 * deviation / moments.weight.max(1.0).sqrt()
-        })
     }
 }

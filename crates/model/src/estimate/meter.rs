@@ -45,6 +45,14 @@ pub enum Sample {
         /// Departure to departure (the mean of several).
         seconds: f64,
     },
+    /// The stage was empty, and others that came later left sooner: `seconds` says how long
+    /// fragments may take, and nothing of what they cost in the mean.
+    Overtaken {
+        /// The fragment's size in bytes.
+        bytes: u64,
+        /// Time from the fragment's arrival to its departure, in seconds.
+        seconds: f64,
+    },
 }
 
 /// A fragment inside the stage, from [`Meter::arrive`] to [`Meter::depart`] or [`Meter::abandon`].
@@ -190,6 +198,11 @@ impl Meter {
         if ticket.arrived > last {
             self.silent = Some(now);
             return alone;
+        }
+        // It met no other but those that left sooner, and was not told of with the last of them.
+        if ticket.alone_as.is_some() && now.since(last).0 * TOLD_WITH >= sojourn.0 {
+            self.silent = Some(now);
+            return alone.or(Some(Sample::Overtaken { bytes, seconds: sojourn.seconds() }));
         }
         if alone_seconds.is_some_and(|alone| beyond(sojourn, alone) == Nanos::ZERO) {
             self.silent = Some(now);
@@ -423,11 +436,12 @@ mod tests {
     }
 
     #[test]
-    fn overtaken_and_failed_fragments_give_nothing() {
+    fn overtaken_fragments_say_nothing_of_costs_and_failed_ones_nothing() {
         let mut meter = Meter::new();
         let (slow, fast) = (meter.arrive(at(0)), meter.arrive(at(1)));
         assert_eq!(meter.depart(fast, 100, at(50), None), None);
-        assert_eq!(meter.depart(slow, 100, at(90), None), None);
+        let overtaken = Sample::Overtaken { bytes: 100, seconds: at(90).seconds() };
+        assert_eq!(meter.depart(slow, 100, at(90), None), Some(overtaken));
         let failed = meter.arrive(at(100));
         let behind = meter.arrive(at(100));
         meter.abandon(failed, at(120));

@@ -12,6 +12,10 @@
 //! one line, all of them are fitted together; where they do not, each is fitted by itself with its
 //! neighbours as a faint hint, and the planner sees a [`CostCurve`] with the bends in it.
 //!
+//! Samples of empty stages also say how much single fragments differ from the mean: the estimator
+//! counts them by their ratio to what was expected, and an estimate has them as a
+//! [`crate::spread::Spread`]. Means of busy stages do not say it.
+//!
 //! A constant fragment size makes `g` and `G` indistinguishable. The estimator says so
 //! ([`Estimate::identifiable`]) and then splits by its prior; vary the sizes within the plan's flat
 //! region ([`crate::fixed::flat`]) to keep it informed.
@@ -40,6 +44,7 @@ mod meter;
 mod screen;
 mod search;
 mod segments;
+mod sketch;
 mod summary;
 
 pub use curve::CostCurve;

@@ -16,6 +16,9 @@ fn plan(fragment_bytes: u64, predicted_us: f64) -> Choice {
         per_byte: 0.0,
         predicted_seconds: predicted_us * 1e-6,
         margin_seconds: 0.0,
+        late_seconds: 0.0,
+        mean_seconds: predicted_us * 1e-6,
+        tail: 1.0,
     }
 }
 

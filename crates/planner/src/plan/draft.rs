@@ -102,7 +102,7 @@ impl Planner {
                 }
             };
             let Some(state) = state else { continue };
-            costs.push(index, state.published, state.on_thread);
+            costs.push(index, state);
             let with = self.served_with(index, state);
             stages.push(StageReport { with, ..state.report(&state.published) });
             at_device.push(state.at_device);

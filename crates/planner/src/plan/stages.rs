@@ -323,7 +323,9 @@ impl Planner {
         state.estimator.observe(sample);
         state.samples += 1;
         state.last_bytes = match sample {
-            Sample::Alone { bytes, .. } | Sample::Backlogged { bytes, .. } => bytes,
+            Sample::Alone { bytes, .. }
+            | Sample::Backlogged { bytes, .. }
+            | Sample::Overtaken { bytes, .. } => bytes,
         };
         let due = state.samples < SAMPLES_PER_LOOK
             || state.samples - state.looked_at >= SAMPLES_PER_LOOK

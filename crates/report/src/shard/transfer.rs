@@ -200,4 +200,8 @@ pub struct Candidate {
     pub measured_seconds: Option<f64>,
     /// Whether another candidate was faster in practice, so that this one is not chosen.
     pub vetoed: bool,
+    /// The latency in seconds that the plan is judged by where fragments of a stage differ: for
+    /// urgent requests a quantile, for others the mean with all stalls.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub judged_seconds: Option<f64>,
 }

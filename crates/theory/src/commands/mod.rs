@@ -20,6 +20,7 @@ mod measurements;
 mod path;
 mod plan;
 mod signature;
+mod spread;
 mod strip;
 mod tile;
 

@@ -126,7 +126,7 @@ pub(super) fn items<T>(
 }
 
 /// One item for each of `count` stages: those given, the one given, or `none`.
-fn each<T: Copy>(list: Option<&[T]>, none: T, count: usize) -> Result<Vec<T>, String> {
+pub(super) fn each<T: Copy>(list: Option<&[T]>, none: T, count: usize) -> Result<Vec<T>, String> {
     match list {
         None => Ok(vec![none; count]),
         Some(&[one]) => Ok(vec![one; count]),

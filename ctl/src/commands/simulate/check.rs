@@ -22,6 +22,7 @@ fn disks(scenario: &Scenario) -> Result<(), String> {
         for (disk, said) in &node.disks {
             let at = |error| format!("disk {name}:{disk}: {error}");
             said.stage().map_err(at)?;
+            said.spread().map_err(at)?;
             if said.window == Some(0) {
                 return Err(at(
                     "window = 0 lets nothing in: leave it out, or give 1 or more".to_owned()

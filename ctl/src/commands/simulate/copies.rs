@@ -43,7 +43,7 @@ fn copy(world: &mut World, node: usize, [from, to]: [&str; 2], length: u64) -> V
 /// The last of this many, as the asking node explains it.
 fn last_of(world: &mut World, node: usize, count: u32, verb: Verb) -> Explanation {
     for _ in 0..count {
-        world.run(node, verb).expect("it ends");
+        world.run(node, verb, Class::Bulk).expect("it ends");
     }
     world.explain(node)
 }

@@ -33,6 +33,8 @@ mod servers;
 #[cfg(test)]
 mod split;
 #[cfg(test)]
+mod spread;
+#[cfg(test)]
 mod tests;
 pub(super) mod world;
 
@@ -58,6 +60,9 @@ pub(crate) struct SimulateArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     title: String,
+    /// Whether equal operations differ in time.
+    #[serde(skip)]
+    spreads: bool,
     transfers: Vec<Row>,
 }
 
@@ -72,6 +77,10 @@ struct Row {
     first_seconds: f64,
     /// Median time of the latter half.
     median_seconds: f64,
+    /// Mean time of the latter half.
+    mean_seconds: f64,
+    /// Time that 99 in 100 of the latter half do not exceed.
+    p99_seconds: f64,
     /// Prediction of the engine for the last transfer, from its measured costs; absent if there was
     /// none.
     predicted_seconds: Option<f64>,
@@ -131,7 +140,7 @@ fn simulate(scenario: &Scenario) -> Result<Report, String> {
         let row = row(&mut world, scenario, transfer, number);
         transfers.push(row.map_err(|error| format!("transfer {}: {error}", number + 1))?);
     }
-    Ok(Report { title: scenario.title.clone(), transfers })
+    Ok(Report { title: scenario.title.clone(), spreads: scenario.spreads(), transfers })
 }
 
 fn row(
@@ -149,7 +158,7 @@ fn row(
         if left == 0 {
             world.record();
         }
-        times.push(world.run(node, verb)?.seconds());
+        times.push(world.run(node, verb, transfer.class)?.seconds());
     }
     let traces = world.recorded();
     let planner = traces.iter().map(|(_, trace)| trace).find(|trace| !trace.levels.is_empty());
@@ -163,6 +172,8 @@ fn row(
         measured_seconds: times[times.len() - 1],
         first_seconds: times[0],
         median_seconds: later[later.len() / 2],
+        mean_seconds: later.iter().sum::<f64>() / later.len() as f64,
+        p99_seconds: later[(later.len() * 99).div_ceil(100) - 1],
         predicted_seconds: planner.map(|it| it.predicted_seconds).filter(|&known| known > 0.0),
         model_seconds: model.map(|found| found.model_seconds),
         possible: model,
@@ -346,35 +357,41 @@ fn show(output: &Output, report: &Report) -> Result<(), Failure> {
         let mut levels: Vec<String> =
             levels.map(|one| format!("{} {}", one.level, runs(&one.sizes, one.count))).collect();
         levels.push(format!("{} at once", row.depth));
-        vec![
+        let mut cells = vec![
             row.name.clone(),
             units::bytes(row.bytes),
             row.count.to_string(),
             units::seconds(row.first_seconds),
             units::seconds(row.median_seconds),
             units::seconds(row.measured_seconds),
+        ];
+        if report.spreads {
+            cells.extend([row.mean_seconds, row.p99_seconds].map(units::seconds));
+        }
+        cells.extend([
             time(row.predicted_seconds),
             time(row.model_seconds),
             row.possible.map_or_else(|| "-".to_owned(), |it| format!("{:.1} %", it.within * 100.0)),
             format!("{}: {}", row.chosen, levels.join("; ")),
-        ]
+        ]);
+        cells
     };
-    let columns = [
+    let mut columns = vec![
         Text("TRANSFER"),
         Number("BYTES"),
         Number("COUNT"),
         Number("FIRST"),
         Number("MEDIAN"),
         Number("LAST"),
-        Number("PREDICTED"),
-        Number("MODEL"),
-        Number("WITHIN"),
-        Text("LAST PLAN"),
     ];
+    if report.spreads {
+        columns.extend([Number("MEAN"), Number("P99")]);
+    }
+    columns.extend([Number("PREDICTED"), Number("MODEL"), Number("WITHIN"), Text("LAST PLAN")]);
     output.table(&columns, report.transfers.iter().map(row).collect())?;
     output.prose(LEGEND, 0)
 }
 
-const LEGEND: &str = "Virtual time. MEDIAN: of the latter half. PREDICTED: of the last one, with \
+const LEGEND: &str = "Virtual time. MEDIAN, MEAN, P99: of the latter half. PREDICTED: of the last one, with \
     the costs that the engine had measured. MODEL: the same plan by the recurrence, with the costs \
     of the scenario. WITHIN: no plan is faster than that by more.";

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use piped_config::planner_form;
 use piped_core::limits::DEPTH_MAX;
 use piped_core::modes::{CalibrationMode, ForcedPlan, PlannerMode};
+use piped_core::request::Class;
 use piped_core::sizes::Sizes;
 use piped_core::units::Nanos;
 use piped_model::stage::Stage;
 use piped_report::dial::DialCost;
-use piped_sim::Cost;
+use piped_sim::{Cost, LatencySpread};
 use serde::Deserialize;
 
 use crate::quantity::{self, Kb};
@@ -62,9 +63,26 @@ pub(super) struct Disk {
     per_byte: Text,
     /// The most operations in it at once.
     pub(super) window: Option<u32>,
+    /// How much its latency differs from read to read and from write to write.
+    pub(super) spread: Option<Spread>,
     /// Whether it reports all operations when nothing is left to do, as some virtual disks do.
     #[serde(default)]
     pub(super) tells_at_the_end: bool,
+}
+
+/// How much a disk's latency differs: lognormal, but for stalls.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Spread {
+    /// Standard deviation as a part of the mean.
+    #[serde(default)]
+    cv: f64,
+    /// The part of the operations that stall.
+    #[serde(default)]
+    stalls: f64,
+    /// Latency of a stall as a multiple of the mean of others.
+    #[serde(default)]
+    times: f64,
 }
 
 /// A link between two nodes; a missing one costs nothing.
@@ -110,6 +128,9 @@ pub(super) struct Transfer {
     /// Source and destination of a copy.
     pub(super) copy: Option<[String; 2]>,
     bytes: Text,
+    /// How urgent it is: `bulk`, or `latency`.
+    #[serde(default = "bulk")]
+    pub(super) class: Class,
     /// Planner mode: `auto`, `whole`, `fixed:SIZE`.
     #[serde(default, deserialize_with = "planner_form")]
     pub(super) planner: PlannerMode,
@@ -154,6 +175,10 @@ impl std::fmt::Display for Text {
     }
 }
 
+fn bulk() -> Class {
+    Class::Bulk
+}
+
 fn one() -> u64 {
     1
 }
@@ -179,6 +204,24 @@ impl Disk {
     pub(super) fn stage(&self) -> Result<Stage, String> {
         let stage = costs(&self.latency, &self.overhead, &self.per_byte)?;
         Ok(Stage { window: self.window.and_then(std::num::NonZeroU32::new), ..stage })
+    }
+
+    /// # Errors
+    /// What no latency does.
+    pub(super) fn spread(&self) -> Result<LatencySpread, String> {
+        let Some(Spread { cv, stalls, times }) = self.spread else {
+            return Ok(LatencySpread::NONE);
+        };
+        let possible = (0.0..=10.0).contains(&cv)
+            && (0.0..1.0).contains(&stalls)
+            && (0.0..=1e6).contains(&times);
+        match possible {
+            true => Ok(LatencySpread { cv, stalls, times }),
+            false => Err(format!(
+                "a spread of cv {cv}, stalls {stalls}, times {times}: give cv up to 10, stalls as \
+                 a part of the operations (0.005), times as a multiple of L"
+            )),
+        }
     }
 }
 
@@ -220,6 +263,12 @@ impl Dial {
 }
 
 impl Scenario {
+    /// Whether equal operations differ in time.
+    pub(super) fn spreads(&self) -> bool {
+        let disks = self.nodes.values().flat_map(|node| node.disks.values());
+        disks.into_iter().any(|disk| disk.spread.is_some())
+    }
+
     /// Costs of a node's dial, if it is set: of its time on the node's thread, and its own.
     pub(super) fn dial(&self, node: &str, stage: &str) -> Result<Option<[Stage; 2]>, String> {
         let of = |dial: &&Dial| dial.node == node && dial.stage == stage;

@@ -1,6 +1,7 @@
 //! Scenarios that run, and messages for those that cannot.
 
 use piped_core::modes::PlannerMode;
+use piped_core::request::Class;
 use piped_core::sizes::Sizes;
 use piped_model::leveled::{self, Level, Task, told};
 use piped_model::servers::Servers;
@@ -108,7 +109,7 @@ fn the_engine_takes_as_long_as_said_of_solved_plans() {
             depth: plan.depth.get(),
         };
         world.plan(transfer.planner, Some(forced));
-        let measured = world.run(node, verb).expect("it ends").seconds();
+        let measured = world.run(node, verb, Class::Bulk).expect("it ends").seconds();
         let off = measured / plan.predicted_seconds - 1.0;
         assert!(off.abs() < 1e-3, "{}: {measured} {plan:?}", plan.algorithm);
     }
@@ -159,7 +160,7 @@ impl Reads {
     }
 
     fn median(&mut self, count: usize) -> f64 {
-        let one = |_| self.world.run(self.node, self.verb).expect("it ends").seconds();
+        let one = |_| self.world.run(self.node, self.verb, Class::Bulk).expect("it ends").seconds();
         let mut times: Vec<f64> = (0..count).map(one).collect();
         times.sort_by(f64::total_cmp);
         times[count / 2]

@@ -149,6 +149,7 @@ impl World {
                 window: said.window,
                 capacity: 1 << 30,
                 alignment: Alignment { offset: 512, memory: 512 },
+                spread: said.spread().map_err(|error| format!("disk {name}:{disk}: {error}"))?,
                 tells_at_the_end: said.tells_at_the_end,
             });
             let inode = kernel.create_file(id, device, vec![7; self.bytes as usize]);
@@ -277,10 +278,10 @@ impl World {
     }
 
     /// Runs a request of a node's client to its end, and returns its time.
-    pub(super) fn run(&mut self, node: usize, verb: Verb) -> Result<Nanos, String> {
+    pub(super) fn run(&mut self, node: usize, verb: Verb, class: Class) -> Result<Nanos, String> {
         self.settle();
         let began = self.now();
-        let number = self.begin_any(node, verb);
+        let number = self.begin_one(node, verb, class);
         self.run_until(|world| world.nodes[node].ended.contains_key(&number))?;
         match self.nodes[node].ended.remove(&number) {
             Some(Status::Ok) => Ok(self.now().since(began)),
@@ -289,13 +290,17 @@ impl World {
         }
     }
 
-    /// Begins a request of a node's client, and returns its number.
+    /// Begins a bulk request of a node's client, and returns its number.
+    #[cfg(test)]
     pub(in crate::commands) fn begin_any(&mut self, node: usize, verb: Verb) -> u64 {
+        self.begin_one(node, verb, Class::Bulk)
+    }
+
+    fn begin_one(&mut self, node: usize, verb: Verb, class: Class) -> u64 {
         self.requests += 1;
         let number = self.requests;
         let origin = Origin { session: SESSION, queue: QueueId(0), slot: 0, user_data: number };
-        let request =
-            Request { verb, class: Class::Bulk, deadline: None, no_wait: false, fence: false };
+        let request = Request { verb, class, deadline: None, no_wait: false, fence: false };
         self.machines.with(node, 0, |shard, io| {
             let now = io.now();
             shard.submit(origin, request, now, io);

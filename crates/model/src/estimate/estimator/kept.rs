@@ -9,8 +9,10 @@
 
 use super::super::cell::Cell;
 use super::super::curve::CostCurve;
+use super::super::sketch::Sketch;
 use super::super::{REGIMES, Sample, regime};
 use super::{Estimator, SECONDS_MAX};
+use crate::spread::Spread;
 use crate::stage::{Stage, StageCost};
 
 /// What is kept of a size counts as this many samples of each kind, at most.
@@ -59,7 +61,7 @@ impl Kept {
     /// What a sample should have been; nothing if nobody knew.
     fn claim(&self, sample: Sample) -> Option<f64> {
         let (bytes, kind) = match sample {
-            Sample::Alone { bytes, .. } => (bytes, 0),
+            Sample::Alone { bytes, .. } | Sample::Overtaken { bytes, .. } => (bytes, 0),
             Sample::Backlogged { bytes, .. } => (bytes, 1),
         };
         if !self.known[regime(bytes)][kind] {
@@ -129,6 +131,12 @@ impl Estimator {
         self
     }
 
+    /// Starts with how much fragments differed in an earlier run.
+    #[must_use]
+    pub fn with_spread(self, spread: &Spread) -> Self {
+        Self { sketch: Sketch::begin(spread), ..self }
+    }
+
     /// Whether it still rests on what was kept more than on what was measured since.
     #[must_use]
     pub const fn is_kept(&self) -> bool {
@@ -152,7 +160,9 @@ impl Estimator {
 
     /// Compares a sample with what was kept.
     pub(super) fn test_kept(&mut self, sample: Sample) {
-        let (Sample::Alone { seconds, .. } | Sample::Backlogged { seconds, .. }) = sample;
+        let (Sample::Alone { seconds, .. }
+        | Sample::Backlogged { seconds, .. }
+        | Sample::Overtaken { seconds, .. }) = sample;
         let Some(kept) = &mut self.kept else { return };
         let Some(claim) = kept.claim(sample).filter(|_| seconds > 0.0 && seconds < SECONDS_MAX)
         else {

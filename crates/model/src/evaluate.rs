@@ -14,11 +14,13 @@ use crate::serial::RAMP_MAX;
 use crate::stage::StageCost;
 
 mod closed;
+mod company;
 mod late;
 mod served;
 mod within;
 
 pub use closed::{equal, uniform};
+pub use company::{in_turn, work};
 pub use late::{LATE_FRAGMENTS_MAX, Late, STALLED_TIMES, late};
 pub use served::{plan_on, served, steadily};
 pub use within::{plan_within, room_needed, within};
@@ -96,6 +98,15 @@ pub fn lists<C: StageCost>(
     sizes: &[&[u64]],
     depth: Option<NonZeroU32>,
 ) -> Result<f64, EvaluateFault> {
+    Ok(departures(path, sizes, depth)?.last().map_or(0.0, |&(_, left)| left))
+}
+
+/// Where each fragment of the last stage ends, in bytes, and when it leaves.
+fn departures<C: StageCost>(
+    path: &[C],
+    sizes: &[&[u64]],
+    depth: Option<NonZeroU32>,
+) -> Result<Vec<(u128, f64)>, EvaluateFault> {
     check(path.len(), sizes)?;
     let mut before: Vec<(u128, f64)> = Vec::new();
     for (stage, (cost, list)) in path.iter().zip(sizes).enumerate() {
@@ -114,7 +125,7 @@ pub fn lists<C: StageCost>(
         }
         before = departures;
     }
-    Ok(before.last().map_or(0.0, |&(_, left)| left))
+    Ok(before)
 }
 
 /// Whether there is one list per stage, all sizes are positive, and the sums are the same.

@@ -15,7 +15,7 @@ use piped_model::stage::StageCost;
 use super::guard::{ARMS_MAX, Guard};
 use super::late;
 use super::planned::{CUT_BYTES, Choice, PathCosts, Planned, SERIAL_BYTES};
-use crate::solve::DEPTH_LEAST;
+use crate::solve::{DEPTH_LEAST, Runs};
 
 /// The smallest fixed size that is compared with the model's proposal; the others double it
 /// repeatedly.
@@ -95,7 +95,8 @@ fn propose_on(
         ..Constraints::default()
     };
     let pace = per_byte(costs, length);
-    let choice = |plan: &FixedBest| Choice::fixed(plan, length, pace);
+    let level = Runs::default();
+    let choice = |plan: &FixedBest| Choice::fixed(plan, length, pace).at_work(path, level);
     // What is set by hand, or only tried, may be shorter than what the model is believed about.
     let by_hand = Constraints { smallest: CUT_BYTES, ..constraints };
     let deep = |plan| on_servers(deep(plan), path, length);

@@ -116,6 +116,12 @@ impl PathCosts {
         evaluate::steadily(plan.fragment_bytes, length, WALKED_MAX, walk)
     }
 
+    /// How long, in seconds, the busiest server works for a request of so many bytes in
+    /// `count(stage)` fragments.
+    pub(super) fn work(&self, length: u64, count: impl Fn(usize) -> u64) -> f64 {
+        self.with(|costs| evaluate::work(costs, length, count, &self.servers))
+    }
+
     /// By how much the costs of a path have moved, as a fraction: alone or at its slowest stage, at
     /// the size where that is most. A large change of a stage of a microsecond is noise to a path
     /// of a millisecond.

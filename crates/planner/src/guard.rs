@@ -82,6 +82,9 @@ const WORTH_TRYING: f64 = 1.15;
 /// The least and the largest assumed error of an expectation, as a part of it.
 const DOUBT: (f64, f64) = (0.1, 0.5);
 
+/// Plans in company are equally good up to this factor.
+const ALIKE: f64 = 1.01;
+
 /// Weight of an outcome in the pace: so few transfers see one state of the machine.
 const PACE_DECAY: f64 = 1.0 / 8.0;
 
@@ -309,7 +312,18 @@ impl Guard {
         Some(arm.plan.predicted_for(bytes))
     }
 
-    /// Picks the candidate for the next transfer.
+    /// Picks the candidate for the next transfer, beside so many others. `live`: its latency will
+    /// be told.
+    pub(super) fn pick(&mut self, live: bool, others: u32) -> usize {
+        match others {
+            0 if live => self.choose(),
+            // Nobody learns from variety where nothing is learned.
+            0 => self.favourite(),
+            _ => self.beside(others),
+        }
+    }
+
+    /// Picks the candidate for the next transfer, which is alone.
     pub(super) fn choose(&mut self) -> usize {
         self.uses = self.uses.wrapping_add(1);
         let favourite = self.favourite();
@@ -343,6 +357,31 @@ impl Guard {
             }
         }
         favourite
+    }
+
+    /// The candidate with which a transfer and so many `others` beside it end soonest in the mean
+    /// (`evaluate::company`): each waits for the work of those before it, half of them in the mean.
+    /// Of those that are equally good it is the one with the least work. Outcomes of transfers in
+    /// company say little of their plans. So nothing is tried, and of what is not known only
+    /// fragments that are no smaller than those known to be good are believed in. None that asks
+    /// for fragments one by one is taken: the others are there anyway.
+    fn beside(&self, others: u32) -> usize {
+        let usual = self.fastest().unwrap_or(self.favourite());
+        let most = self.arms[usual].plan.counts;
+        let may_be = |arm: &Arm| {
+            let mut levels = arm.plan.counts.iter().zip(most);
+            arm.plan.cut.depth > 1
+                && (arm.measured.known().is_some() || levels.all(|(&count, most)| count <= most))
+        };
+        // A plan that takes longer than the model says works longer, too.
+        let work = |arm: &Arm| arm.plan.work_seconds / arm.plan.predicted_seconds * arm.expected;
+        let before = f64::from(others) / 2.0;
+        let cost = |arm: &Arm| arm.expected + before * work(arm);
+        let arms = || self.arms.iter().enumerate().filter(|(_, arm)| may_be(arm));
+        let least = arms().map(|(_, arm)| cost(arm)).fold(f64::INFINITY, f64::min);
+        let near = arms().filter(|(_, arm)| cost(arm) <= least * ALIKE);
+        let least = near.min_by(|a, b| work(a.1).total_cmp(&work(b.1)));
+        least.map_or(usual, |(index, _)| index)
     }
 
     /// The candidate with the least expected latency among those that may beat the favourite and

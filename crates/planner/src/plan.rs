@@ -85,8 +85,8 @@ pub struct Planner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PlanKey {
     class: u16,
-    /// Whether others keep the connection busy.
-    busy: bool,
+    /// Whether the plan is one fragment, because that is asked for.
+    whole: bool,
     path: Path,
     /// Whether a mode without choice made the plans. Meanwhile, measurements of `auto` are kept.
     forced: bool,
@@ -130,9 +130,9 @@ const MOVED_MUCH: f64 = 0.2;
 /// long as a short transfer.
 const SERVED_MIN: u32 = 16;
 
-/// The size class of a track; the busy bit keeps plans apart that wait for others.
+/// The size class of a track; a bit keeps plans apart that are one fragment.
 fn track_class(key: &PlanKey) -> u16 {
-    key.class | u16::from(key.busy) << 15
+    key.class | u16::from(key.whole) << 15
 }
 
 impl Cached {
@@ -161,10 +161,9 @@ impl Cached {
     }
 
     /// The plan of the next transfer, or the index of the candidate that must be made into one.
-    fn choose(&mut self, tracks: &Tracks, live: bool) -> Result<Arc<Planned>, usize> {
+    fn choose(&mut self, tracks: &Tracks, live: bool, others: u32) -> Result<Arc<Planned>, usize> {
         let guard = &mut self.guard;
-        // Nobody learns from variety where nothing is learned.
-        let index = if live { guard.choose() } else { guard.favourite() };
+        let index = guard.pick(live, others);
         let is_stale = guard.is_stale(index);
         let planned = guard.planned(index).as_ref();
         let fresh =
@@ -252,22 +251,27 @@ impl Planner {
             path,
             class: size_class(length),
             forced: self.mode != PlannerMode::Auto,
-            busy: false,
+            whole: false,
         }
     }
 
     /// The plan for a request over these stages.
     pub fn plan(&mut self, path: Path, length: u64) -> Arc<Planned> {
-        self.plan_by(self.key(path, length), length)
+        self.plan_beside(path, length, 0)
     }
 
-    /// The plan for a request where other requests keep the path busy. Requests then overlap each
-    /// other, and a fragment only costs its overhead, so there are as few as possible.
-    pub fn plan_busy(&mut self, path: Path, length: u64) -> Arc<Planned> {
-        self.plan_by(PlanKey { busy: true, ..self.key(path, length) }, length)
+    /// The plan for a request beside so many others like it, which overlap with it, and wait for
+    /// what its fragments cost.
+    pub fn plan_beside(&mut self, path: Path, length: u64, others: u32) -> Arc<Planned> {
+        self.plan_by(self.key(path, length), length, others)
     }
 
-    fn plan_by(&mut self, key: PlanKey, length: u64) -> Arc<Planned> {
+    /// The plan of one fragment, whatever the path's costs.
+    pub fn plan_whole(&mut self, path: Path, length: u64) -> Arc<Planned> {
+        self.plan_by(PlanKey { whole: true, ..self.key(path, length) }, length, 0)
+    }
+
+    fn plan_by(&mut self, key: PlanKey, length: u64, others: u32) -> Arc<Planned> {
         if let Some(cut) = self.forced {
             return Arc::new(Planned::forced(cut, self.costs(key.path), length));
         }
@@ -281,7 +285,7 @@ impl Planner {
         let chosen = match known {
             Some(cached) => {
                 (cached.used, cached.served) = (uses, cached.served.saturating_add(1));
-                let chosen = cached.choose(&self.tracks, live);
+                let chosen = cached.choose(&self.tracks, live, others);
                 if cached.is_unasked {
                     self.ask(key);
                 }
@@ -289,7 +293,8 @@ impl Planner {
             }
             None => {
                 self.renew(key, versions, length);
-                self.plans.get_mut(&key).expect("made above").choose(&self.tracks, live)
+                let cached = self.plans.get_mut(&key).expect("made above");
+                cached.choose(&self.tracks, live, others)
             }
         };
         chosen.unwrap_or_else(|index| self.make(key, index))
@@ -378,7 +383,7 @@ impl Planner {
     fn propose(&mut self, key: PlanKey, changed: bool) {
         // An answer may come for what is not the mode any more.
         let mode = match self.mode {
-            _ if key.busy && !key.forced => PlannerMode::Whole,
+            _ if key.whole && !key.forced => PlannerMode::Whole,
             _ if !key.forced => PlannerMode::Auto,
             mode => mode,
         };
@@ -422,7 +427,7 @@ impl Planner {
 
     /// Whether separate sizes at each level may be better.
     fn may_ask(&self, key: &PlanKey, length: u64, runs: Runs) -> bool {
-        let wanted = self.mode == PlannerMode::Auto && !key.busy && !key.forced && runs.lane > 0;
+        let wanted = self.mode == PlannerMode::Auto && !key.whole && !key.forced && runs.lane > 0;
         wanted && length >= QUESTION_BYTES_MIN && runs.source + runs.lane + runs.sink >= 2
     }
 
@@ -436,11 +441,14 @@ impl Planner {
     pub fn handle_answer(&mut self, answer: &PlanAnswer) {
         let Some((key, renewal)) = self.questions.close(answer.ticket) else { return };
         let Some(solved) = &answer.solved else { return };
+        let runs = self.runs(&key.path);
         let Some(cached) = self.plans.get_mut(&key) else { return };
-        let pace = cached.costs.with(|costs| per_byte(costs, cached.length));
+        let (length, costs) = (cached.length, &cached.costs);
+        let pace = costs.with(|costs| per_byte(costs, length));
         let solved = solved.iter().take(SOLVED_MAX);
         cached.nested.clear();
-        cached.nested.extend(solved.map(|plan| Choice::nested(plan, cached.length, pace)));
+        let choice = |plan| Choice::nested(plan, length, pace).at_work(costs, runs);
+        cached.nested.extend(solved.map(choice));
         let is_old = cached.renewal != renewal;
         self.propose(key, false);
         if is_old {

@@ -18,7 +18,7 @@ pub use super::costs::PathCosts;
 use super::guard::{ARMS_MAX, Seen};
 use super::outlook::{Outlook, Track};
 pub use super::path::STAGES_MAX;
-use crate::solve::Solved;
+use crate::solve::{Runs, Solved};
 
 /// Fragments and offsets are cut at multiples of this many bytes, which every device's alignment
 /// divides.
@@ -144,6 +144,8 @@ pub(super) struct Choice {
     /// The latency that the plan is judged by, as a multiple of the predicted one: see
     /// [`super::late`].
     pub(super) tail: f64,
+    /// How long the busiest server works for it, so that others wait.
+    pub(super) work_seconds: f64,
 }
 
 impl Choice {
@@ -173,7 +175,14 @@ impl Choice {
             late_seconds: 0.0,
             mean_seconds: plan.predicted_seconds,
             tail: 1.0,
+            work_seconds: 0.0,
         }
+    }
+
+    /// The plan, with what the path's busiest server works for it.
+    pub(super) fn at_work(self, path: &PathCosts, runs: Runs) -> Self {
+        let count = |stage| u64::from(self.counts[runs.level(stage)]);
+        Self { work_seconds: path.work(self.length, count), ..self }
     }
 
     /// A plan with separate sizes for each level.
@@ -192,6 +201,7 @@ impl Choice {
             late_seconds: 0.0,
             mean_seconds: plan.predicted_seconds,
             tail: 1.0,
+            work_seconds: 0.0,
         }
     }
 
@@ -318,6 +328,7 @@ impl Planned {
             late_seconds: 0.0,
             mean_seconds: 0.0,
             tail: 1.0,
+            work_seconds: 0.0,
         };
         let (costs, candidates) = (Arc::new(costs), Candidates::default());
         Self::new(choice, false, &costs, candidates, Outlook::default())
@@ -409,11 +420,11 @@ impl Planned {
         self.cut.depth == 1
     }
 
-    /// The most fragments that are read or being sent at once: as many being sent as at the device.
-    /// If one more could be read only after one is sent, a device that completes several together
-    /// would get one at a time.
-    pub fn held_max(&self) -> u32 {
-        if self.is_serial() { AHEAD } else { 2 * self.cut.depth }
+    /// The most fragments that are read or being sent at once, with `depth` of them at the device:
+    /// as many being sent as there. If one more could be read only after one is sent, a device that
+    /// completes several together would get one at a time.
+    pub fn held_max(depth: u32) -> u32 {
+        if depth == 1 { AHEAD } else { 2 * depth }
     }
 
     /// The prediction for a request of another length in the size class.

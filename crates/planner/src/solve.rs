@@ -53,6 +53,11 @@ impl Runs {
         let sink = at_device[source..].iter().rev().take_while(|&&at| at).count();
         Self { source, lane: at_device.len() - source - sink, sink }
     }
+
+    /// The level of a stage: 0, 1, 2 for source, lane and sink.
+    pub(crate) fn level(&self, stage: usize) -> usize {
+        usize::from(stage >= self.source) + usize::from(stage >= self.source + self.lane)
+    }
 }
 
 /// A question: how should so many bytes pass these stages?

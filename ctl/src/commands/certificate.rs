@@ -153,17 +153,21 @@ fn levels_of(stages: &[StageReport]) -> Vec<&'static str> {
     stages.iter().enumerate().map(level).collect()
 }
 
-/// Stages of the shard's thread have one server. One that comes again stands for the peer's.
+/// Stages of the shard's thread have one server, which works in turns. One that comes again stands
+/// for the peer's.
 fn servers(stages: &[StageReport]) -> Servers {
     let on_thread = |place: usize| {
         let stage = &stages[place];
         let constructed = stage.with.iter().any(|it| it.one_server && it.measured.is_none());
         constructed && stages[..place].iter().all(|other| other.name != stage.name)
     };
-    Servers::of((0..stages.len().min(STAGES_MAX)).map(|place| match on_thread(place) {
+    let places = 0..stages.len().min(STAGES_MAX);
+    let servers = Servers::of(places.clone().map(|place| match on_thread(place) {
         true => None,
         false => Some(place),
-    }))
+    }));
+    let shared = places.into_iter().find(|&place| servers.first(place) != place);
+    shared.map_or(servers, |place| servers.in_turns(place))
 }
 
 #[cfg(test)]

@@ -85,7 +85,8 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
         stages::table(output, &it.stages)?;
         stages::notes(output, &it.stages)?;
     }
-    candidates(output, &it.candidates)
+    let met = |waiting: &Waiting| waiting.ahead_own + waiting.ahead_others + waiting.joined > 0;
+    candidates(output, &it.candidates, it.waiting.as_ref().is_some_and(met))
 }
 
 /// A plan as it was reported.
@@ -257,8 +258,8 @@ fn passing(stage: &StagePassed) -> Vec<String> {
     ]
 }
 
-/// Reason why a candidate was chosen, or was not.
-fn reason(all: &[Candidate], candidate: &Candidate) -> String {
+/// Reason why a candidate was chosen, or was not. `in_company`: other requests were there.
+fn reason(all: &[Candidate], candidate: &Candidate, in_company: bool) -> String {
     let least =
         |time: fn(&Candidate) -> Option<f64>| all.iter().filter_map(time).min_by(f64::total_cmp);
     let slower = |own: f64, least: f64| format!("{:.0} %", (own / least - 1.0) * 100.0);
@@ -267,11 +268,13 @@ fn reason(all: &[Candidate], candidate: &Candidate) -> String {
     let fastest = least(|one| one.measured_seconds);
     let promised = all.iter().map(judged).min_by(f64::total_cmp).unwrap_or(predicted);
     match (candidate.chosen, candidate.vetoed, candidate.measured_seconds, fastest) {
+        (true, true, ..) if in_company => COMPANY.to_owned(),
         (true, true, ..) => "chosen to see whether it is still slower".to_owned(),
         (true, false, Some(own), Some(fastest)) if own <= fastest => {
             "chosen: the fastest in practice".to_owned()
         }
         (true, false, ..) if predicted <= promised => "chosen: the fastest by the model".to_owned(),
+        (true, false, ..) if in_company => COMPANY.to_owned(),
         (true, false, None, Some(_)) => "chosen to see what it takes".to_owned(),
         (true, false, ..) => "chosen: nearly the fastest, in few fragments".to_owned(),
         (false, true, Some(own), Some(fastest)) => {
@@ -285,6 +288,8 @@ fn reason(all: &[Candidate], candidate: &Candidate) -> String {
     }
 }
 
+const COMPANY: &str = "chosen beside others, which wait less for it";
+
 /// First size of each level, if they are not all alike.
 fn levels_of(candidate: &Candidate) -> String {
     let source = candidate.fragment_bytes;
@@ -297,8 +302,12 @@ fn levels_of(candidate: &Candidate) -> String {
     told.join(" / ")
 }
 
-/// Prints the table of candidates.
-pub(crate) fn candidates(output: &Output, all: &[Candidate]) -> Result<(), Failure> {
+/// Prints the table of candidates. `in_company`: other requests were there.
+pub(crate) fn candidates(
+    output: &Output,
+    all: &[Candidate],
+    in_company: bool,
+) -> Result<(), Failure> {
     if all.is_empty() {
         return Ok(());
     }
@@ -316,7 +325,7 @@ pub(crate) fn candidates(output: &Output, all: &[Candidate]) -> Result<(), Failu
                 Some(units::seconds(candidate.predicted_seconds)),
                 judged,
                 Some(time(candidate.measured_seconds)),
-                Some(reason(all, candidate)),
+                Some(reason(all, candidate, in_company)),
             ];
             cells.into_iter().flatten().collect()
         })
@@ -415,7 +424,7 @@ mod tests {
         let it = Explanation { candidates: all.to_vec(), ..explanation() };
         let says = |index: usize, chosen| {
             let candidate = Candidate { chosen, ..it.candidates[index].clone() };
-            reason(&it.candidates, &candidate)
+            reason(&it.candidates, &candidate, false)
         };
         assert_eq!(says(0, false), "vetoed: 25 % slower in practice");
         assert_eq!(says(0, true), "chosen to see whether it is still slower");
@@ -424,7 +433,9 @@ mod tests {
         assert_eq!(says(2, true), "chosen to see what it takes");
         assert_eq!(says(2, false), "as good by the model");
         let fresh = [Candidate { chosen: true, ..candidate(1e-3, None, false) }];
-        assert_eq!(reason(&fresh, &fresh[0]), "chosen: the fastest by the model");
+        assert_eq!(reason(&fresh, &fresh[0], true), "chosen: the fastest by the model");
+        let larger = Candidate { chosen: true, ..it.candidates[2].clone() };
+        assert_eq!(reason(&it.candidates, &larger, true), COMPANY);
         let nested = Candidate { lane_bytes: 16_384, sink_bytes: 16_384, ..fresh[0].clone() };
         assert_eq!(levels_of(&nested), "64 KiB / 16 KiB / 16 KiB");
         assert_eq!(levels_of(&fresh[0]), "64 KiB");

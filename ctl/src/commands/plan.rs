@@ -215,7 +215,7 @@ fn print_part(output: &Output, part: &PlanPart<Forecast>) -> Result<(), Failure>
         stages::table(output, &it.stages)?;
         stages::notes(output, &it.stages)?;
     }
-    candidates(output, &it.candidates)
+    candidates(output, &it.candidates, false)
 }
 
 fn planned(it: &Forecast) -> Planned<'_> {

@@ -13,6 +13,7 @@
 //! no call recurses through the machine and one turn does a bounded amount.
 
 pub(crate) mod landed;
+mod lines;
 
 mod account;
 mod arena;

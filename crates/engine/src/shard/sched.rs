@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   make_ready ──► classes ──► a turn        urgent first; of four turns one is bulk's
+//!   stand_in_line ► lines ───► leave_line    until others of its client are begun
 //!   starve ──────► starved ──► wake_starved  until anything ends, then by turns
 //!   park ────────► (its device) ► unpark     until its device ends something
 //!   put_off ─────► put off ───► wake_due     until a party's rate allows more
@@ -19,6 +20,7 @@ use piped_core::units::Nanos;
 
 use super::fair::{Fair, Flow, Party};
 use super::keys::{LaneKey, ServeKey, Subject, TransferKey};
+use super::lines::{At, Lines};
 use super::slab::Key;
 use super::starved::Starved;
 
@@ -48,13 +50,21 @@ struct Mark {
     class: Class,
     /// One bit for each list it is in.
     lists: u8,
+    /// The device in whose line it stands.
+    line: Option<At>,
     /// The number of the last wake that it was woken by from being starved; 0: by none.
     woken: u64,
 }
 
 impl Mark {
-    const NONE: Self =
-        Self { generation: 0, party: Party::NOBODY, class: Class::Bulk, lists: 0, woken: 0 };
+    const NONE: Self = Self {
+        generation: 0,
+        party: Party::NOBODY,
+        class: Class::Bulk,
+        lists: 0,
+        line: None,
+        woken: 0,
+    };
     /// Work waits for a turn; a transfer or serve may also wait for anything to end.
     const QUEUED: u8 = 1;
     /// A lane waits for anything to end, while its sends go on.
@@ -100,6 +110,8 @@ pub(super) struct Sched {
     put_off_until: Option<Nanos>,
     /// As much as there can be in a list.
     capacity: usize,
+    /// Transfers and serves that have fragments to begin at a device.
+    lines: Lines<Work>,
     /// Local transfers whose next piece is to be copied.
     copies: Fair<TransferKey>,
     /// This turn ends here: operations that were pushed go to the kernel before the rest is done.
@@ -123,6 +135,7 @@ impl Sched {
             put_off: VecDeque::new(),
             put_off_until: None,
             capacity: work,
+            lines: Lines::default(),
             copies: Fair::default(),
             hand_over_first: false,
         }
@@ -161,14 +174,46 @@ impl Sched {
             Work::Serve(key) => (&mut self.serves, key.index(), key.generation()),
             Work::Lane(key) => (&mut self.lanes, key.index(), key.generation()),
         };
-        marks.0[place as usize] = Mark { generation, party, class, lists: 0, woken: 0 };
+        marks.0[place as usize] = Mark { generation, party, class, ..Mark::NONE };
     }
 
     /// Work exists no more. It may still be in lists, where it is passed over.
     pub(super) fn end(&mut self, work: Work) {
+        self.leave_line(work);
         if let Some(mark) = self.mark(work) {
             *mark = Mark::NONE;
         }
+    }
+
+    /// Whether work may begin another fragment at a device, of so many bytes `left`; if so, how
+    /// many pieces of work its party has in line there, itself included. If not, it has a turn when
+    /// it may. What begins with its last fragment (`is_last`) waits for nobody. Neither does
+    /// anything if there is no line (`at`).
+    pub(super) fn stand_in_line(
+        &mut self,
+        work: Work,
+        at: Option<At>,
+        (left, is_last): (u64, bool),
+    ) -> Option<u32> {
+        let Some(at) = at.filter(|_| left > 0) else {
+            self.leave_line(work);
+            return Some(1);
+        };
+        let Some(mark) = self.mark(work) else { return Some(1) };
+        if mark.line.is_none() && is_last {
+            return Some(1);
+        }
+        mark.line = Some(at);
+        let key = (mark.party, mark.class, at);
+        self.lines.ask(key, work, left)
+    }
+
+    /// Work has no more fragments to begin: those behind it may.
+    pub(super) fn leave_line(&mut self, work: Work) {
+        let Some(mark) = self.mark(work) else { return };
+        let Some(at) = mark.line.take() else { return };
+        let key = (mark.party, mark.class, at);
+        self.lines.leave(key, work).into_iter().flatten().for_each(|next| self.make_ready(next));
     }
 
     /// Gives work a turn, once however often it is asked for.

@@ -12,6 +12,7 @@ mod dials;
 mod ended;
 mod fairness;
 mod faults;
+mod in_turn;
 mod limits;
 mod moved;
 mod nested;

@@ -19,6 +19,7 @@ fn plan(fragment_bytes: u64, predicted_us: f64) -> Choice {
         late_seconds: 0.0,
         mean_seconds: predicted_us * 1e-6,
         tail: 1.0,
+        work_seconds: 0.0,
     }
 }
 
@@ -371,4 +372,30 @@ fn outcomes_of_sizes_nobody_planned_are_ignored() {
     let mut guard = guard();
     (0..100).for_each(|_| guard.observe(number_of(plan(12_288, 1.0)), 1e-6));
     assert!(guard.seen().all(|seen| seen.measured.is_none()));
+}
+
+#[test]
+fn beside_others_fragments_are_larger_and_the_more_the_more_others_there_are() {
+    let of = |kib: u64, count: u32, predicted: f64| Choice {
+        counts: [count; 3],
+        // A stage of 50 us a fragment.
+        work_seconds: (100.0 + 50.0 * f64::from(count)) * 1e-6,
+        ..plan(kib << 10, predicted)
+    };
+    let mut guard = Guard::new();
+    let others = [of(128, 8, 590.0), of(256, 4, 420.0), of(512, 2, 460.0), of(1024, 1, 640.0)];
+    drop(guard.renew(false, of(200, 5, 415.0), &[], &others));
+    let beside = |guard: &Guard, others| guard.plan(guard.beside(others)).counts[0];
+    assert_eq!([1, 2, 3, 7, 31].map(|others| beside(&guard, others)), [2, 2, 2, 1, 1]);
+    // One that looks good, has smaller fragments, and was never tried is not believed in.
+    let new = Choice { work_seconds: 0.0, ..of(16, 64, 100.0) };
+    drop(guard.renew(false, of(200, 5, 415.0), &[new], &others));
+    (0..ENOUGH).for_each(|_| guard.observe(number_of(of(200, 5, 0.0)), 415e-6));
+    assert_eq!(beside(&guard, 1), 2);
+    // Neither is one that asks for its fragments one by one, however good it was alone.
+    let mut serial = of(512, 2, 300.0);
+    serial.cut.depth = 1;
+    drop(guard.renew(false, serial, &[], &others));
+    assert_ne!(guard.plan(guard.beside(1)).cut.depth, 1);
+    assert_eq!(guard.pick(false, 0), guard.favourite());
 }

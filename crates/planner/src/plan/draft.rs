@@ -200,7 +200,8 @@ impl Draft {
         let request = PlanRequest::new(0, &self.costs, runs, length, serial);
         let pace = self.costs.with(|costs| per_byte(costs, length));
         let solved = solve(&request).solved.into_iter().flatten().take(SOLVED_MAX);
-        solved.map(|plan| Choice::nested(&plan, length, pace)).collect()
+        let choice = |plan| Choice::nested(&plan, length, pace).at_work(&self.costs, runs);
+        solved.map(choice).collect()
     }
 
     fn make(&self, index: usize) -> Planned {

@@ -249,7 +249,7 @@ fn no_peer_takes_what_was_learned_about_another_one() {
     assert!(known > 0);
     let evil = path_of_peer(&mut planner, "evil");
     for length in (0..40).flat_map(|log| (8..16).map(move |eighth| (eighth << log) >> 3)) {
-        let _ = (planner.plan(evil, length), planner.plan_busy(evil, length));
+        let _ = (planner.plan(evil, length), planner.plan_whole(evil, length));
     }
     assert_eq!(measured(&planner), known);
     let of_evil = planner.plans.keys().filter(|key| key.path == evil).count();
@@ -258,7 +258,7 @@ fn no_peer_takes_what_was_learned_about_another_one() {
     for peer in 0..8 {
         let path_there = path_of_peer(&mut planner, &format!("peer {peer}"));
         for length in lengths() {
-            let _ = (planner.plan(path_there, length), planner.plan_busy(path_there, length));
+            let _ = (planner.plan(path_there, length), planner.plan_whole(path_there, length));
         }
         let _ = planner.plan(path, 1 << 20);
     }
@@ -275,7 +275,7 @@ fn modes_that_leave_no_choice_ask_nothing() {
     planner.set_mode(PlannerMode::Whole);
     let _ = planner.plan(path, 1 << 20);
     planner.set_mode(PlannerMode::Auto);
-    let _ = planner.plan_busy(path, 1 << 20);
+    let _ = planner.plan_whole(path, 1 << 20);
     let _ = planner.plan(path_of([disk]), 1 << 20);
     let _ = planner.plan(path, 4096);
     assert!(planner.poll_question().is_none());

@@ -100,6 +100,7 @@ fn transfers(scenario: &Scenario) -> Result<(), String> {
 fn transfer(scenario: &Scenario, transfer: &Transfer) -> Result<(), String> {
     transfer.bytes()?;
     transfer.count()?;
+    transfer.at_once()?;
     transfer.plan()?;
     check_planner_mode(transfer.planner).map_err(|error| format!("planner {error}"))?;
     is_node(scenario, &transfer.node)?;

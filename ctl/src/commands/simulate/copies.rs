@@ -43,7 +43,7 @@ fn copy(world: &mut World, node: usize, [from, to]: [&str; 2], length: u64) -> V
 /// The last of this many, as the asking node explains it.
 fn last_of(world: &mut World, node: usize, count: u32, verb: Verb) -> Explanation {
     for _ in 0..count {
-        world.run(node, verb, Class::Bulk).expect("it ends");
+        world.run(node, &[verb], Class::Bulk).expect("it ends");
     }
     world.explain(node)
 }
@@ -93,7 +93,7 @@ fn what_a_copy_takes_is_held_against_its_own_plan() {
     let write = Verb::Write {
         handle: to,
         offset: 0,
-        buffer: World::buffer(MIB),
+        buffer: World::buffer(0, MIB),
         durable: false,
         notify: None,
     };
@@ -132,7 +132,7 @@ fn what_is_copied_from_peer_to_peer_says_nothing_of_the_way_out() {
     let write = Verb::Write {
         handle: to,
         offset: 0,
-        buffer: World::buffer(MIB),
+        buffer: World::buffer(0, MIB),
         durable: false,
         notify: None,
     };
@@ -216,7 +216,7 @@ fn the_longest_path_is_known_to_its_end() {
     let write = Verb::Write {
         handle: to,
         offset: 0,
-        buffer: World::buffer(MIB),
+        buffer: World::buffer(0, MIB),
         durable: false,
         notify: None,
     };

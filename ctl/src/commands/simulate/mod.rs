@@ -26,6 +26,8 @@ use crate::units;
 
 mod check;
 #[cfg(test)]
+mod company;
+#[cfg(test)]
 mod copies;
 pub(super) mod scenario;
 #[cfg(test)]
@@ -41,7 +43,7 @@ pub(super) mod world;
 const AFTER_HELP: &str = "\
 A scenario is TOML: [nodes.NAME]; [nodes.NAME.disks.NAME] with L, g, G, window;
 [[links]] and [[dials]] with L, g, G; [[transfers]] with node, read, write or
-copy, bytes, planner or plan, count. Examples: docs/scenarios/ of the source,
+copy, bytes, planner or plan, count, at_once. Examples: docs/scenarios/ of the source,
 /usr/share/doc/piped/scenarios/ of the package.";
 
 /// Arguments of `pipectl simulate`.
@@ -71,6 +73,8 @@ struct Row {
     name: String,
     bytes: u64,
     count: u32,
+    /// How many began together each time. Times are means over these.
+    at_once: u64,
     /// Virtual time of the last transfer, in seconds.
     measured_seconds: f64,
     /// Time of the first transfer.
@@ -84,8 +88,9 @@ struct Row {
     /// Prediction of the engine for the last transfer, from its measured costs; absent if there was
     /// none.
     predicted_seconds: Option<f64>,
-    /// Time of the same plan by the recurrence, with the costs of the scenario. Absent for copies
-    /// in several chunks, and for copies without a given plan.
+    /// Time of the same plan by the recurrence, with the costs of the scenario; of several at once,
+    /// mean time if all have this plan and pass in turn. Absent for copies in several chunks, and
+    /// for copies without a given plan.
     model_seconds: Option<f64>,
     /// How near that is to what is possible with these costs.
     possible: Option<Certificate>,
@@ -151,14 +156,16 @@ fn row(
 ) -> Result<Row, String> {
     let (bytes, count) = (transfer.bytes()?, transfer.count()?);
     let node = world.find(&transfer.node)?;
-    let verb = verb(world, transfer, node, bytes)?;
+    let verbs: Vec<Verb> = (0..transfer.at_once()?)
+        .map(|place| verb(world, transfer, node, (place * bytes, bytes)))
+        .collect::<Result<_, _>>()?;
     world.plan(transfer.planner, transfer.plan()?);
     let mut times = Vec::with_capacity(count as usize);
     for left in (0..count).rev() {
         if left == 0 {
             world.record();
         }
-        times.push(world.run(node, verb, transfer.class)?.seconds());
+        times.push(world.run(node, &verbs, transfer.class)?);
     }
     let traces = world.recorded();
     let planner = traces.iter().map(|(_, trace)| trace).find(|trace| !trace.levels.is_empty());
@@ -169,14 +176,15 @@ fn row(
         name: transfer.title(number),
         bytes,
         count,
+        at_once: transfer.at_once()?,
         measured_seconds: times[times.len() - 1],
         first_seconds: times[0],
         median_seconds: later[later.len() / 2],
         mean_seconds: later.iter().sum::<f64>() / later.len() as f64,
         p99_seconds: later[(later.len() * 99).div_ceil(100) - 1],
         predicted_seconds: planner.map(|it| it.predicted_seconds).filter(|&known| known > 0.0),
-        model_seconds: model.map(|found| found.model_seconds),
-        possible: model,
+        model_seconds: model.map(|(seconds, _)| seconds),
+        possible: model.and_then(|(_, possible)| possible),
         chosen: match (transfer.plan()?, planner) {
             (Some(_), _) => "as given".to_owned(),
             (None, Some(trace)) => trace.chosen.clone(),
@@ -188,22 +196,28 @@ fn row(
     })
 }
 
-fn verb(world: &mut World, transfer: &Transfer, node: usize, bytes: u64) -> Result<Verb, String> {
-    let buffer = World::buffer(bytes);
+/// A transfer of `bytes` from `offset` on.
+fn verb(
+    world: &mut World,
+    transfer: &Transfer,
+    node: usize,
+    (offset, bytes): (u64, u64),
+) -> Result<Verb, String> {
+    let buffer = World::buffer(offset, bytes);
     match (&transfer.read, &transfer.write, &transfer.copy) {
         (Some(from), None, None) => {
-            Ok(Verb::Read { handle: world.open(node, from)?, offset: 0, buffer, wanted: 0 })
+            Ok(Verb::Read { handle: world.open(node, from)?, offset, buffer, wanted: 0 })
         }
         (None, Some(to), None) => Ok(Verb::Write {
             handle: world.open(node, to)?,
-            offset: 0,
+            offset,
             buffer,
             durable: false,
             notify: None,
         }),
         (None, None, Some([from, to])) => {
             let (from, to) = (world.open(node, from)?, world.open(node, to)?);
-            Ok(Verb::Copy { from, from_offset: 0, to, to_offset: 0, length: bytes })
+            Ok(Verb::Copy { from, from_offset: offset, to, to_offset: offset, length: bytes })
         }
         _ => Err("say one of read, write and copy".to_owned()),
     }
@@ -216,7 +230,7 @@ fn model(
     scenario: &Scenario,
     transfer: &Transfer,
     planned: Option<&TransferTrace>,
-) -> Result<Option<Certificate>, String> {
+) -> Result<Option<(f64, Option<Certificate>)>, String> {
     let (path, given, bytes) =
         (path(world, scenario, transfer)?, transfer.plan()?, transfer.bytes()?);
     let one_chunk = transfer.copy.is_none() || bytes <= FRAGMENT_BYTES_MAX.into();
@@ -254,10 +268,20 @@ fn model(
     // Depth belongs to the device that is read.
     let depth = planned.and_then(|planned| NonZeroU32::new(planned.depth));
     let depth = depth.filter(|_| path[0].level == "source");
-    let seconds = evaluate::served(&costs, &views, depth, &servers);
+    let seconds = match u32::try_from(transfer.at_once()?) {
+        Ok(at_once @ 2..) if !servers.is_shared(costs.len()) => {
+            evaluate::in_turn(&costs, &views, depth, at_once)
+        }
+        Ok(2..) => return Ok(None),
+        _ => evaluate::served(&costs, &views, depth, &servers),
+    };
     let seconds = seconds.map_err(|fault| fault.to_string())?;
-    let least = bound::lower_bound(&costs, bytes).max(bound::of_servers(&costs, bytes, &servers));
-    Ok(Some(Certificate::new(seconds, least)))
+    // What is possible for a mean of several is not known.
+    let possible = (transfer.at_once()? < 2).then(|| {
+        let least = bound::lower_bound(&costs, bytes);
+        Certificate::new(seconds, least.max(bound::of_servers(&costs, bytes, &servers)))
+    });
+    Ok(Some((seconds, possible)))
 }
 
 /// All sizes, of which the first ones were reported.

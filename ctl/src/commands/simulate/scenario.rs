@@ -19,6 +19,8 @@ use crate::quantity::{self, Kb};
 const BYTES_MAX: u64 = 256 << 20;
 /// Most repetitions of a transfer.
 const COUNT_MAX: u32 = 100_000;
+/// Most transfers at once: fewer than an engine here has places for.
+const AT_ONCE_MAX: u64 = 64;
 
 /// Content of a scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -138,6 +140,9 @@ pub(super) struct Transfer {
     plan: Option<Given>,
     #[serde(default = "one")]
     count: u64,
+    /// How many of them begin together, each with its own part of the file and of memory.
+    #[serde(default = "one")]
+    at_once: u64,
 }
 
 /// Sizes in bytes; the last one repeats.
@@ -318,6 +323,17 @@ impl Transfer {
         count.ok_or_else(|| {
             format!("a transfer is repeated 1 to {COUNT_MAX} times, not {}", self.count)
         })
+    }
+
+    pub(super) fn at_once(&self) -> Result<u64, String> {
+        let all = self.bytes()?.saturating_mul(self.at_once);
+        match (self.at_once, all) {
+            (1..=AT_ONCE_MAX, 1..=BYTES_MAX) => Ok(self.at_once),
+            _ => Err(format!(
+                "{} at once: give 1 to {AT_ONCE_MAX}, of {BYTES_MAX} bytes together at most",
+                self.at_once
+            )),
+        }
     }
 
     pub(super) fn plan(&self) -> Result<Option<ForcedPlan>, String> {

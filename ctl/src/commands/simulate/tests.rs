@@ -95,7 +95,7 @@ fn the_engine_takes_as_long_as_said_of_solved_plans() {
     };
     let plans = leveled::candidates(&task);
     let node = world.find("home").expect("it is there");
-    let verb = verb(&mut world, &transfer, node, 65536).expect("a read");
+    let verb = verb(&mut world, &transfer, node, (0, 65536)).expect("a read");
     assert!(plans.len() > 2, "{plans:?}");
     for plan in &plans {
         let sizes = |place: usize| {
@@ -109,7 +109,7 @@ fn the_engine_takes_as_long_as_said_of_solved_plans() {
             depth: plan.depth.get(),
         };
         world.plan(transfer.planner, Some(forced));
-        let measured = world.run(node, verb, Class::Bulk).expect("it ends").seconds();
+        let measured = world.run(node, &[verb], Class::Bulk).expect("it ends");
         let off = measured / plan.predicted_seconds - 1.0;
         assert!(off.abs() < 1e-3, "{}: {measured} {plan:?}", plan.algorithm);
     }
@@ -155,12 +155,12 @@ impl Reads {
         let scenario = scenario::parse(&scenario).expect("a scenario");
         let mut world = World::new(&scenario).expect("nodes");
         let node = world.find("home").expect("it is there");
-        let verb = verb(&mut world, &scenario.transfers[0], node, bytes).expect("a read");
+        let verb = verb(&mut world, &scenario.transfers[0], node, (0, bytes)).expect("a read");
         Self { world, node, verb }
     }
 
     fn median(&mut self, count: usize) -> f64 {
-        let one = |_| self.world.run(self.node, self.verb, Class::Bulk).expect("it ends").seconds();
+        let one = |_| self.world.run(self.node, &[self.verb], Class::Bulk).expect("it ends");
         let mut times: Vec<f64> = (0..count).map(one).collect();
         times.sort_by(f64::total_cmp);
         times[count / 2]

@@ -75,7 +75,7 @@ impl World {
     pub(in crate::commands) fn new(scenario: &Scenario) -> Result<Self, String> {
         let mut bytes = 4096;
         for transfer in &scenario.transfers {
-            bytes = transfer.bytes()?.max(bytes);
+            bytes = (transfer.bytes()? * transfer.at_once()?).max(bytes);
         }
         let kernel = SimKernel::new(scenario.seed, Faults::none());
         let surroundings = Surroundings::prompt(FREE, SOCKET_BUFFER);
@@ -277,17 +277,26 @@ impl World {
         }
     }
 
-    /// Runs a request of a node's client to its end, and returns its time.
-    pub(super) fn run(&mut self, node: usize, verb: Verb, class: Class) -> Result<Nanos, String> {
+    /// Runs requests of a node's client that begin together to their ends, and returns the mean of
+    /// their times, in seconds.
+    pub(super) fn run(&mut self, node: usize, verbs: &[Verb], class: Class) -> Result<f64, String> {
         self.settle();
         let began = self.now();
-        let number = self.begin_one(node, verb, class);
-        self.run_until(|world| world.nodes[node].ended.contains_key(&number))?;
-        match self.nodes[node].ended.remove(&number) {
-            Some(Status::Ok) => Ok(self.now().since(began)),
-            Some(status) => Err(format!("a transfer failed: {status}")),
-            None => Err("a transfer does not end".to_owned()),
+        for &verb in verbs {
+            self.begin_one(node, verb, class);
         }
+        let (mut sum, mut left) = (0.0, verbs.len());
+        while left > 0 {
+            self.run_until(|world| !world.nodes[node].ended.is_empty())?;
+            let took = self.now().since(began).seconds();
+            for status in std::mem::take(&mut self.nodes[node].ended).into_values() {
+                if status != Status::Ok {
+                    return Err(format!("a transfer failed: {status}"));
+                }
+                (sum, left) = (sum + took, left - 1);
+            }
+        }
+        Ok(sum / verbs.len() as f64)
     }
 
     /// Begins a bulk request of a node's client, and returns its number.
@@ -312,9 +321,9 @@ impl World {
         self.machines.kernel.now()
     }
 
-    /// The whole arena of a node's client.
-    pub(super) fn buffer(bytes: u64) -> ArenaBuffer {
-        ArenaBuffer { segment: 0, offset: 0, length: bytes }
+    /// Part of the arena of a node's client.
+    pub(super) fn buffer(offset: u64, bytes: u64) -> ArenaBuffer {
+        ArenaBuffer { segment: 0, offset, length: bytes }
     }
 
     /// Makes all nodes record their next transfer.

@@ -137,6 +137,14 @@ impl Devices {
         on.foreign || self.load(on).gate.arrive(flow, bytes, job, now)
     }
 
+    /// What requests for a device stand in line for. Nothing, if others want it as well: shares are
+    /// of what waits at its gate, which then has to be much. Nothing for a foreign one, which may
+    /// answer one file and never the other.
+    pub(in crate::shard) fn line(&self, on: On, now: Nanos) -> Option<(DeviceId, bool)> {
+        let is_shared = self.find(on).is_some_and(|load| load.gate.is_shared(now));
+        (!on.foreign && !is_shared).then_some((on.device, on.cached))
+    }
+
     /// A job has left a device. `direct`: it went past the page cache.
     pub(super) fn leave(&mut self, on: On, class: Class, bytes: u32, direct: bool, now: Nanos) {
         if !on.foreign {

@@ -213,10 +213,15 @@ impl Gate {
             return true;
         }
         let mut recent = self.seen.iter().filter(|seen| now.since(seen.at) < RECENT);
-        let alone = recent.clone().count() <= 1;
+        let alone = !self.is_shared(now);
         let hurry = class == Class::Bulk && recent.any(|seen| seen.class == Class::Latency);
         let time = if hurry { URGENT_TIME } else { BULK_TIME };
         alone || beside < self.depth.of(self.rate.within(time).max(INSIDE_MIN))
+    }
+
+    /// Whether more than one client, or one in both classes, has wanted the device of late.
+    pub(super) fn is_shared(&self, now: Nanos) -> bool {
+        self.seen.iter().filter(|seen| now.since(seen.at) < RECENT).count() > 1
     }
 
     fn see(&mut self, flow: Flow, now: Nanos) {

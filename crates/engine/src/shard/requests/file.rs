@@ -1,6 +1,7 @@
 //! What is left of a transfer between a file of this node and memory.
 
 use piped_core::io::Span;
+use piped_core::limits::DEPTH_MAX;
 use piped_core::sizes::Sizes;
 use piped_core::units::Nanos;
 use piped_planner::planned::{Planned, boundary};
@@ -112,15 +113,25 @@ impl FileBody {
         }
     }
 
-    /// The next fragment, from where to where, if it may be at the device with the others. Only the
-    /// first `available` of `length` bytes are there.
+    /// Bytes of `length` for which no fragment was started, and whether they are one at most.
+    pub(in crate::shard) fn left(&self, planned: &Planned, length: u64) -> (u64, bool) {
+        let is_last = boundary(self.cut(planned).0, self.offset, self.next) >= length;
+        let left = if self.ended { 0 } else { length - self.next };
+        (left, is_last)
+    }
+
+    /// The next fragment, from where to where, if it may be at the device with the others: as many
+    /// as so many requests may have that are `together`. Only the first `available` of `length`
+    /// bytes are there.
     pub(in crate::shard) fn next_fragment(
         &self,
         planned: &Planned,
         (length, available): (u64, u64),
+        together: u32,
     ) -> Option<(u64, u64)> {
         let (sizes, depth) = self.cut(planned);
-        if self.next >= length || self.ended || self.in_flight >= depth {
+        let most = depth.max(DEPTH_MAX.min(depth.saturating_mul(together)));
+        if self.next >= length || self.ended || self.in_flight >= most {
             return None;
         }
         let end = boundary(sizes, self.offset, self.next).min(length);

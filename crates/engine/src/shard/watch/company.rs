@@ -15,6 +15,7 @@
 //! planned with it.
 
 use piped_core::ids::{DeviceId, PeerId};
+use piped_core::request::Class;
 use piped_core::units::Nanos;
 use piped_report::shard::Waiting;
 use piped_report::tally::HeldBy;
@@ -39,6 +40,13 @@ pub(in crate::shard) const SPOTS: usize = 2;
 /// others, also for the party itself.
 const PARTIES: usize = 8;
 
+/// A request of at most so many bytes is *short*, and is planned as if alone. What is longer is,
+/// too, while short requests come: they would wait for its fragments if these were longer.
+const SHORT_BYTES: u64 = 64 * 1024;
+
+/// Requests that came within that time may come again.
+const RECENT: Nanos = Nanos::from_millis(100);
+
 /// Spots that there is room for from the start: more than the devices and peers that a node uses at
 /// once.
 const SPOTS_USED: usize = 64;
@@ -52,6 +60,18 @@ struct Guests {
     /// Bytes that the spot moved meanwhile.
     bytes: u64,
     parties: [Option<(Party, u32)>; PARTIES],
+    /// Those that are not short, of each class.
+    long: [u32; 2],
+    /// When something came last for which those of each class should not take longer.
+    hurry: [Option<Nanos>; 2],
+}
+
+/// How a request stands among those that it meets.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::shard) struct Kind {
+    pub(in crate::shard) class: Class,
+    /// Its length in bytes.
+    pub(in crate::shard) length: u64,
 }
 
 /// All spots where somebody is. A spot is looked up when a request comes; from then on the request
@@ -62,6 +82,8 @@ pub(super) struct Company {
     places: Vec<(Spot, u32)>,
     guests: Vec<Guests>,
     free: Vec<u32>,
+    /// When a request came last.
+    now: Nanos,
 }
 
 /// A request at a spot.
@@ -71,6 +93,8 @@ struct Stay {
     /// The number of the spot, for as long as a request is there.
     place: u32,
     party: Party,
+    /// Its class, if it is not short.
+    long: Option<Class>,
     /// What was at the spot when the request came.
     before: Found,
 }
@@ -112,6 +136,7 @@ impl Company {
             places: Vec::with_capacity(SPOTS_USED),
             guests: Vec::with_capacity(SPOTS_USED),
             free: Vec::with_capacity(SPOTS_USED),
+            now: Nanos::ZERO,
         }
     }
 
@@ -127,7 +152,7 @@ impl Company {
             return place;
         }
         if self.guests.len() >= SPOTS_USED && self.free.is_empty() {
-            let Self { places, guests, free } = self;
+            let Self { places, guests, free, .. } = self;
             places.retain(|(_, place)| {
                 let is_used = guests[*place as usize].now > 0;
                 free.extend((!is_used).then_some(*place));
@@ -145,15 +170,33 @@ impl Company {
     }
 
     /// A request comes to where it wants something.
-    pub(super) fn stay(&mut self, spots: [Option<Spot>; SPOTS], party: Party) -> Stays {
-        Stays { stays: spots.map(|spot| spot.map(|spot| self.enter(spot, party))), held: 0 }
+    pub(super) fn stay(
+        &mut self,
+        spots: [Option<Spot>; SPOTS],
+        party: Party,
+        kind: Kind,
+        now: Nanos,
+    ) -> Stays {
+        self.now = now;
+        Stays { stays: spots.map(|spot| spot.map(|spot| self.enter(spot, party, kind))), held: 0 }
     }
 
-    fn enter(&mut self, spot: Spot, party: Party) -> Stay {
-        let place = self.place_of(spot);
+    fn enter(&mut self, spot: Spot, party: Party, kind: Kind) -> Stay {
+        let (place, now) = (self.place_of(spot), self.now);
         let guests = &mut self.guests[place as usize];
         if guests.now == 0 {
-            *guests = Guests::default();
+            *guests = Guests { hurry: guests.hurry, ..Guests::default() };
+        }
+        let long = (kind.length > SHORT_BYTES).then_some(kind.class);
+        match long {
+            None if kind.length > 0 => guests.hurry = [Some(now); 2],
+            // A sync waits for all that was written, however it was cut.
+            None => {}
+            Some(Class::Latency) => guests.hurry[Class::Bulk as usize] = Some(now),
+            Some(Class::Bulk) => {}
+        }
+        if let Some(class) = long {
+            guests.long[class as usize] += 1;
         }
         let of_party =
             |place: &&mut Option<(Party, u32)>| place.as_ref().is_some_and(|(it, _)| *it == party);
@@ -172,7 +215,7 @@ impl Company {
         let before = Found { there: guests.now, own, came: guests.came, bytes: guests.bytes };
         guests.now += 1;
         guests.came += 1;
-        Stay { spot, place, party, before }
+        Stay { spot, place, party, long, before }
     }
 
     /// A request goes; what it met there: how many came after it, and the bytes that were moved.
@@ -180,6 +223,9 @@ impl Company {
         let guests = &mut self.guests[stay.place as usize];
         let met = (guests.came - stay.before.came - 1, guests.bytes - stay.before.bytes);
         guests.now -= 1;
+        if let Some(class) = stay.long {
+            guests.long[class as usize] -= 1;
+        }
         let place = guests.parties.iter_mut();
         for place in place.filter(|place| place.is_some_and(|(it, _)| it == stay.party)) {
             *place = place.map(|(party, count)| (party, count - 1)).filter(|(_, count)| *count > 0);
@@ -199,6 +245,18 @@ impl Company {
         if let Some(guests) = guests.filter(|guests| guests.now > 1) {
             guests.bytes += bytes;
         }
+    }
+
+    /// How many requests are under way beside one that its fragments would keep waiting: those of
+    /// its class where most are, and none while others come that should not wait longer.
+    pub(super) fn beside(&self, stays: &Stays) -> u32 {
+        let at = |stay: &Stay| {
+            let class = stay.long? as usize;
+            let guests = &self.guests[stay.place as usize];
+            let hurries = guests.hurry[class].is_some_and(|at| self.now.since(at) < RECENT);
+            Some(if hurries { 0 } else { guests.long[class].saturating_sub(1) })
+        };
+        stays.stays.iter().flatten().filter_map(at).max().unwrap_or(0)
     }
 
     /// Whether a request waited for nobody until now.
@@ -295,13 +353,14 @@ mod tests {
 
     const DISK: Spot = Spot::Device(DeviceId(1));
     const PEER: Spot = Spot::Peer(PeerId(2));
+    const LONG: Kind = Kind { class: Class::Bulk, length: 1 << 20 };
 
     fn party(number: u32) -> Party {
         Party::Client(SessionId(number))
     }
 
     fn at(company: &mut Company, spots: [Option<Spot>; SPOTS], number: u32) -> Stays {
-        company.stay(spots, party(number))
+        company.stay(spots, party(number), LONG, Nanos(1))
     }
 
     #[test]
@@ -361,6 +420,31 @@ mod tests {
             .collect();
         assert_eq!(company.guests.len(), 2 * SPOTS_USED);
         all.into_iter().skip(1).for_each(|it| assert!(company.settle(it, (1, false)).alone()));
+    }
+
+    #[test]
+    fn those_that_wait_are_counted_unless_others_must_not_wait_longer() {
+        let mut company = Company::new();
+        let spots = [Some(DISK), Some(PEER)];
+        let mut come = |at: u64, class: Class, length: u64| {
+            let stays = company.stay(spots, party(at as u32), Kind { class, length }, Nanos(at));
+            (company.beside(&stays), stays)
+        };
+        let counts = [1, 2, 3].map(|at| come(at, Class::Bulk, 1 << 20).0);
+        assert_eq!(counts, [0, 1, 2]);
+        // One of the other class, and one of no length to speak of, wait for none of them.
+        let (beside, urgent) = come(4, Class::Latency, 1 << 20);
+        assert_eq!(beside, 0);
+        assert_eq!(come(5, Class::Bulk, 1 << 20).0, 0, "the urgent one would wait for it");
+        assert_eq!(come(6, Class::Latency, 1 << 20).0, 1, "they are as urgent");
+        assert_eq!(come(6, Class::Latency, 0).0, 0, "a sync");
+        let (beside, short) = come(7, Class::Latency, 4096);
+        assert_eq!(beside, 0);
+        assert_eq!(come(8, Class::Latency, 1 << 20).0, 0);
+        // When they have not come for a while the others count again.
+        let later = Nanos(8) + RECENT;
+        let next = company.stay(spots, party(9), LONG, later);
+        assert_eq!([&next, &urgent, &short].map(|stays| company.beside(stays)), [4, 2, 0]);
     }
 
     #[test]

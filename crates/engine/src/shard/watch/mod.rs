@@ -33,7 +33,7 @@ use super::keys::{Subject, TransferKey, kind};
 use super::sched::Work;
 use super::slab::Beside;
 
-pub(in crate::shard) use self::company::{SPOTS, Spot};
+pub(in crate::shard) use self::company::{Kind, SPOTS, Spot};
 pub(in crate::shard) use self::history::{Head, Outcome};
 pub(in crate::shard) use self::told::Told;
 pub use self::trace::Recording;
@@ -285,9 +285,10 @@ impl Watch {
         &mut self,
         subject: Subject,
         spots: [Option<Spot>; SPOTS],
-        party: Party,
+        (party, kind): (Party, Kind),
+        now: Nanos,
     ) {
-        let stays = self.company.stay(spots, party);
+        let stays = self.company.stay(spots, party, kind, now);
         if let Some(observed) = self.of_mut(subject) {
             observed.stays = stays;
         }
@@ -316,6 +317,11 @@ impl Watch {
     /// Whether a request waited for nobody until now.
     pub(in crate::shard) fn is_alone(&self, subject: Subject) -> bool {
         self.of(subject).is_none_or(|observed| self.company.is_alone(&observed.stays))
+    }
+
+    /// How many requests are under way beside one that its fragments would keep waiting.
+    pub(in crate::shard) fn beside(&self, subject: Subject) -> u32 {
+        self.of(subject).map_or(0, |observed| self.company.beside(&observed.stays))
     }
 
     /// A part of a request is over.
@@ -461,6 +467,7 @@ fn some<const N: usize>(names: [&'static str; N], counts: &[u64; N]) -> BTreeMap
 #[cfg(test)]
 mod tests {
     use piped_core::ids::SessionId;
+    use piped_core::request::Class;
 
     use super::*;
     use crate::shard::slab::Key;
@@ -510,7 +517,8 @@ mod tests {
             watch.hold(Work::from(stranger), HeldBy::Rate);
             watch.moved(stranger, Spot::Device(DeviceId(1)), 512);
         }
-        watch.enter(new, spots, Party::Client(SessionId(1)));
+        let kind = Kind { class: Class::Bulk, length: 512 };
+        watch.enter(new, spots, (Party::Client(SessionId(1)), kind), Nanos(1));
         assert!(watch.is_alone(new) && watch.first_fragment(new).is_none());
     }
 }

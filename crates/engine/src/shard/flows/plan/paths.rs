@@ -50,7 +50,8 @@ impl Shard {
             true => self.cx.disk_stages(device, true),
             false => self.cx.read_stages(&body.target()),
         });
-        let planned = self.cx.planner.plan(path, length);
+        let others = self.cx.watch.beside(Subject::Transfer(key));
+        let planned = self.cx.planner.plan_beside(path, length, others);
         let sync = match writes && body.is_durable() {
             true => self.cx.planner.sync_stage(device),
             false => StageIndex::NONE,
@@ -86,7 +87,8 @@ impl Shard {
             Some(lane) => self.path_written(key, lane),
             None => self.cx.planner.path_out(None, StageIndex::NONE),
         };
-        let planned = self.cx.planner.plan(path, length);
+        let others = self.cx.watch.beside(Subject::Transfer(key));
+        let planned = self.cx.planner.plan_beside(path, length, others);
         let body = self.transfers.get(key).map(|transfer| &transfer.body);
         let sync = match (body, self.peers.get_mut(peer)) {
             (Some(Body::Remote(body)), Some(link))
@@ -166,12 +168,14 @@ impl Shard {
         // What is read for a calibration is one fragment: it asks what those of a size cost.
         let echo = serve.region().is_some_and(|region| region.region == RegionId::ECHO);
         let path = self.path_served(lane, file)?;
-        // Memory only: what files gain from other requests depends on their devices.
+        // Of memory only the connection is wanted, and what is before it overlaps with others.
         let busy = file.is_none() && self.lanes.get(lane).is_some_and(Lane::serves_others);
-        let busy = busy || echo;
-        let planned = match busy {
-            true => self.cx.planner.plan_busy(path, length),
-            false => self.cx.planner.plan(path, length),
+        let planned = match busy || echo {
+            true => self.cx.planner.plan_whole(path, length),
+            false => {
+                let others = self.cx.watch.beside(Subject::Serve(key));
+                self.cx.planner.plan_beside(path, length, others)
+            }
         };
         self.cx.watch.note_plan(&planned);
         self.serves.get_mut(key)?.plan = Some(Arc::clone(&planned));

@@ -7,7 +7,7 @@ use piped_core::status::Status;
 
 use crate::shard::Shard;
 use crate::shard::cx::Cx;
-use crate::shard::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, status_of};
+use crate::shard::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, status_of};
 use crate::shard::keys::{Subject, TransferKey, kind};
 use crate::shard::pins::Pin;
 use crate::shard::requests::{Body, FileBody, Phase, Waiter};
@@ -22,6 +22,7 @@ impl Shard {
     ) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let (length, available) = (transfer.length, transfer.available);
+        let is_part = transfer.waiter.is_part();
         // The halves of a copy have its plan, and what is copied is seldom read twice.
         let is_new =
             transfer.plans.own().is_none() && !matches!(transfer.waiter, Waiter::Copy { .. });
@@ -39,8 +40,15 @@ impl Shard {
                 body.go_by(self.cx.way_of_read(body.target(), range, io));
             }
             let planned = self.plan_local(key, &body, length);
-            while let Some((start, end)) = body.next_fragment(&planned, (length, available)) {
+            loop {
                 let now = io.now();
+                // The halves of a copy wait for each other.
+                let at = self.cx.driver.devices().line(On::from(&body.target()), now);
+                let (at, left) = (at.filter(|_| !is_part), body.left(&planned, length));
+                let together = self.cx.sched.stand_in_line(Work::Transfer(key), at, left);
+                let Some(together) = together else { break };
+                let next = body.next_fragment(&planned, (length, available), together);
+                let Some((start, end)) = next else { break };
                 if !self.may_move(Work::Transfer(key), now) {
                     break;
                 }

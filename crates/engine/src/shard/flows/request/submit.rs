@@ -17,6 +17,7 @@ use crate::shard::flows::plan::facts;
 use crate::shard::keys::{Subject, TransferKey};
 use crate::shard::requests::{Start, Transfer, Waiter};
 use crate::shard::sched::Work;
+use crate::shard::watch::Kind;
 use crate::shard::{Due, Shard};
 
 impl Shard {
@@ -47,8 +48,9 @@ impl Shard {
                 if let Some(known) = self.transfers.get(transfer) {
                     let spots =
                         facts::spots_of_transfer(&known.body, &self.bodies, &self.cx.driver);
-                    let party = Party::Client(origin.session);
-                    self.cx.watch.enter(Subject::Transfer(transfer), spots, party);
+                    let kind = Kind { class: known.class, length: known.length };
+                    let who = (Party::Client(origin.session), kind);
+                    self.cx.watch.enter(Subject::Transfer(transfer), spots, who, now);
                 }
                 let Cx { limits, sched, .. } = &mut self.cx;
                 self.clients.ask(transfer, bytes, limits, sched);

@@ -201,7 +201,11 @@ impl Shard {
     /// Ends and forgets a transfer whose end is decided and whose buffer nothing touches.
     pub(in crate::shard) fn settle<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get(key) else { return };
-        if transfer.pins.any() || transfer.status.is_none() {
+        if transfer.status.is_none() {
+            return;
+        }
+        self.cx.sched.leave_line(Work::Transfer(key));
+        if transfer.pins.any() {
             return;
         }
         match transfer.body {

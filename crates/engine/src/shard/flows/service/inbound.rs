@@ -29,6 +29,7 @@ use crate::shard::keys::{LaneKey, ServedKey, Subject};
 use crate::shard::links::{Holding, Link, Served};
 use crate::shard::responder::{Ask, Serve, ServeOp, Sink, Table};
 use crate::shard::sched::Work;
+use crate::shard::watch::Kind;
 
 impl Shard {
     /// A frame on a lane we accepted. An error is the peer's fault and closes the lane.
@@ -220,7 +221,8 @@ impl Shard {
             let subject = Subject::Serve(serve);
             self.cx.watch.begin(subject, now, || Some(facts::head_of_serve(known, 0)));
             let spots = facts::spots_of_serve(known);
-            self.cx.watch.enter(subject, spots, Party::Peer(link, 0));
+            let kind = Kind { class: asker.class, length: ask.length };
+            self.cx.watch.enter(subject, spots, (Party::Peer(link, 0), kind), now);
         }
         self.links.note_use(served, true);
         if let Some(serving) = self.lanes.get_mut(key).and_then(Lane::serving_mut) {

@@ -97,13 +97,28 @@ impl Shard {
         loop {
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
             let (next, end) = (serve.next, serve.ask.length.min(serve.read.end()));
-            let ahead = serve.read.held() >= planned.held_max().min(DEPTH_MAX);
-            // What the next frame waits for is never too much, however many fragments that are.
-            let ahead = ahead && next >= serve.frame_end(blocks, planned, serve.done);
-            if next >= end || serve.read.reading() >= planned.cut.depth || ahead {
+            if next >= end {
+                self.cx.sched.leave_line(Work::Serve(key));
                 return Ok(());
             }
-            if blocks.at(next).is_none() {
+            // A block that was opened is filled: others may wait for its memory.
+            let is_new = blocks.at(next).is_none();
+            let at = self.cx.driver.devices().line(On::from(&file), io.now());
+            let at = at.filter(|_| !planned.store_first);
+            let left = (end - next, serve.source_end(planned, next) >= end);
+            let together = self.cx.sched.stand_in_line(Work::Serve(key), at, left);
+            if is_new && together.is_none() {
+                return Ok(());
+            }
+            // With others behind it the device is asked for as much as they would ask for.
+            let depth = planned.cut.depth.saturating_mul(together.unwrap_or(1)).min(DEPTH_MAX);
+            let ahead = serve.read.held() >= Planned::held_max(depth).min(DEPTH_MAX);
+            // What the next frame waits for is never too much, however many fragments that are.
+            let ahead = ahead && next >= serve.frame_end(blocks, planned, serve.done);
+            if serve.read.reading() >= depth || ahead {
+                return Ok(());
+            }
+            if is_new {
                 self.open_read_block(key, file, planned)?;
             }
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };

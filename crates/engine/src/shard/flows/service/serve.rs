@@ -72,6 +72,7 @@ impl Shard {
 
     /// Answers the peer and forgets the serve, as far as that is possible now.
     pub(in crate::shard) fn wind_up<I: Io>(&mut self, key: ServeKey, io: &mut I) {
+        self.cx.sched.leave_line(Work::Serve(key));
         self.free_unsent(key);
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.pins.any() {

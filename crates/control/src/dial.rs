@@ -150,7 +150,10 @@ impl<M: Clone> Control<M> {
                 };
                 dial.until = now + DIAL_TIME;
                 dial.target = target.clone();
-                Step::Resolve(target.address.clone())
+                Step::Resolve(match dial.class {
+                    LaneClass::Latency | LaneClass::Bulk => target.address.clone(),
+                    LaneClass::Second => target.second_address.clone(),
+                })
             }
             Progress::Resolved(Ok(addresses)) => {
                 dial.addresses = addresses.into();

@@ -150,10 +150,7 @@ impl<M: Clone> Control<M> {
                 };
                 dial.until = now + DIAL_TIME;
                 dial.target = target.clone();
-                Step::Resolve(match dial.class {
-                    LaneClass::Latency | LaneClass::Bulk => target.address.clone(),
-                    LaneClass::Second => target.second_address.clone(),
-                })
+                Step::Resolve(target.address.clone())
             }
             Progress::Resolved(Ok(addresses)) => {
                 dial.addresses = addresses.into();

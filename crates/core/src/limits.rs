@@ -262,13 +262,6 @@ pub const CORRUPT_RETRIES: u32 = 3;
 /// `latency`.
 pub const LATENCY_LANE_BYTES_MAX: u64 = 256 * 1024;
 
-/// Requests of at least this many bytes go two ways where their peer is reached on two: shorter
-/// ones take about as long as the request that each way costs.
-pub const WAYS_BYTES_MIN: u64 = 128 * 1024;
-
-/// Where a transfer may be cut that goes two ways: at what devices read at once.
-pub const WAY_UNIT_BYTES: u64 = 4096;
-
 /// Most bytes that are copied from memory to memory at once.
 pub const COPY_PIECE_BYTES: u32 = 256 * 1024;
 

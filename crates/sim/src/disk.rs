@@ -2,7 +2,6 @@
 //! operation.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use piped_core::access::Alignment;
 use piped_core::ids::{DeviceId, FileId};
@@ -96,8 +95,8 @@ struct Inode {
     /// began.
     flushed: BTreeMap<u64, u64>,
     writes: u64,
-    /// The bytes that the page cache has.
-    cached: Range<u64>,
+    /// Whether the page cache has all of it.
+    cached: bool,
 }
 
 /// A file's open descriptor.
@@ -137,7 +136,7 @@ impl Disk {
             dirty,
             flushed,
             writes: 0,
-            cached: 0..0,
+            cached: false,
         });
         id
     }
@@ -146,13 +145,12 @@ impl Disk {
         &self.inodes[inode.0 as usize].content
     }
 
-    pub(super) fn set_cached(&mut self, inode: InodeId, cached: Range<u64>) {
+    pub(super) fn set_cached(&mut self, inode: InodeId, cached: bool) {
         self.inodes[inode.0 as usize].cached = cached;
     }
 
-    pub(super) fn is_cached(&self, inode: InodeId, offset: u64, length: u64) -> bool {
-        let cached = &self.inodes[inode.0 as usize].cached;
-        cached.contains(&offset) && offset.saturating_add(length) <= cached.end
+    pub(super) fn is_cached(&self, inode: InodeId) -> bool {
+        self.inodes[inode.0 as usize].cached
     }
 
     pub(super) fn device_of(&self, inode: InodeId) -> DeviceId {

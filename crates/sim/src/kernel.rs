@@ -1,7 +1,6 @@
 //! The kernel of all nodes: which nodes there are, the time, and which operations have ended.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 
 use piped_core::ids::{DeviceId, FileId, SegmentId, SocketId};
 use piped_core::io::{Done, Span, Token};
@@ -288,11 +287,6 @@ impl SimKernel {
 
     /// Says whether the page cache has all of a file. Reads cost the same either way.
     pub fn set_cached(&mut self, inode: InodeId, cached: bool) {
-        self.disk.set_cached(inode, if cached { 0..u64::MAX } else { 0..0 });
-    }
-
-    /// Says which bytes of a file the page cache has.
-    pub fn set_cached_range(&mut self, inode: InodeId, cached: Range<u64>) {
         self.disk.set_cached(inode, cached);
     }
 
@@ -329,11 +323,6 @@ impl SimKernel {
     pub fn add_link(&mut self, cost: Cost, window: Option<u32>) -> LinkId {
         self.links.push(Link { cost, server: Server::new(window), piece: PIECE_BYTES });
         LinkId(self.links.len() as u32 - 1)
-    }
-
-    /// Changes what a link costs, for all that is sent from now on.
-    pub fn set_link(&mut self, link: LinkId, cost: Cost) {
-        self.links[link.0 as usize].cost = cost;
     }
 
     /// Sets the size of pieces in which bytes leave the link, instead of 64 KiB. Small pieces are

@@ -133,8 +133,6 @@ impl World {
     fn tally_report(&mut self, node: usize) {
         let report = self.shard(node).report();
         let lanes = report.peers.iter().flat_map(|peer| &peer.lanes);
-        let second = lanes.clone().filter(|it| it.up && it.class == LaneClass::Second).count();
-        self.tally("second lanes", second as u64);
         let without = lanes.filter(|lane| lane.sums == Some(false)).count();
         self.tally("lanes without checksums of payloads", without as u64);
         let counters = report.counters;
@@ -218,7 +216,7 @@ impl World {
     /// Loses all lanes that a node has dialled.
     pub fn lose_lanes(&mut self, node: usize, notice: Notice) {
         self.disturbed = true;
-        for class in LaneClass::ALL {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
             if let Some(connection) = self.lane(node, class) {
                 self.kernel.reset(connection, notice);
             }

@@ -68,8 +68,6 @@ pub struct Options {
     pub eager: EagerMode,
     /// Whether lanes send without a copy.
     pub zero_copy: ZeroCopyMode,
-    /// Whether nodes are reached at two addresses.
-    pub two_ways: bool,
     /// What lanes are sealed with; `None`: plain.
     pub sealed: Option<Protection>,
     /// What checksums of a node's plain lanes are to cover. Where payloads change on the way, they
@@ -119,7 +117,6 @@ impl Options {
             boards: 0.0,
             eager: EagerMode::Auto,
             zero_copy: ZeroCopyMode::Auto,
-            two_ways: false,
             sealed: None,
             checksums: [Checksum::Auto; 2],
             lending: None,
@@ -289,20 +286,6 @@ impl Options {
         let sealed = *random.pick(&[Protection::Integrity, Protection::Encrypted]);
         // Lanes that encrypt have more scratch.
         Self { sealed: Some(sealed), staging: base.staging.max(16 << 20), ..base }
-    }
-
-    /// Nodes that are reached at two addresses, in worlds of other kinds.
-    #[must_use]
-    pub fn of_two_ways(random: &mut Random) -> Self {
-        let base = match random.below(6) {
-            0 => Self::calm(random),
-            1 => Self::limited(random),
-            2 => Self::sealed(random),
-            3 => Self::one_sided(random),
-            _ => Self::stormy(random),
-        };
-        let (longest, staging) = (base.longest.max(1 << 19), base.staging.max(16 << 20));
-        Self { two_ways: true, longest, staging, ..base }
     }
 
     /// Mostly atomics, puts and notifications, with lanes that are lost often, in worlds of other

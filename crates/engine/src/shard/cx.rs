@@ -89,19 +89,14 @@ impl Cx {
         range: (u64, u64),
         io: &mut I,
     ) -> FileTarget {
-        if !self.may_read_cache(&file) {
+        let is_slowed = self.dials.of_disk(file.device, false) != [StageIndex::NONE; 2];
+        if file.direct.is_none() || file.foreign || is_slowed {
             return file;
         }
         match self.driver.is_cached(file.buffered, range, io) {
             true => FileTarget { direct: None, cached: true, ..file },
             false => file,
         }
-    }
-
-    /// Whether reads of a file may go through the page cache.
-    pub(super) fn may_read_cache(&self, file: &FileTarget) -> bool {
-        let is_slowed = self.dials.of_disk(file.device, false) != [StageIndex::NONE; 2];
-        file.direct.is_some() && !file.foreign && !is_slowed
     }
 
     /// The stages of what is read of a file.

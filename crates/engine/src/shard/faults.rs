@@ -22,11 +22,6 @@ pub(super) enum PeerFault {
     NoPlace,
     #[error("an epoch that is over")]
     OldEpoch,
-    #[error(
-        "a lane by way of a second address, and no latency lane of that node is on this shard; \
-         the node is to be known by its key, or to come from one address on both links"
-    )]
-    SecondAlone,
     #[error("the peer refused the lane")]
     Refused,
     #[error(

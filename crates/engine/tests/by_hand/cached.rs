@@ -1,7 +1,6 @@
 //! Files of which the page cache has all: reads go there, as long as nobody slows the disk.
 
 use piped_core::ids::HandleId;
-use piped_core::io::Span;
 use piped_core::link::LaneClass;
 use piped_core::modes::CalibrationMode;
 use piped_core::request::{ArenaBuffer, Verb};
@@ -114,35 +113,4 @@ fn a_file_that_is_not_cached_is_seldom_looked_for() {
     }
     let [_, after] = passed(&world);
     assert!(after - before >= 64, "found within 64 reads: {}", after - before);
-}
-
-/// Of a long read of which the cache has one end, that end is copied while the disk reads the
-/// other: both are there, each by its own way, in whatever order they are in the file.
-#[test]
-fn the_disk_reads_what_the_cache_has_not() {
-    const LENGTH: u64 = 1 << 20;
-    for (cached, expected) in [
-        (0..LENGTH / 4, [3 * LENGTH / 4, LENGTH / 4]),
-        (LENGTH / 2 + 4096..LENGTH, [LENGTH / 2 + (64 << 10), LENGTH / 2 - (64 << 10)]),
-        // Neither end, or less than is worth a request.
-        (LENGTH / 4..LENGTH / 2, [LENGTH, 0]),
-        (0..4096, [LENGTH, 0]),
-        (0..LENGTH, [0, LENGTH]),
-    ] {
-        let mut world = World::new();
-        let segment = world.session(SESSION, LENGTH);
-        let (target, inode) = world.direct_file(LENGTH as usize);
-        world.kernel.set_cached_range(inode, cached.clone());
-        world.command(Command::InstallHandle { session: SESSION, handle: HANDLE, target });
-        let _ = read_once(&mut world, 0, LENGTH);
-        let span = Span { segment, offset: 0, length: LENGTH as u32 };
-        let bytes = world.kernel.bytes(world.node, span);
-        assert!(bytes == world.kernel.file_content(inode), "{cached:?}: the bytes of the file");
-        let Target::File(file) = target else { unreachable!("it is one") };
-        let direct = file.direct.map(|(direct, _)| direct).expect("both ways");
-        let read = [direct, file.buffered].map(|of| {
-            world.reads.iter().filter(|(file, _)| *file == of).map(|(_, bytes)| bytes).sum::<u64>()
-        });
-        assert_eq!(read, expected, "{cached:?}");
-    }
 }

@@ -22,5 +22,4 @@ mod serving;
 mod sums;
 mod tracing;
 mod vectored;
-mod ways;
 mod world;

@@ -34,7 +34,7 @@ use piped_sim::{
     SimIo, SimKernel,
 };
 use piped_wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message};
-use piped_world::controls::{Controls, Setup, Surroundings, address, peer_at, second_address};
+use piped_world::controls::{Controls, Setup, Surroundings, address, peer_at};
 
 pub(crate) const ALL: Access = Access::ALL;
 pub(crate) const SESSION: SessionId = SessionId(1);
@@ -88,8 +88,6 @@ pub(crate) struct World {
     pub(crate) asked_at_once: Option<(SessionId, u64, Verb)>,
     /// What the shard had its driver do in its turns.
     pub(crate) steps: Vec<Step>,
-    /// What it read: of which open file, and how many bytes at most.
-    pub(crate) reads: Vec<(FileId, u64)>,
     /// The driver takes nothing.
     pub(crate) driver_is_full: bool,
     controls: Controls,
@@ -165,8 +163,8 @@ impl World {
         ] {
             controls.add(setup, &kernel).expect("a sound configuration");
         }
-        controls.lay([far, node], false, links[0]);
-        controls.lay([node, far], false, links[1]);
+        controls.lay([far, node], links[0]);
+        controls.lay([node, far], links[1]);
         let device = kernel.add_device(DeviceCosts {
             read: disk,
             write: disk,
@@ -202,7 +200,6 @@ impl World {
             seen: [false; 256],
             asked_at_once: None,
             steps: Vec::new(),
-            reads: Vec::new(),
             driver_is_full: false,
             controls,
             far: FarEnds::new(far),
@@ -375,15 +372,6 @@ impl World {
     /// The same, and what checksums of its connections are to cover; or changes that.
     pub(crate) fn add_peer_with(&mut self, checksum: Checksum) {
         let peer = Peer { checksum, ..peer_at(self.controls.nodes[FAR].setup.address) };
-        self.reload(|config| drop(config.peers.insert("beta".to_owned(), peer)));
-    }
-
-    /// The same, and the address where it is by way of another link.
-    pub(crate) fn add_peer_with_second(&mut self) {
-        let far = &mut self.controls.nodes[FAR].setup;
-        far.second = Some(second_address(FAR));
-        let mut peer = peer_at(far.address);
-        peer.second_address = second_address(FAR).to_string().parse().expect("an address");
         self.reload(|config| drop(config.peers.insert("beta".to_owned(), peer)));
     }
 
@@ -737,7 +725,7 @@ impl World {
         self.steps.push(Step::Turn);
         let io = self.kernel.io(self.node);
         let full = self.driver_is_full;
-        let io = &mut Recorder { io, steps: &mut self.steps, reads: &mut self.reads, full };
+        let io = &mut Recorder { io, steps: &mut self.steps, full };
         if self.shard.is_due(io.now()) {
             self.shard.drive(io);
         }
@@ -771,7 +759,6 @@ impl World {
 struct Recorder<'world> {
     io: SimIo<'world>,
     steps: &'world mut Vec<Step>,
-    reads: &'world mut Vec<(FileId, u64)>,
     full: bool,
 }
 
@@ -783,9 +770,6 @@ impl Io for Recorder<'_> {
     fn push(&mut self, token: Token, op: Op) -> bool {
         if self.full {
             return false;
-        }
-        if let Op::Read { file, into, .. } = op {
-            self.reads.push((file, into.length.into()));
         }
         self.steps.extend(match op {
             Op::Read { .. } => Some(Step::Read),

@@ -194,7 +194,10 @@ impl Planner {
     ) -> (StageIndex, StageIndex) {
         let mut stage = |incoming: bool| {
             let resource = StageResource::Net { peer: peer.to_owned(), class, outbound, incoming };
-            let lane = class.name();
+            let lane = match class {
+                LaneClass::Latency => "latency",
+                LaneClass::Bulk => "bulk",
+            };
             let side = if outbound { "asked" } else { "served" };
             let way = if incoming { "in" } else { "out" };
             self.stage(resource, || format!("net {peer} {lane} {side} {way}"), NET_PRIOR)

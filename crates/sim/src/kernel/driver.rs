@@ -48,9 +48,9 @@ impl Io for SimIo<'_> {
         }
     }
 
-    fn is_cached(&mut self, file: FileId, offset: u64, length: u64) -> bool {
+    fn is_cached(&mut self, file: FileId, _offset: u64, _length: u64) -> bool {
         let inode = self.kernel.inode(self.node, file);
-        self.kernel.disk.is_cached(inode, offset, length)
+        self.kernel.disk.is_cached(inode)
     }
 
     fn copy(&mut self, from: Span, to: Span) {

@@ -10,7 +10,6 @@ use piped_control::keyring::Keyring;
 use piped_control::parties::FarEnd;
 use piped_control::patrol::Verdict;
 use piped_core::io::{Io as _, Resource};
-use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
 use piped_engine::command::{Caller, Command};
 use piped_sim::{LinkId, NodeId, Notice, SimKernel};
@@ -103,7 +102,7 @@ impl Controls {
         let from = self.nodes[node].setup.address.ip();
         let listener = self.nodes.iter().position(|it| {
             it.control.is_some()
-                && (it.setup.address == address || it.setup.second == Some(address))
+                && it.setup.address == address
                 && it.setup.config.listen.address.is_some()
         });
         let refused = self.random.chance(self.surroundings.connect_fails);
@@ -185,11 +184,9 @@ impl Controls {
             return self.tell(node, dial.shard, Command::ConnectFailed { peer, class }, kernel);
         }
         let from = self.nodes[node].setup.address.ip();
-        let name = proven.as_ref().map(|(name, ..)| name.as_str());
-        let home = self.nodes[to].control.as_ref().map_or(0, |control| control.home_of(name, from));
+        let home = self.nodes[to].control.as_ref().map_or(0, |control| control.home_of(from));
         let ids = [self.nodes[node].setup.shards[dial.shard], self.nodes[to].setup.shards[home]];
-        let second = dial.class == LaneClass::Second;
-        let links = [ids, [ids[1], ids[0]]].map(|ends| self.link(ends, second, kernel));
+        let links = [self.link(ids[0], ids[1], kernel), self.link(ids[1], ids[0], kernel)];
         let (connection, sockets) = kernel.connect(ids, links, self.surroundings.socket_buffer);
         let (mine, theirs) = match proven {
             Some((name, [mine, theirs], sealed)) => {
@@ -265,8 +262,8 @@ impl Controls {
         }
     }
 
-    fn link(&mut self, [from, to]: [NodeId; 2], second: bool, kernel: &mut SimKernel) -> LinkId {
+    fn link(&mut self, from: NodeId, to: NodeId, kernel: &mut SimKernel) -> LinkId {
         let cost = self.surroundings.link;
-        *self.links.entry((from, to, second)).or_insert_with(|| kernel.add_link(cost, None))
+        *self.links.entry((from, to)).or_insert_with(|| kernel.add_link(cost, None))
     }
 }

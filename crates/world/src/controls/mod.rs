@@ -26,7 +26,7 @@ use piped_sim::{ConnectionId, EventQueue, LinkId, NodeId, Random, SimKernel};
 use piped_wire::LaneKeys;
 
 pub use self::files::{live, reload};
-pub use self::setup::{OWN_USER, Setup, Surroundings, address, peer_at, region, second_address};
+pub use self::setup::{OWN_USER, Setup, Surroundings, address, peer_at, region};
 
 /// One end of a connection that was handed to a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,8 +139,7 @@ pub struct Controls {
     due: VecDeque<(usize, usize, Command)>,
     asked: VecDeque<Asked>,
     effects: VecDeque<(usize, Effect)>,
-    /// By whether it leads to a second address, too.
-    links: BTreeMap<(NodeId, NodeId, bool), LinkId>,
+    links: BTreeMap<(NodeId, NodeId), LinkId>,
     ends: Vec<End>,
     /// How often something happened that a campaign wants to see.
     pub seen: BTreeMap<&'static str, u64>,
@@ -179,10 +178,9 @@ impl Controls {
         Ok(node)
     }
 
-    /// The link on which connections send from one shard to another: those by way of a second
-    /// address, or all others.
-    pub fn lay(&mut self, [from, to]: [NodeId; 2], second: bool, link: LinkId) {
-        self.links.insert((from, to, second), link);
+    /// The link on which all connections send from one shard to another.
+    pub fn lay(&mut self, [from, to]: [NodeId; 2], link: LinkId) {
+        self.links.insert((from, to), link);
     }
 
     /// The daemon of a node starts, with its files as they are.

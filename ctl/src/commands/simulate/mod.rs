@@ -38,8 +38,6 @@ mod split;
 mod spread;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod ways;
 pub(super) mod world;
 
 const AFTER_HELP: &str = "\
@@ -357,10 +355,6 @@ fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<L
         (false, false) => &[[&from, asker], [asker, &to]],
         _ => &[[&from, &to]],
     };
-    // What goes two ways is no one pipeline.
-    if hops.iter().any(|[from, to]| scenario.has_second(from, to)) {
-        return Ok(Vec::new());
-    }
     for (place, [from, to]) in hops.iter().enumerate() {
         if place > 0 {
             dial(&mut path, "source", from, &["copy".to_owned()])?;

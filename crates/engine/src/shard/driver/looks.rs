@@ -15,11 +15,6 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// Whether the next read looks, or the one after it.
-    pub(super) fn may_be_due(&self) -> bool {
-        self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(LOOK_EVERY)
-    }
-
     /// Whether the next read looks.
     pub(super) fn is_due(&mut self) -> bool {
         let is_due = self.in_vain < IN_VAIN_MAX || self.in_vain.is_multiple_of(LOOK_EVERY);

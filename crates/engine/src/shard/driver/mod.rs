@@ -10,7 +10,6 @@
 //! returned, and the shard hands it to what it is for. A fragment uses more than its device:
 //! staging, the costs of stages, what is seen of requests. These are [`Lent`] for each call.
 
-mod border;
 mod devices;
 mod gate;
 mod jobs;
@@ -41,7 +40,6 @@ use self::looks::Looks;
 use self::ops::Ops;
 use self::pieces::PIECES_MAX;
 
-pub(super) use self::border::Border;
 pub(super) use self::devices::{On, Wanted};
 pub(super) use self::jobs::{Fragment, JobEnd, JobOwner, JobResult};
 pub(super) use self::ops::{ECANCELED, OpOwner, notice_of, notice_token, status_of};
@@ -402,16 +400,6 @@ impl Driver {
             looks.note_found();
         }
         is_cached
-    }
-
-    /// Where what the page cache has of a range of an open file ends, if it has one end of it.
-    pub(super) fn cache_border<I: Io>(
-        &self,
-        file: FileId,
-        range: (u64, u64),
-        io: &mut I,
-    ) -> Option<Border> {
-        border::find(&self.files.get(&file)?.looks, file, range, io)
     }
 
     /// Gives an extending write its blocks before its bytes, so that direct writes beside each

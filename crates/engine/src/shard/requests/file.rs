@@ -88,11 +88,6 @@ impl FileBody {
         self.offset
     }
 
-    /// The memory that is filled or emptied.
-    pub(in crate::shard) fn memory(&self) -> Memory {
-        self.memory
-    }
-
     /// What it is at.
     pub(in crate::shard) fn phase(&self) -> Phase {
         self.phase

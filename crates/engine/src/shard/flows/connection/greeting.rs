@@ -91,14 +91,6 @@ impl Shard {
         let (standing, beside_keys) = (caller.standing(), caller.is_beside_keys());
         let is_same = |link: &Link| link.name() == name && link.standing().0.is_like(standing);
         let mut link = self.links.next_from(&mut 0, is_same);
-        // What it has open is where its latency lane is. A second address may be that of another
-        // place in the eyes of this node, or of another daemon's.
-        let is_here = |link: &Link| link.is_beside(incarnation);
-        if class == LaneClass::Second
-            && !link.and_then(|it| self.links.get(it)).is_some_and(is_here)
-        {
-            return Err(PeerFault::SecondAlone);
-        }
         if link.is_none() && self.may_link(standing, beside_keys, io) {
             if !self.links.has_room() {
                 self.forget_inbound(standing, io);
@@ -236,7 +228,7 @@ impl Shard {
 
     /// A serve or a lane of an older incarnation is over: a fenced lane may be up now.
     pub(in crate::shard) fn acknowledge_fenced(&mut self, link: LinkKey) {
-        for class in LaneClass::ALL {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
             self.acknowledge(link, class);
         }
     }

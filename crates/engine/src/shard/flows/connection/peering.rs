@@ -44,7 +44,7 @@ impl Shard {
     }
 
     fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {
-        for class in LaneClass::ALL {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
             if let Some(lane) = self.peers.lane(peer, class) {
                 self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
             }
@@ -101,11 +101,10 @@ impl Shard {
         }
         let Some(state) = self.peers.get_mut(peer) else { return String::new() };
         let name = state.name().to_owned();
-        let has_ways = state.uses(LaneClass::Second);
         let comes_back = state.lose(class, loss);
         self.peers.fail(peer, class, now, &mut self.cx);
-        if !comes_back || has_ways {
-            // No lane comes up for which they could wait, or some may go the other way.
+        if !comes_back {
+            // No lane comes up for which they could wait.
             self.wake_waiting(peer);
         }
         name
@@ -125,7 +124,6 @@ impl Shard {
         let name = state.name().to_owned();
         self.cx.event(Event::LaneUp { peer: name, class, epoch });
         if class == LaneClass::Latency {
-            state.dial_second(peer, &mut self.cx);
             self.open_waiting(peer, io);
         }
         self.wake_waiting(peer);

@@ -81,7 +81,8 @@ impl Shard {
         }
         let transfer = self.transfers.get(key);
         let length = transfer.map_or(0, |t| t.length);
-        let lane = transfer.and_then(|t| self.lane_for(t, t.remote()?));
+        let class = transfer.map_or(LaneClass::Bulk, |t| lane_class(t.class, t.length));
+        let lane = self.peers.lane(peer, class);
         let path = match lane {
             Some(lane) => self.path_written(key, lane),
             None => self.cx.planner.path_out(None, StageIndex::NONE),

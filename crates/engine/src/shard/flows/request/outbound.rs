@@ -188,7 +188,6 @@ impl Shard {
         };
         if status == Status::Ok && last.bytes == transfer.length {
             self.note_read(key, now);
-            self.note_way(key, now);
         }
         self.decide(key, status, io);
     }
@@ -284,7 +283,6 @@ impl Shard {
         // A write that failed was fast for another reason, and a durable one waits for a sync.
         if last.status == Status::Ok && last.bytes == length && !durable {
             self.time_write(key, body, service_us, now);
-            self.note_way(key, now);
         }
         if last.status == Status::Ok && durable {
             self.time_durable(key, body, now);

@@ -2,6 +2,8 @@
 
 use piped_core::io::{Io, Span};
 use piped_core::limits;
+use piped_core::link::LaneClass;
+use piped_core::request::Class;
 use piped_core::sizes::{Sizes, UNIT_BYTES};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -10,16 +12,23 @@ use piped_report::tally::{HeldBy, RetryReason};
 use piped_wire::{After, Asker, Frame, Message, Owner, SPILL_BYTES};
 
 use crate::shard::Shard;
-use crate::shard::connections::{Destination, Lane, LaneState, Target};
+use crate::shard::connections::{Destination, Lane, LaneState, Target, lane_class};
 use crate::shard::fair::Flow;
 use crate::shard::faults::PeerFault;
-use crate::shard::flows::request::ways::lanes_of;
 use crate::shard::keys::{LaneKey, Subject, TransferKey};
 use crate::shard::pins::Pin;
 use crate::shard::requests::{Body, RemoteBody, RemoteOp, Transfer, Vouched};
 use crate::shard::sched::Work;
 use crate::shard::slab::Key;
 use crate::shard::watch::Spot;
+
+/// Which lane a request takes. Messages must keep their order, so they are asked for on one.
+fn lane_of(body: &RemoteBody, class: Class, length: u64) -> LaneClass {
+    match body.op {
+        RemoteOp::Send => LaneClass::Latency,
+        _ => lane_class(class, length),
+    }
+}
 
 impl Shard {
     pub(in crate::shard) fn drive_remote<I: Io>(
@@ -66,7 +75,7 @@ impl Shard {
         if body.vouched == Vouched::Landed {
             return self.end_landed(key, io);
         }
-        let lane = self.lane_for(transfer, &body);
+        let class = lane_of(&body, transfer.class, transfer.length);
         let again = transfer.attempts.is_repeated();
         if again && body.vouched == Vouched::InDoubt {
             return self.decide(key, Status::OutcomeUnknown, io);
@@ -78,7 +87,9 @@ impl Shard {
             // It may have been taken in by a daemon that is no more.
             return self.decide(key, Status::OutcomeUnknown, io);
         }
-        let Some(lane_key) = lane else {
+        let is_up =
+            |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.state == LaneState::Up);
+        let Some(lane_key) = state.lane(class).filter(is_up) else {
             return self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
         };
         let incarnation = state.incarnation();
@@ -191,20 +202,15 @@ impl Shard {
     pub(in crate::shard) fn peer_is_lost(&self, key: TransferKey) -> bool {
         let Some(transfer) = self.transfers.get(key) else { return false };
         let Body::Remote(body) = &transfer.body else { return false };
-        let (better, other) = lanes_of(transfer, body);
+        let class = lane_of(body, transfer.class, transfer.length);
         let Some(state) = self.peers.there(body.peer) else {
             return true;
         };
-        let is_lost = |class| match state
-            .lane(class)
-            .and_then(|lane| self.lanes.get(lane))
-            .map(|lane| lane.state)
-        {
+        match state.lane(class).and_then(|lane| self.lanes.get(lane)).map(|lane| lane.state) {
             Some(LaneState::Up) => false,
             Some(LaneState::Closing) => true,
             _ => state.has_failed(class),
-        };
-        is_lost(better) && other.is_none_or(is_lost)
+        }
     }
 
     fn request_message(

@@ -15,7 +15,7 @@ use crate::shard::cx::Cx;
 use crate::shard::fair::Party;
 use crate::shard::flows::plan::facts;
 use crate::shard::keys::{Subject, TransferKey};
-use crate::shard::requests::{Body, Start, Transfer, Waiter};
+use crate::shard::requests::{Start, Transfer, Waiter};
 use crate::shard::sched::Work;
 use crate::shard::watch::Kind;
 use crate::shard::{Due, Shard};
@@ -29,7 +29,7 @@ impl Shard {
             Verb::Nop => Err(Status::Ok),
             Verb::Unsupported => Err(Status::Unsupported),
             Verb::Cancel { target } => Err(self.cancel_by_client(origin, target, io)),
-            _ => self.admit(origin, request, now, io),
+            _ => self.admit(origin, request, now),
         };
         match done {
             // It does nothing until there is a message, which must not wait for it to end.
@@ -86,21 +86,15 @@ impl Shard {
     }
 
     /// Checks a request against the session and makes its transfer, which counts as so many bytes.
-    fn admit<I: Io>(
+    fn admit(
         &mut self,
         origin: Origin,
         request: Request,
         now: Nanos,
-        io: &mut I,
     ) -> Result<(TransferKey, u64), Status> {
         self.clients.may_ask(origin.session)?;
         let (kind, handles, length, body) =
             self.resolve(origin.session, request.verb, request.no_wait)?;
-        let body = match body {
-            Body::Remote(remote) => self.by_ways((kind, request.class, length), remote),
-            Body::File(file) => self.beside_cache(file, length, io),
-            body => body,
-        };
         let allowed = request.deadline.unwrap_or(self.cx.config.deadline_default);
         let allowed = allowed.min(limits::DEADLINE_MAX);
         let start = Start {

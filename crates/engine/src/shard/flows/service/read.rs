@@ -19,13 +19,13 @@ use crate::shard::buffers::{Block, Run, footprint_of, run_bytes};
 use crate::shard::connections::{Lane, Lanes, PeerLane};
 use crate::shard::cx::Cx;
 use crate::shard::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
-use crate::shard::flows::plan::facts;
 use crate::shard::flows::service::serve::micros;
 use crate::shard::keys::{LinkKey, ServeKey, Subject, kind};
 use crate::shard::links::Staged;
 use crate::shard::pins::Pin;
 use crate::shard::responder::Serve;
 use crate::shard::sched::Work;
+use crate::shard::watch::Spot;
 
 /// Where the bytes of a peer's read are taken from, which the first look decides.
 fn way_of<I: Io>(
@@ -333,8 +333,8 @@ impl Shard {
         serve.done = bytes;
         serve.reply.queue_frame();
         serve.pins.take(key).into_frame();
-        let (lane, caller) = (serve.lane, facts::caller_of(serve));
-        self.cx.watch.moved(Subject::Serve(key), caller, span.length.into());
+        let (lane, link) = (serve.lane, serve.link);
+        self.cx.watch.moved(Subject::Serve(key), Spot::Caller(link), span.length.into());
         self.charge(Work::Serve(key), span.length.into(), now);
         self.cx.sched.make_ready(Work::Lane(lane));
         true

@@ -251,7 +251,7 @@ fn a_file_that_is_not_to_be_believed_is_said_and_replaced() {
     let put = |text: &str| fs::write(&path, text).expect("written");
     let cut = good[..good.len() / 2].to_owned();
     let absurd = good.replacen("\"L\": ", "\"L\": -1", 1);
-    let newer = good.replacen("\"version\": 1", "\"version\": 99", 1);
+    let newer = good.replacen("\"version\": 2", "\"version\": 99", 1);
     let long = " ".repeat(format::FILE_BYTES_MAX + 1);
     let elsewhere = directory.join("elsewhere");
     type Spoil<'a> = (&'a str, Box<dyn Fn() + 'a>);

@@ -482,8 +482,7 @@ pub(crate) fn make_data(parent: &Path) -> Result<tempfile::TempDir, Failure> {
 pub(crate) fn require_disk(directory: &Path) -> Result<(), Failure> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
-    let kind = rustix::fs::statfs(directory).doing(directory.display())?.f_type;
-    if matches!(kind, TMPFS | RAMFS) {
+    if matches!(rustix::fs::statfs(directory).doing(directory.display())?.f_type, TMPFS | RAMFS) {
         let directory = directory.display();
         return Err(Failure::new(format!(
             "{directory} is a file system in memory: name a directory on a disk with --dir"

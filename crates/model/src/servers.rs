@@ -69,7 +69,7 @@ impl Servers {
         self
     }
 
-    /// These servers, of which that of `stage` works in turns.
+    /// Has the server of `stage` work in turns.
     #[must_use]
     pub const fn in_turns(mut self, stage: usize) -> Self {
         if stage < STAGES_MAX {

@@ -96,7 +96,7 @@ impl Spread {
         Self { unit, below }.checked()
     }
 
-    /// What [`Spread::of_parts`] takes.
+    /// The unit and the parts that [`Spread::of_parts`] takes.
     pub fn parts(&self) -> (f64, impl Iterator<Item = f64>) {
         (self.unit, self.below.into_iter().map(f64::from))
     }

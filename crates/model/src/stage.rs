@@ -259,7 +259,7 @@ impl<T: StageCost + ?Sized> StageCost for &T {
 /// A stage and how much its fragments differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spreading {
-    /// The mean costs.
+    /// The mean costs of the stage.
     pub stage: Stage,
     /// What single fragments are late by; `None` if they do not differ.
     pub spread: Option<Spread>,

@@ -373,8 +373,11 @@ impl Guard {
             arm.plan.cut.depth > 1
                 && (arm.measured.known().is_some() || levels.all(|(&count, most)| count <= most))
         };
-        // A plan that takes longer than the model says works longer, too.
-        let work = |arm: &Arm| arm.plan.work_seconds / arm.plan.predicted_seconds * arm.expected;
+        // A plan that takes longer than the model says works longer, too; a tail is no work.
+        let work = |arm: &Arm| {
+            let usual = arm.expected / arm.plan.tail;
+            arm.plan.work_seconds / arm.plan.predicted_seconds * usual
+        };
         let before = f64::from(others) / 2.0;
         let cost = |arm: &Arm| arm.expected + before * work(arm);
         let arms = || self.arms.iter().enumerate().filter(|(_, arm)| may_be(arm));

@@ -89,11 +89,11 @@ impl<'a> Search<'a> {
         let mut seconds = self.offer(&layout);
         while !self.spent() && layout.last() > 1 {
             self.regroup(&mut layout);
-            self.polish(&mut layout, 1, f64::INFINITY);
+            self.polish(&mut layout, 1, 0.0);
             if layout.last() > self.effort.free {
-                self.polish(&mut layout, 4, f64::INFINITY);
+                self.polish(&mut layout, 4, 0.0);
                 if layout.last() <= ALONE_MAX && self.effort.budget > self.times.work + ALONE_WORK {
-                    self.polish(&mut layout, u32::MAX, f64::INFINITY);
+                    self.polish(&mut layout, u32::MAX, 0.0);
                 }
             }
             let now = self.offer(&layout);

@@ -109,7 +109,7 @@ pub(crate) fn possible(it: &Planned<'_>) -> String {
     it.certificate().map_or_else(|why| why, |found| found.to_string())
 }
 
-/// The same for programs: numbers, or why there are none.
+/// A certificate for programs: numbers, or why there are none.
 pub(crate) fn possible_json(it: &Planned<'_>) -> Value {
     match it.certificate() {
         Ok(found) => serde_json::to_value(found).unwrap_or_default(),

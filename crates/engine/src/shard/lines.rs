@@ -18,7 +18,7 @@ use super::fair::Party;
 /// What requests want: a device, or what the page cache has of it.
 pub(super) type At = (DeviceId, bool);
 
-/// Whose requests stand in a line, and for what.
+/// The party whose requests stand in a line, their class, and the device.
 pub(super) type Key = (Party, Class, At);
 
 /// All lines of a shard.

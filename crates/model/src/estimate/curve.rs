@@ -138,57 +138,6 @@ impl CostCurve {
         own.map_or_else(|| self.stage_at(bytes), |(_, line)| line)
     }
 
-    /// A straight cost that is nowhere above the curve for fragments of up to `most` bytes, and as
-    /// near to it at `bytes` as such a line can be: the tangent of the curve's lower convex hull,
-    /// or where that would cost less than nothing without bytes, the steepest line without
-    /// overhead. Its latency is the least of all these sizes, and it has no window. So no plan
-    /// takes less on the curve than on the line.
-    ///
-    /// ```
-    /// use piped_model::estimate::CostCurve;
-    /// use piped_model::stage::{Stage, StageCost};
-    /// let line = |overhead, per_byte| Stage { overhead, per_byte, ..Stage::FREE };
-    /// let bent = [(4096.0, line(20e-6, 1e-9)), (262_144.0, line(80e-6, 3e-9))];
-    /// let curve = CostCurve::of_lines(&bent, None);
-    /// let below = curve.line_below(65_536.0, 1e6);
-    /// let over = |bytes: f64| curve.backlogged(bytes) - below.occupancy(bytes);
-    /// assert!((0..1000).all(|kilobytes| over(f64::from(kilobytes) * 1e3) >= -1e-12));
-    /// ```
-    #[must_use]
-    pub fn line_below(&self, bytes: f64, most: f64) -> Stage {
-        let nodes = &self.nodes[..self.count];
-        // The curve is straight between these.
-        let bends = nodes.iter().flat_map(|node| {
-            let place = regime(node.bytes as u64);
-            [node.bytes, border(place), border(place + 1)]
-        });
-        let mut sizes: Vec<f64> = bends.filter(|&size| 0.0 < size && size < most).collect();
-        sizes.extend([0.0, most.max(1.0)]);
-        sizes.sort_unstable_by(f64::total_cmp);
-        let latency = sizes.iter().map(|&size| self.stage_at(size).latency);
-        let latency = latency.fold(f64::INFINITY, f64::min);
-        let mut hull: Vec<(f64, f64)> = Vec::with_capacity(sizes.len());
-        for (size, cost) in sizes.iter().map(|&size| (size, self.backlogged(size))) {
-            let above = |pair: &[(f64, f64)]| {
-                let [(a, low), (b, middle)] = *pair else { return false };
-                (middle - low) * (size - a) >= (cost - low) * (b - a)
-            };
-            while hull.len() > 1 && above(&hull[hull.len() - 2..]) {
-                hull.pop();
-            }
-            if hull.last().is_none_or(|last| last.0 < size) {
-                hull.push((size, cost));
-            }
-        }
-        let slope = |pair: &[(f64, f64)]| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0);
-        let own = hull.windows(2).find(|pair| bytes <= pair[1].0).or(hull.windows(2).last());
-        let per_byte = own.map_or(0.0, slope).max(0.0);
-        let overhead = own.map_or(0.0, |pair| pair[0].1 - per_byte * pair[0].0);
-        let steepest = hull.iter().filter(|point| point.0 > 0.0).map(|point| point.1 / point.0);
-        let per_byte = if overhead < 0.0 { steepest.fold(per_byte, f64::min) } else { per_byte };
-        Stage { latency, overhead: overhead.max(0.0), per_byte, window: None }
-    }
-
     /// `g + xG` of a fragment of `bytes`, in seconds.
     #[must_use]
     pub fn backlogged(&self, bytes: f64) -> f64 {

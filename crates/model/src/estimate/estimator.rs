@@ -194,7 +194,10 @@ impl Estimator {
         if !(seconds > 0.0 && seconds < SECONDS_MAX) {
             return;
         }
-        self.test_kept(sample);
+        // One that was overtaken was slow by chance, and says nothing of costs.
+        if !matches!(sample, Sample::Overtaken { .. }) {
+            self.test_kept(sample);
+        }
         let place = regime(bytes);
         if !matches!(sample, Sample::Backlogged { .. }) && self.alone[place].is_settled() {
             self.sketch.observe(seconds, self.alone[place].predict(bytes as f64));

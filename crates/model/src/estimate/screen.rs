@@ -18,7 +18,7 @@ use super::line::{self, Noise, TO_DEVIATION, bisquare};
 /// How a cost rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// It does not fall.
+    /// A cost does not fall with the size.
     Rising,
     /// Nor does it rise faster than in proportion.
     Proportional,

@@ -204,7 +204,7 @@ fn is_worth(
     gain > needed
 }
 
-/// The largest value.
+/// The largest value of all points.
 fn top(points: &[(f64, f64)]) -> f64 {
     points.iter().fold(f64::MIN_POSITIVE, |most, it| most.max(it.1.abs()))
 }

@@ -39,13 +39,13 @@ pub struct Late {
     pub mean: f64,
     /// The mean over those that met no stall ([`STALLED_TIMES`]).
     pub usual: f64,
-    /// The wanted quantile.
+    /// The wanted quantile of the lateness.
     pub quantile: f64,
 }
 
 /// By how much a transfer of these fragments is late, where stages spread ([`StageCost::spread`]);
-/// `None` if none does, if there are more than [`LATE_FRAGMENTS_MAX`] fragments, or if the lists fit
-/// neither the path nor each other. `sizes` and
+/// `None` if none does, if there are more than [`LATE_FRAGMENTS_MAX`] fragments, or if the lists
+/// fit neither the path nor each other. `sizes` and
 /// `depth` as in [`super::lists`]; `part`: that of the transfers whose lateness is
 /// [`Late::quantile`]. Takes microseconds and does not allocate.
 ///

@@ -77,7 +77,7 @@ impl Table {
         false
     }
 
-    /// That the cells leave the stage after a time, or by then.
+    /// The cells leave the stage after a time, or by then.
     fn suppose(&mut self, stage: usize, at: (usize, usize), limit: f64, time: f64, after: bool) {
         let (known, least) = if after {
             (&mut self.early[stage][at.0..], time)

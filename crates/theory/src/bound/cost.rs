@@ -13,7 +13,7 @@ const FIT: f64 = 3e-4;
 pub(super) struct Piece {
     /// The smallest such fragment, in cells.
     pub(super) least: usize,
-    /// The largest one.
+    /// The largest one of all.
     pub(super) most: usize,
     pub(super) overhead: f64,
     pub(super) per_cell: f64,
@@ -159,7 +159,7 @@ fn below(values: &[f64], first: usize, last: usize) -> Piece {
     Piece { least: first + 1, most: last + 1, overhead, per_cell }
 }
 
-/// That line, if there are so many values and it is near them.
+/// The line through these values, if there are so many and it is near them.
 fn fitting(values: &[f64], first: usize, last: usize) -> Option<Piece> {
     let piece = (last < values.len()).then(|| below(values, first, last))?;
     let near = |at: usize| values[at] - piece.at(at + 1) <= FIT * values[at];

@@ -15,7 +15,7 @@ struct Begin {
     at: usize,
     /// The earliest end of service of what is before.
     finish: f64,
-    /// The same less what the line takes for those bytes.
+    /// The time less what the line takes for those bytes.
     value: f64,
     /// When the fragment has to have been served.
     deadline: f64,
@@ -124,7 +124,7 @@ impl Pass {
         last < f64::INFINITY
     }
 
-    /// The same for cuts that are fixed, at these positions.
+    /// A pass for cuts that are fixed, at these positions.
     pub(super) fn walk(
         &mut self,
         cost: &Cost,

@@ -10,7 +10,7 @@ const SWEEPS_WHOLE: usize = 6;
 /// Bisection ends where a run's bound is known to this part.
 const TOLERANCE: f64 = 4e-4;
 
-/// The same for the whole path.
+/// The bound for the whole path.
 const TOLERANCE_WHOLE: f64 = 5e-5;
 
 /// Sweeps that raise nothing by this part are the last.

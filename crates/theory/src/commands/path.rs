@@ -28,10 +28,14 @@ pub(super) struct PathArgs {
     #[arg(long, value_name = "N;N;...", value_parser = windows, allow_hyphen_values = true)]
     window: Option<Windows>,
 
-    /// The server of each stage; stages with the same one are served by turns [default: each its
-    /// own]
+    /// The server of each stage; stages with the same one share it [default: each its own]
     #[arg(long, value_name = "NAME;NAME;...", value_parser = names)]
     servers: Option<Names>,
+
+    /// Servers that work in turns, as an event loop: all that is ready when a turn begins is
+    /// served, and leaves when the turn ends
+    #[arg(long, value_name = "NAME;...", value_parser = names, requires = "servers")]
+    in_turns: Option<Names>,
 
     #[command(flatten)]
     kb: KbArgs,
@@ -169,17 +173,23 @@ impl PathArgs {
     /// Which of the stages share a server.
     ///
     /// # Errors
-    /// If there is not one name for each stage.
+    /// If there is not one name for each stage, or no stage for a server in turns.
     pub(super) fn servers(&self) -> Result<Servers, Failure> {
         let stages = self.stages.0.len();
-        match &self.servers {
-            None => Ok(Servers::APART),
-            Some(Names(names)) if names.len() == stages => Ok(Servers::of(names)),
-            Some(Names(names)) => Err(Failure::usage(format!(
+        let Some(Names(names)) = &self.servers else { return Ok(Servers::APART) };
+        if names.len() != stages {
+            return Err(Failure::usage(format!(
                 "--servers: {} names for {stages} stages: give one for each",
                 names.len()
-            ))),
+            )));
         }
+        let in_turns = self.in_turns.iter().flat_map(|Names(names)| names);
+        in_turns.into_iter().try_fold(Servers::of(names), |servers, name| {
+            let stage = names.iter().position(|other| other == name);
+            stage.map(|stage| servers.in_turns(stage)).ok_or_else(|| {
+                Failure::usage(format!("--in-turns: no stage has the server `{name}`"))
+            })
+        })
     }
 
     /// A size in whole bytes, with the KB of this command line.

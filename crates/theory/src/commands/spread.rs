@@ -16,7 +16,7 @@ pub(super) struct SpreadArgs {
     #[arg(conflicts_with_all = ["servers", "certificate"])]
     spread: Option<Spreads>,
 
-    /// The part of the transfers that the latency to plan for is not exceeded by [default: the mean]
+    /// The part of transfers that the latency to plan for is not exceeded by [default: the mean]
     #[arg(long, value_name = "0.5-0.999", value_parser = quantile, requires = "spread")]
     pub(super) quantile: Option<f64>,
 }

@@ -277,10 +277,8 @@ fn model(
     };
     let seconds = seconds.map_err(|fault| fault.to_string())?;
     // What is possible for a mean of several is not known.
-    let possible = (transfer.at_once()? < 2).then(|| {
-        let least = bound::lower_bound(&costs, bytes);
-        Certificate::new(seconds, least.max(bound::of_servers(&costs, bytes, &servers)))
-    });
+    let possible = (transfer.at_once()? < 2)
+        .then(|| Certificate::new(seconds, bound::of_costs(&costs, bytes, &servers)));
     Ok(Some((seconds, possible)))
 }
 
@@ -416,6 +414,7 @@ fn show(output: &Output, report: &Report) -> Result<(), Failure> {
     output.prose(LEGEND, 0)
 }
 
-const LEGEND: &str = "Virtual time. MEDIAN, MEAN, P99: of the latter half. PREDICTED: of the last one, with \
-    the costs that the engine had measured. MODEL: the same plan by the recurrence, with the costs \
-    of the scenario. WITHIN: no plan is faster than that by more.";
+const LEGEND: &str = "\
+     Virtual time. MEDIAN, MEAN, P99: of the latter half. PREDICTED: of the last one, \
+     with the costs that the engine had measured. MODEL: the same plan by the recurrence, \
+     with the costs of the scenario. WITHIN: no plan is faster than that by more.";

@@ -60,7 +60,7 @@ struct Guests {
     /// Bytes that the spot moved meanwhile.
     bytes: u64,
     parties: [Option<(Party, u32)>; PARTIES],
-    /// Those that are not short, of each class.
+    /// Requests of each class that are not short.
     long: [u32; 2],
     /// When something came last for which those of each class should not take longer.
     hurry: [Option<Nanos>; 2],
@@ -93,7 +93,7 @@ struct Stay {
     /// The number of the spot, for as long as a request is there.
     place: u32,
     party: Party,
-    /// Its class, if it is not short.
+    /// The request's class, if it is not short.
     long: Option<Class>,
     /// What was at the spot when the request came.
     before: Found,

@@ -70,8 +70,8 @@ impl Found {
         Some(self.ring.map_or(total, |ring| total.minus(ring)))
     }
 
-    /// How many measurements the others contradict, so that they were left out, and how many times as
-    /// long as expected the longest of them was.
+    /// How many measurements the others contradict, so that they were left out, and how many times
+    /// as long as expected the longest of them was.
     #[must_use]
     pub fn outliers(&self) -> (usize, f64) {
         let of_packets =

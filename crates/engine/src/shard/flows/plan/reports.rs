@@ -97,6 +97,8 @@ fn tell(
     if !lane.has_room_for_data() {
         return;
     }
+    // Where a dial has nothing but the thread's time, that is its stage.
+    let (host, stage) = if stage == StageIndex::NONE { (stage, host) } else { (host, stage) };
     if stage == StageIndex::NONE {
         let known = std::mem::take(told).samples > 0;
         if known && lane.push(gone(kind, handle)) {

@@ -122,7 +122,7 @@ impl Shard {
         let child = Start { waiter, session, handles, kind, class, deadline, length, body };
         let Some(child) = self.start_transfer(child, now) else { return false };
         self.cx.watch.begin_part(child, key, Some(start));
-        if self.middle_of(key)[1] == StageIndex::NONE {
+        if self.middle_of(key) == [StageIndex::NONE; 2] {
             // Also what a source had that was shorter than it was told.
             chunk.store_all();
         }
@@ -182,7 +182,9 @@ impl Shard {
         chunk.note_read(bytes);
         let (start, _) = chunk.range();
         match self.middle_of(parent) {
-            [_, StageIndex::NONE] => self.note_stored(parent, index, start, bytes as u32),
+            [StageIndex::NONE, StageIndex::NONE] => {
+                self.note_stored(parent, index, start, bytes as u32)
+            }
             _ => self.cx.sched.make_ready(Work::Transfer(parent)),
         }
     }

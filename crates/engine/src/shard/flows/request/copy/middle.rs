@@ -39,7 +39,7 @@ impl Shard {
         index: usize,
         io: &mut I,
     ) -> bool {
-        let [_, stage] = self.middle_of(key);
+        let dial = self.middle_of(key);
         loop {
             let Some(&Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body) else {
                 return true;
@@ -51,7 +51,7 @@ impl Shard {
             };
             let Some(write) = chunk.writing() else { return true };
             let (start, length) = chunk.range();
-            if stage == StageIndex::NONE {
+            if dial == [StageIndex::NONE; 2] {
                 // It was cleared: what waited for the rest of a fragment goes on.
                 if let Some(end) = chunk.left_behind() {
                     self.note_stored(key, index as u8, start, end);

@@ -181,6 +181,7 @@ mod tests {
             depth: 1,
             chosen,
             predicted_seconds: 1.0,
+            judged_seconds: None,
             measured_seconds: measured,
             vetoed,
         }

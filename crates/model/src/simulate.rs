@@ -244,9 +244,9 @@ impl<C: StageCost> Works<'_, C> {
         if moved {
             return true;
         }
-        for stage in 0..stages.len() {
-            if stages[stage].ready.is_none() && self.is_ready(&stages[stage], stage) {
-                stages[stage].ready = Some(self.now);
+        for (stage, busy) in stages.iter_mut().enumerate() {
+            if busy.ready.is_none() && self.is_ready(busy, stage) {
+                busy.ready = Some(self.now);
             }
         }
         // What has been ready for longest; of two, what is further.

@@ -374,10 +374,7 @@ impl Guard {
                 && (arm.measured.known().is_some() || levels.all(|(&count, most)| count <= most))
         };
         // A plan that takes longer than the model says works longer, too; a tail is no work.
-        let work = |arm: &Arm| {
-            let usual = arm.expected / arm.plan.tail;
-            arm.plan.work_seconds / arm.plan.predicted_seconds * usual
-        };
+        let work = |arm: &Arm| arm.plan.part_of_work() * arm.expected;
         let before = f64::from(others) / 2.0;
         let cost = |arm: &Arm| arm.expected + before * work(arm);
         let arms = || self.arms.iter().enumerate().filter(|(_, arm)| may_be(arm));

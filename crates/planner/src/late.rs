@@ -23,7 +23,7 @@ const URGENT_PART: f64 = 1.0 - 0.01 / 1.5;
 /// Part of the mean latency that may be given up for a better quantile.
 const MEAN_SLACK: f64 = 0.01;
 
-/// Choices that differ by less than this part are equal: the one with the fewest fragments is taken.
+/// Choices that differ by less than this part are equal: that with the fewest fragments is taken.
 const ALIKE: f64 = 0.01;
 
 /// Adds to all choices what their slowest fragments cost, and returns the index of the best of

@@ -149,6 +149,12 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    /// Work of the busiest server as a part of the latency that the plan is judged by. What the
+    /// slowest fragments cost is no work.
+    pub(super) fn part_of_work(&self) -> f64 {
+        self.work_seconds / self.predicted_seconds / self.tail
+    }
+
     /// The latency in seconds that the plan is judged by.
     pub(super) fn judged(&self) -> f64 {
         self.predicted_seconds * self.tail

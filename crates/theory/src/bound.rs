@@ -64,9 +64,9 @@
 //! server work for stages `S`, `s` one of them. Once fragment `i` of `s` is there, at least
 //! `E(X_i)` after the begin, the server has the fragments of `s` from `i` on to do, and the bytes
 //! from `X_{i-1}` on for each later stage of `S`, which cannot have had them. Behind the last one
-//! the last fragment has the rest of the path before it. The least of this over all cuts of `s` is one
-//! pass, with the later stages' `G` added to that of `s` and their `g` once. The same is true from
-//! the end. Here begins and sizes move too, so the loss has the `G` of all these stages.
+//! the last fragment has the rest of the path before it. The least of this over all cuts of `s` is
+//! one pass, with the later stages' `G` added to that of `s` and their `g` once. The same is true
+//! from the end. Here begins and sizes move too, so the loss has the `G` of all these stages.
 
 mod cases;
 mod cost;

@@ -251,7 +251,7 @@ mod tests {
         // The last told size repeats: two fragments at the disk, four on the way.
         let halves = [level("source", &[32_768], 2), level("lane", &[16_384], 4)];
         let found = planned(&halves).certificate().expect("all is known");
-        assert!((found.model_seconds - 6e-3).abs() < 1e-9, "{found:?}");
+        assert!((found.model_seconds - 5e-3).abs() < 1e-9, "{found:?}");
         assert!((found.within - 1.5).abs() < 1e-3, "{found:?}");
     }
 

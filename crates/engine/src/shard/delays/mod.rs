@@ -246,8 +246,7 @@ impl Dials {
         effect: Effect,
         bytes: u32,
         (mut came, ideal): (Nanos, Option<Nanos>),
-        planner: &mut Planner,
-        watch: &mut Watch,
+        (planner, watch): (&mut Planner, &mut Watch),
         io: &mut I,
     ) -> Option<Effect> {
         let dial = self.dials.get_mut(key)?;
@@ -464,7 +463,7 @@ mod tests {
             let at = dials.first_on_way(Hop::Net, &effect, Some("b")).expect("a dial is there");
             assert_eq!(at.0, Hop::Net);
             let times = (came, None);
-            let held = dials.hold(at, effect, 1000, times, &mut planner, &mut watch, &mut io);
+            let held = dials.hold(at, effect, 1000, times, (&mut planner, &mut watch), &mut io);
             assert!(held.is_none());
         }
         assert!(dials.first_on_way(Hop::Net, &data(3), Some("c")).is_none());
@@ -477,7 +476,7 @@ mod tests {
         let at = dials.first_on_way(Hop::Receive, &first.effect, Some("b")).expect("the other");
         let times = (late, Some(first.deliver));
         let mut io = kernel.io(node);
-        let held = dials.hold(at, first.effect, 1000, times, &mut planner, &mut watch, &mut io);
+        let held = dials.hold(at, first.effect, 1000, times, (&mut planner, &mut watch), &mut io);
         assert!(held.is_none());
         let second = dials.poll_due(late, &mut planner, &mut watch).expect("due as well");
         assert_eq!((transfer_of(&second), second.hop), (2, Hop::Net));
@@ -493,7 +492,7 @@ mod tests {
         let node = kernel.add_node(16);
         let at = dials.first_on_way(Hop::Net, &data(1), Some("b")).expect("a dial is there");
         let (times, mut io) = ((Nanos::ZERO, None), kernel.io(node));
-        let held = dials.hold(at, data(1), 10, times, &mut planner, &mut watch, &mut io);
+        let held = dials.hold(at, data(1), 10, times, (&mut planner, &mut watch), &mut io);
         assert!(held.is_none());
         let place = DialPlace::Net { peer: String::from("b") };
         let held = dials.clear(Some(&place), &mut planner).expect("it is set");

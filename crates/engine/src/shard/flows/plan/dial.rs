@@ -97,7 +97,7 @@ impl Shard {
         };
         let came = self.cx.driver.batch_time(io);
         let (hop, Cx { dials, planner, watch, .. }) = (at.0, &mut self.cx);
-        if let Some(effect) = dials.hold(at, effect, bytes, (came, ideal), planner, watch, io) {
+        if let Some(effect) = dials.hold(at, effect, bytes, (came, ideal), (planner, watch), io) {
             self.pass_behind(hop, effect, bytes, None, io);
         }
     }

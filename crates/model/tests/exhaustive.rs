@@ -2,8 +2,11 @@
 //! every level, each followed through the recurrence. The search here has no bounds, unlike that of
 //! the planner: only what is slower in every unit than something else is dropped.
 
+mod chance;
+
 use std::num::NonZeroU32;
 
+use chance::Chance;
 use piped_model::evaluate;
 use piped_model::leveled::{self, Level, Task};
 use piped_model::plan::Algorithm;
@@ -12,35 +15,17 @@ use piped_model::stage::Stage;
 
 const UNITS: usize = 10;
 
-/// `SplitMix64`.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn power(&mut self, low: f64, high: f64) -> f64 {
-        let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        10_f64.powf(low + (high - low) * unit)
-    }
-}
-
 /// Stages of comparable cost, the hardest to plan for: 2 to 316 us and 3 to 100 ns a byte, for 4 to
 /// 40 KB.
 fn draw(seed: u64, stages: usize) -> (Vec<Stage>, u64) {
-    let mut random = Random(seed);
+    let mut chance = Chance::new(seed);
     let path = (0..stages).map(|_| Stage {
-        overhead: random.power(0.3, 2.5) * 1e-6,
-        per_byte: random.power(0.5, 2.0) * 1e-9,
+        overhead: chance.log_between(2e-6, 316e-6),
+        per_byte: chance.log_between(3e-9, 100e-9),
         ..Stage::FREE
     });
     let path = path.collect();
-    (path, (400.0 * random.power(0.0, 1.0)) as u64 * UNITS as u64)
+    (path, chance.log_between(400.0, 4000.0) as u64 * UNITS as u64)
 }
 
 /// When each unit is out of some stages that cut alike, for every way to cut them.

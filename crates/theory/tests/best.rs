@@ -1,8 +1,11 @@
 //! The best plan, its candidates and its bound, on random and on contrived pipelines.
 
+mod common;
+
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use common::{Random, exhaustive};
 use piped_model::evaluate;
 use piped_model::fixed::Constraints;
 use piped_model::plan::{Algorithm, Plan};
@@ -11,31 +14,6 @@ use piped_model::servers::Servers;
 use piped_model::stage::{Buffers, Path, STAGES_MAX, Stage};
 use piped_theory::best::{self, Best};
 use piped_theory::bound;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn power(&mut self, low: f64, high: f64) -> f64 {
-        10_f64.powf(low + (high - low) * self.unit())
-    }
-}
 
 /// The pipelines of the bar.
 fn comparable(random: &mut Random) -> (Vec<Stage>, u64) {
@@ -210,29 +188,6 @@ fn the_paths_of_section_5_5_are_planned_and_bounded() {
     }
 }
 
-/// The least latency of all plans on whole bytes.
-fn exhaustive(path: &[Stage], bytes: u64) -> f64 {
-    let lists: Vec<Vec<u64>> = (0..1_u64 << (bytes - 1))
-        .map(|pattern| {
-            let ends = (1..bytes).filter(|byte| pattern >> (byte - 1) & 1 == 1).chain([bytes]);
-            let mut begin = 0;
-            ends.map(|end| end - std::mem::replace(&mut begin, end)).collect()
-        })
-        .collect();
-    let mut least = f64::INFINITY;
-    let mut choice = vec![0; path.len()];
-    loop {
-        let plan: Vec<&[u64]> =
-            choice.iter().map(|&index: &usize| lists[index].as_slice()).collect();
-        least = least.min(evaluate::lists(path, &plan, None).expect("lists that add up"));
-        let Some(stage) = choice.iter().position(|&index| index + 1 < lists.len()) else {
-            return least;
-        };
-        choice[stage] += 1;
-        choice[..stage].fill(0);
-    }
-}
-
 #[test]
 fn in_tiny_transfers_bound_and_best_enclose_the_optimum() {
     let (mut above, mut below) = (0.0, 0.0);
@@ -249,7 +204,7 @@ fn in_tiny_transfers_bound_and_best_enclose_the_optimum() {
             })
             .collect();
         let bytes = 2 + random.below(if stages == 2 { 6 } else { 4 });
-        let optimum = exhaustive(&path, bytes);
+        let optimum = exhaustive(&path, bytes, &Servers::APART);
         let found = best::certified(&path, bytes, &Constraints::default()).expect("a plan");
         let (seconds, bound) = (found.plan.predicted_seconds, found.lower_bound_seconds.unwrap());
         let what =

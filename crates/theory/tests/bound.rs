@@ -1,6 +1,9 @@
 //! The bound against all plans of tiny transfers, and for costs that bend and servers that are
 //! shared.
 
+mod common;
+
+use common::{Random, exhaustive};
 use piped_model::estimate::CostCurve;
 use piped_model::evaluate;
 use piped_model::fixed::{self, Constraints};
@@ -10,27 +13,10 @@ use piped_model::servers::Servers;
 use piped_model::stage::{Stage, StageCost};
 use piped_theory::bound;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-
-    fn power(&mut self, low: f64, high: f64) -> f64 {
-        10_f64.powf(low + (high - low) * self.below(1 << 30) as f64 / f64::from(1 << 30))
-    }
-
-    fn stage(&mut self) -> Stage {
-        let latency = if self.below(4) == 0 { 3.0 } else { 0.0 };
-        let (overhead, per_byte) = (self.power(-1.0, 1.0), self.power(-1.0, 1.0));
-        Stage { latency, overhead, per_byte, window: None }
-    }
+fn stage_of(random: &mut Random) -> Stage {
+    let latency = if random.below(4) == 0 { 3.0 } else { 0.0 };
+    let (overhead, per_byte) = (random.power(-1.0, 1.0), random.power(-1.0, 1.0));
+    Stage { latency, overhead, per_byte, window: None }
 }
 
 /// A line up to a size, then a jump and another line.
@@ -63,34 +49,6 @@ impl StageCost for Bent {
     }
 }
 
-/// The least latency of all plans on whole bytes.
-fn exhaustive<C: StageCost>(path: &[C], bytes: u64, servers: &Servers) -> f64 {
-    let lists: Vec<Vec<u64>> = (0..1_u64 << (bytes - 1))
-        .map(|pattern| {
-            let ends = (1..bytes).filter(|byte| pattern >> (byte - 1) & 1 == 1).chain([bytes]);
-            let mut begin = 0;
-            ends.map(|end| end - std::mem::replace(&mut begin, end)).collect()
-        })
-        .collect();
-    let mut least = f64::INFINITY;
-    let mut choice = vec![0; path.len()];
-    loop {
-        let plan: Vec<&[u64]> =
-            choice.iter().map(|&index: &usize| lists[index].as_slice()).collect();
-        let seconds = if servers.is_shared(path.len()) {
-            evaluate::served(path, &plan, None, servers)
-        } else {
-            evaluate::lists(path, &plan, None)
-        };
-        least = least.min(seconds.expect("lists that add up"));
-        let Some(stage) = choice.iter().position(|&index| index + 1 < lists.len()) else {
-            return least;
-        };
-        choice[stage] += 1;
-        choice[..stage].fill(0);
-    }
-}
-
 /// A number of stages, and of bytes with which all plans can be looked at.
 fn tiny(random: &mut Random) -> (usize, u64) {
     let stages = 2 + random.below(3) as usize;
@@ -102,7 +60,7 @@ fn no_plan_of_a_tiny_transfer_is_below_the_bound_on_any_grid() {
     for seed in 0..400 {
         let mut random = Random(seed);
         let (stages, bytes) = tiny(&mut random);
-        let path: Vec<Stage> = (0..stages).map(|_| random.stage()).collect();
+        let path: Vec<Stage> = (0..stages).map(|_| stage_of(&mut random)).collect();
         let bent: Vec<Bent> =
             path.iter().map(|&below| Bent::draw(&mut random, below, bytes)).collect();
         let optimum = exhaustive(&path, bytes, &Servers::APART);
@@ -126,7 +84,7 @@ fn no_plan_of_a_tiny_transfer_on_shared_servers_is_below_the_bound() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let (stages, bytes) = tiny(&mut random);
-        let path: Vec<Stage> = (0..stages).map(|_| random.stage()).collect();
+        let path: Vec<Stage> = (0..stages).map(|_| stage_of(&mut random)).collect();
         let servers = Servers::of((0..stages).map(|_| random.below(2)));
         let optimum = exhaustive(&path, bytes, &servers);
         let bound = bound::of_costs(&path, bytes, &servers);

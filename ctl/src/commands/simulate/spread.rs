@@ -92,7 +92,7 @@ fn urgent_reads_of_a_disk_that_spreads_take_less_in_p99_and_in_the_mean() {
         let [mean, p99] = against_means(spread, Class::Latency, 1, 12_000);
         assert!(p99 < 0.85 && mean < 1.01, "{spread}: mean {mean}, p99 {p99}");
     }
-    // With stalls the mean gains and p99 does not: a known gap of decision 0166.
+    // With stalls p99 gains with some seeds only: a known gap of decision 0166.
     let [mean, p99] = against_means("{ stalls = 0.005, times = 50 }", Class::Latency, 1, 12_000);
     assert!(mean < 1.01 && p99 < 1.05, "stalls: mean {mean}, p99 {p99}");
 }

@@ -14,7 +14,6 @@ use piped_core::io::Io;
 use piped_core::limits::{COPY_CHUNKS, COPY_SHARE};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_planner::stage::StageIndex;
 use piped_report::tally::Operation;
 
 use crate::shard::Shard;
@@ -122,7 +121,7 @@ impl Shard {
         let child = Start { waiter, session, handles, kind, class, deadline, length, body };
         let Some(child) = self.start_transfer(child, now) else { return false };
         self.cx.watch.begin_part(child, key, Some(start));
-        if self.middle_of(key) == [StageIndex::NONE; 2] {
+        if !self.has_middle(key) {
             // Also what a source had that was shorter than it was told.
             chunk.store_all();
         }
@@ -181,11 +180,9 @@ impl Shard {
         let Some(chunk) = self.bodies[copy].chunk_mut(index) else { return };
         chunk.note_read(bytes);
         let (start, _) = chunk.range();
-        match self.middle_of(parent) {
-            [StageIndex::NONE, StageIndex::NONE] => {
-                self.note_stored(parent, index, start, bytes as u32)
-            }
-            _ => self.cx.sched.make_ready(Work::Transfer(parent)),
+        match self.has_middle(parent) {
+            true => self.cx.sched.make_ready(Work::Transfer(parent)),
+            false => self.note_stored(parent, index, start, bytes as u32),
         }
     }
 

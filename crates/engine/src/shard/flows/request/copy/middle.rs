@@ -31,6 +31,11 @@ impl Shard {
         }
     }
 
+    /// Whether such a dial stands there.
+    pub(in crate::shard) fn has_middle(&self, copy: TransferKey) -> bool {
+        self.middle_of(copy) != [StageIndex::NONE; 2]
+    }
+
     /// What is read of a chunk comes to the dial between two peers, in fragments as long as a
     /// device of this node's would be asked for. `false` if there is no room there.
     pub(in crate::shard) fn store_chunk<I: Io>(
@@ -39,7 +44,7 @@ impl Shard {
         index: usize,
         io: &mut I,
     ) -> bool {
-        let dial = self.middle_of(key);
+        let has_middle = self.has_middle(key);
         loop {
             let Some(&Body::Copy(copy)) = self.transfers.get(key).map(|t| &t.body) else {
                 return true;
@@ -51,7 +56,7 @@ impl Shard {
             };
             let Some(write) = chunk.writing() else { return true };
             let (start, length) = chunk.range();
-            if dial == [StageIndex::NONE; 2] {
+            if !has_middle {
                 // It was cleared: what waited for the rest of a fragment goes on.
                 if let Some(end) = chunk.left_behind() {
                     self.note_stored(key, index as u8, start, end);

@@ -83,7 +83,7 @@ pub fn best(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Bes
 }
 
 /// Like [`best`] with a lower bound, and a longer search, also from where the bound is hard to
-/// keep: about 20 ms for five stages, and up to half a second for twelve.
+/// keep: about 30 ms for five stages, and up to half a second for twelve.
 ///
 /// ```
 /// use piped_model::{fixed::Constraints, reference};

@@ -1,6 +1,8 @@
 //! The model's opinion of plans beside their measurements: lists of candidates, as `pipectl
 //! explain` shows them, judged.
 
+use std::time::Duration;
+
 use piped_report::shard::Candidate;
 
 use super::scene::Caller;
@@ -9,6 +11,10 @@ use crate::stats;
 
 /// Transfers whose lists are looked at.
 const WATCHED: usize = 32;
+
+/// Time of transfers between two looks. A look leaves the daemons asleep, and what transfers take
+/// right after it is not what they take.
+const BETWEEN: Duration = Duration::from_millis(5);
 
 /// Measurements over prediction that count as true.
 pub(super) const TRUE: std::ops::RangeInclusive<f64> = 0.8..=1.25;
@@ -74,7 +80,7 @@ impl List {
         let mut lists = Vec::new();
         let mut predictions = Vec::new();
         for _ in 0..WATCHED {
-            caller.one()?;
+            caller.keep_on(BETWEEN)?;
             if let Some(told) = caller.told()?.filter(|told| !told.candidates.is_empty()) {
                 predictions.push(told.predicted_seconds);
                 lists.push(told.candidates);

@@ -310,6 +310,17 @@ impl Caller<'_> {
         Ok(())
     }
 
+    /// Transfers one after the other for so long, and at least one.
+    pub(super) fn keep_on(&self, time: Duration) -> Result<(), Failure> {
+        let begun = clock::now();
+        loop {
+            self.one()?;
+            if begun.elapsed() >= time {
+                return Ok(());
+            }
+        }
+    }
+
     /// Median of a moment's transfers with the plans of `mode`, in seconds, after one that is not
     /// counted.
     pub(super) fn median_by(&self, mode: PlannerMode) -> Result<f64, Failure> {

@@ -5,6 +5,7 @@ use piped_model::estimate::Estimate;
 use piped_model::evaluate;
 use piped_model::fixed::FixedBest;
 use piped_model::servers::Servers;
+use piped_model::spread::Spread;
 use piped_model::stage::{Buffers, StageCost};
 
 use super::path::{Path, STAGES_MAX, path_of};
@@ -35,7 +36,7 @@ impl PathCosts {
         // One that comes again stands for the peer's, which is not known.
         let is_ours = state.on_thread && self.iter().all(|(other, _)| other != stage);
         let Some(place) = self.costs.iter().position(Option::is_none) else { return };
-        self.costs[place] = Some((stage, state.published));
+        self.costs[place] = Some((stage, state.planned_with()));
         self.at_device[place] = state.at_device;
         self.is_urgent |= state.is_urgent;
         if !is_ours {
@@ -133,7 +134,7 @@ impl PathCosts {
             let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
             for (index, old) in self.iter() {
                 let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
-                let tails = [old, &state.published].map(tail);
+                let tails = [old.spread.as_ref(), state.spread()].map(tail);
                 let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
                 let [from, to] = [old.alone(bytes) + tails[0], new.alone(bytes) + tails[1]];
                 (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
@@ -158,6 +159,6 @@ impl PathCosts {
 }
 
 /// How late the latest fragments of a stage are, in seconds.
-fn tail(cost: &Estimate) -> f64 {
-    cost.spread.map_or(0.0, |spread| spread.quantile(TAIL_PART))
+fn tail(spread: Option<&Spread>) -> f64 {
+    spread.map_or(0.0, |spread| spread.quantile(TAIL_PART))
 }

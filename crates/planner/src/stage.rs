@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use piped_core::link::{LaneClass, ReportedStage};
 use piped_model::estimate::{Estimate, Estimator, Meter};
+use piped_model::spread::Spread;
 use piped_model::stage::{Stage, StageCost};
 use piped_report::dial::DialPlace;
 use piped_report::shard::{StageLine, StageReport, StageResource, StageTime};
@@ -46,9 +47,10 @@ pub(super) const CACHE_PRIOR: Stage =
 
 /// First costs of a delay injection. Time that is not seen to occupy an injection is latency,
 /// because one of latency alone never has two fragments that wait. The prior is longer than most
-/// injections, since errors count relative to expectations.
+/// injections, since errors count relative to expectations. A long transfer has hundreds of
+/// fragments, so even a thousandth of a long latency would be much if it occupied the injection.
 pub(super) const DIAL_PRIOR: Stage =
-    Stage { latency: 1e-3, overhead: 1e-6, per_byte: 1e-12, window: None };
+    Stage { latency: 1e-3, overhead: 1e-8, per_byte: 1e-14, window: None };
 
 /// First costs of the thread's time at a delay injection, which occupies the thread: it has no
 /// latency that a sample could disprove.
@@ -167,6 +169,20 @@ impl StageState {
         }
     }
 
+    /// The cost that plans are made from.
+    pub(super) fn planned_with(&self) -> Estimate {
+        let mut cost = self.published;
+        cost.spread = self.spread().copied();
+        cost
+    }
+
+    /// How much fragments differ, if that is a matter of how bytes are cut. A device takes its own
+    /// time for each fragment. What delays a wire or a thread comes with time or with bytes: it is
+    /// shown, and not planned with.
+    pub(super) fn spread(&self) -> Option<&Spread> {
+        self.published.spread.as_ref().filter(|_| self.at_device)
+    }
+
     /// The published cost, with the present number of samples.
     pub(super) fn report_now(&self) -> StageReport {
         let [samples_alone, samples_backlogged] = self.estimator.samples();
@@ -229,4 +245,35 @@ fn time_of(now: &Estimate, bytes: f64) -> StageTime {
 
 fn differs(old: f64, new: f64) -> bool {
     (old - new).abs() > REPUBLISH * old.max(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_core::ids::DeviceId;
+    use piped_model::estimate::Sample;
+
+    use super::*;
+
+    #[test]
+    fn only_what_a_device_does_with_each_fragment_is_planned_with() {
+        let of_wire = StageResource::Net {
+            peer: "beta".to_owned(),
+            class: LaneClass::Latency,
+            outbound: true,
+            incoming: false,
+        };
+        let of_disk = StageResource::Disk { device: DeviceId(1), write: false };
+        for (resource, counts) in [(of_wire, false), (of_disk, true)] {
+            let mut state = StageState::new(&resource, String::new(), DISK_PRIOR);
+            // Every other one takes three times as long.
+            for number in 0..2_000 {
+                let seconds = if number % 2 == 0 { 50e-6 } else { 150e-6 };
+                state.estimator.observe(Sample::Alone { bytes: 65_536, seconds });
+            }
+            state.publish();
+            assert!(state.published.spread.is_some(), "{resource}: it is shown");
+            assert_eq!(state.planned_with().spread.is_some(), counts, "{resource}");
+            assert_eq!(state.spread().is_some(), counts, "{resource}");
+        }
+    }
 }

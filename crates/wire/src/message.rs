@@ -136,7 +136,8 @@ pub enum Message {
         status: Status,
         /// Contiguous bytes done from the request's start.
         bytes: u64,
-        /// Time from the request to its end at the responder, in microseconds.
+        /// Time from the request, or the last piece of a write, to its end at the responder, in
+        /// microseconds.
         service_us: u32,
         /// The plan's fragment size in bytes.
         fragment: u32,

@@ -331,7 +331,8 @@ fn sizes() -> impl Iterator<Item = u64> {
     (0..200_u64).map(|round| (4 + round * 7 % 13) << 12)
 }
 
-fn measured(place: &str, cost: DialCost) -> StageReport {
+/// What transfers find of a dial: of each size so many together, and then so many.
+fn measured(place: &str, cost: DialCost, counts: &[u64]) -> StageReport {
     let mut world = World::fast();
     world.command(Command::SetCalibration(CalibrationMode::Live));
     match place {
@@ -347,8 +348,9 @@ fn measured(place: &str, cost: DialCost) -> StageReport {
             let place = if is_disk { disk_of(&world, "read") } else { place.to_owned() };
             set(&mut world, &place, cost);
             for length in sizes() {
-                ends_of(&mut world, 12, length);
-                ends_of(&mut world, 1, length);
+                for &count in counts {
+                    ends_of(&mut world, count, length);
+                }
                 world.completions.clear();
             }
         }
@@ -356,15 +358,16 @@ fn measured(place: &str, cost: DialCost) -> StageReport {
             let mut peer = asks_us(&mut world);
             set(&mut world, place, cost);
             for length in sizes() {
-                peer.reads(&mut world, 12, length);
-                peer.reads(&mut world, 1, length);
+                for &count in counts {
+                    peer.reads(&mut world, count, length);
+                }
             }
         }
         _ => {
             let (line, _) = connected(&mut world, &[SESSION]);
             set(&mut world, place, cost);
             for length in sizes() {
-                for count in [12, 1] {
+                for &count in counts {
                     reads_there(&mut world, line, 0, count, length);
                     world.completions.clear();
                 }
@@ -385,20 +388,21 @@ fn calibration_reads_back_what_is_dialled() {
                 let (found, all) = (found * 1e6, (found * 1e6 - set).abs());
                 assert!(all <= tolerance, "{place}: {what} of {set} us reads as {found} us");
             };
-            let stage = measured(place, micros(value, 0, 0, 0));
+            let measured = |cost| measured(place, cost, &[12, 1]);
+            let stage = measured(micros(value, 0, 0, 0));
             near(stage.latency_seconds, value as f64, "L");
             near(stage.overhead_seconds + stage.per_byte_seconds * SIZE, 0.0, "g + xG beside L");
-            let stage = measured(place, micros(0, value, 0, 0));
+            let stage = measured(micros(0, value, 0, 0));
             near(stage.overhead_seconds, value as f64, "g");
             near(stage.per_byte_seconds * SIZE, 0.0, "xG beside g");
             let per_byte_ps = value * 1_000_000 / SIZE as u64;
-            let stage = measured(place, micros(0, 0, per_byte_ps, 0));
+            let stage = measured(micros(0, 0, per_byte_ps, 0));
             near(stage.per_byte_seconds * SIZE, per_byte_ps as f64 * SIZE * 1e-6, "xG");
             near(stage.overhead_seconds, 0.0, "g beside G");
-            let stage = measured(place, micros(0, 0, 0, value));
+            let stage = measured(micros(0, 0, 0, value));
             near(stage.overhead_seconds, value as f64, "o");
         }
-        let stage = measured(place, micros(300, 60, 4_000, 0));
+        let stage = measured(place, micros(300, 60, 4_000, 0), &[12, 1]);
         let [found_l, found_g] = [stage.latency_seconds, stage.overhead_seconds].map(|s| s * 1e6);
         let found_xg = stage.per_byte_seconds * SIZE * 1e6;
         let near = |found: f64, set: f64| (found - set).abs() <= (0.02 * set).max(2.0);
@@ -406,6 +410,16 @@ fn calibration_reads_back_what_is_dialled() {
             near(found_l, 300.0) && near(found_g, 60.0) && near(found_xg, 4e-3 * SIZE),
             "{stage:?}"
         );
+    }
+}
+
+/// Long transfers fill a long way, and no fragment is ever alone there.
+#[test]
+fn a_dial_of_latency_is_known_from_fragments_that_are_never_alone() {
+    for place in ["send:beta", "net:beta", "receive:beta"] {
+        let stage = measured(place, micros(10_000, 0, 0, 0), &[12]);
+        assert!((stage.latency_seconds * 1e3 - 10.0).abs() < 0.2, "{place}: {stage:?}");
+        assert!(stage.overhead_seconds < 2e-6, "{place}: {stage:?}");
     }
 }
 

@@ -318,6 +318,28 @@ fn a_peer_that_writes_beyond_its_credit_loses_the_lane() {
 }
 
 #[test]
+fn the_service_of_a_write_is_without_the_way_of_its_pieces() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let segment = world.session(SESSION, 1 << 20);
+    let memory = world.open(line, 1, region(1, segment, 1 << 20));
+    world.send(line, write(1, memory, 128 << 10), &[]);
+    for offset in [0, 64 << 10] {
+        // The wire takes that long for each.
+        world.run_for(Nanos::from_millis(5));
+        world.send(line, write_data(1, offset), &[1; 64 << 10]);
+    }
+    let end = loop {
+        match world.next(line) {
+            Message::Credit { .. } | Message::Report { .. } => {}
+            other => break other,
+        }
+    };
+    let Message::End { status: Status::Ok, service_us, .. } = end else { panic!("{end:?}") };
+    assert!(service_us < 1_000, "{service_us}");
+}
+
+#[test]
 fn several_closing_sessions_drain_when_their_regions_are_free() {
     let mut world = World::new();
     let line = world.lane("beta", LaneClass::Latency, 1);

@@ -242,8 +242,9 @@ impl Planner {
     }
 
     /// Notes the end of an execution of a delay injection, which knows whether a fragment waited
-    /// for another one. A busy thread may release several fragments together and late. Judged by
-    /// their time in the stage, these would look as if the injection had been busy.
+    /// for another one. One that did not is like one alone, however many were there with it. A busy
+    /// thread may release several fragments together and late; judged by their time in the stage,
+    /// these would look as if the injection had been busy.
     pub fn depart_dial(
         &mut self,
         stage: StageIndex,
@@ -254,7 +255,10 @@ impl Planner {
     ) {
         let Some(state) = self.state(stage) else { return };
         let alone = if waited { None } else { Some(f64::INFINITY) };
-        if let Some(sample) = state.meter.depart(ticket, bytes.into(), now, alone) {
+        let gaps = state.meter.depart(ticket, bytes.into(), now, alone);
+        if !waited {
+            self.sample_alone(stage, bytes, now.since(ticket.arrived()));
+        } else if let Some(sample @ Sample::Backlogged { .. }) = gaps {
             self.observe(stage, sample);
         }
     }

@@ -25,6 +25,8 @@ pub(in crate::shard) struct WriteState {
     ready: u64,
     /// Bytes whose way to the device has begun.
     begun: u64,
+    /// When the last piece came, whether delay injection holds it or not.
+    last_came: Nanos,
     step: Step,
     /// The write waits for its device to take something, or did so a moment ago.
     choked: bool,
@@ -52,6 +54,16 @@ pub(in crate::shard) enum WriteStep {
 }
 
 impl WriteState {
+    /// A piece has come.
+    pub(in crate::shard) fn note_piece(&mut self, now: Nanos) {
+        self.last_came = now;
+    }
+
+    /// When the last piece came; zero if none did.
+    pub(in crate::shard) fn last_came(&self) -> Nanos {
+        self.last_came
+    }
+
     /// So many bytes have arrived.
     pub(in crate::shard) fn arrive(&mut self, bytes: u32) {
         self.ready += u64::from(bytes);

@@ -381,7 +381,10 @@ impl Shard {
         // When it was sent only the peer knows: it counts from the one before it.
         let times = (None, lane.receiver.checked().time(), now);
         let stages = [stage, self.cx.planner.check_stage()];
-        let offset = self.serves.get(serve).map_or(0, |serve| serve.landed_to());
+        let offset = self.serves.get_mut(serve).map_or(0, |serve| {
+            serve.write.note_piece(now);
+            serve.landed_to()
+        });
         self.cx.watch.pass_wire(Subject::Serve(serve), stages, (offset, payload), times);
     }
 }

@@ -103,7 +103,9 @@ impl Shard {
         let Some(serve) = self.serves.get(key) else { return };
         if !serve.reply.is_given() {
             let status = serve.status.unwrap_or(Status::Ok);
-            let service = now.since(serve.started).0 / 1_000;
+            // The pieces of a write came over the wire, of which the requester knows.
+            let begun = serve.started.max(serve.write.last_came());
+            let service = now.since(begun).0 / 1_000;
             let message = Message::End {
                 transfer: wire,
                 status,

@@ -60,7 +60,8 @@ struct Guests {
     /// Bytes that the spot moved meanwhile.
     bytes: u64,
     parties: [Option<(Party, u32)>; PARTIES],
-    /// Requests of each class that are not short.
+    /// Requests of each class that are not short, and that nothing has held back: one that waits
+    /// for its rate, a limit or its order keeps nobody waiting.
     long: [u32; 2],
     /// When something came last for which those of each class should not take longer.
     hurry: [Option<Nanos>; 2],
@@ -95,6 +96,8 @@ struct Stay {
     party: Party,
     /// The request's class, if it is not short.
     long: Option<Class>,
+    /// Whether it is counted among the long ones.
+    counts: bool,
     /// What was at the spot when the request came.
     before: Found,
 }
@@ -215,7 +218,7 @@ impl Company {
         let before = Found { there: guests.now, own, came: guests.came, bytes: guests.bytes };
         guests.now += 1;
         guests.came += 1;
-        Stay { spot, place, party, long, before }
+        Stay { spot, place, party, long, counts: long.is_some(), before }
     }
 
     /// A request goes; what it met there: how many came after it, and the bytes that were moved.
@@ -223,7 +226,7 @@ impl Company {
         let guests = &mut self.guests[stay.place as usize];
         let met = (guests.came - stay.before.came - 1, guests.bytes - stay.before.bytes);
         guests.now -= 1;
-        if let Some(class) = stay.long {
+        if let Some(class) = stay.long.filter(|_| stay.counts) {
             guests.long[class as usize] -= 1;
         }
         let place = guests.parties.iter_mut();
@@ -247,6 +250,16 @@ impl Company {
         }
     }
 
+    /// Something keeps a request from going on.
+    pub(super) fn hold(&mut self, stays: &mut Stays, by: HeldBy) {
+        stays.held |= by.bit();
+        for stay in stays.stays.iter_mut().flatten() {
+            if let Some(class) = stay.long.filter(|_| std::mem::take(&mut stay.counts)) {
+                self.guests[stay.place as usize].long[class as usize] -= 1;
+            }
+        }
+    }
+
     /// How many requests are under way beside one that its fragments would keep waiting: those of
     /// its class where most are, and none while others come that should not wait longer.
     pub(super) fn beside(&self, stays: &Stays) -> u32 {
@@ -254,7 +267,7 @@ impl Company {
             let class = stay.long? as usize;
             let guests = &self.guests[stay.place as usize];
             let hurries = guests.hurry[class].is_some_and(|at| self.now.since(at) < RECENT);
-            Some(if hurries { 0 } else { guests.long[class].saturating_sub(1) })
+            Some(if hurries { 0 } else { guests.long[class] - u32::from(stay.counts) })
         };
         stays.stays.iter().flatten().filter_map(at).max().unwrap_or(0)
     }
@@ -335,13 +348,6 @@ impl Met {
             at: self.busiest.map_or_else(String::new, |(spot, _)| name(spot)),
             own_seconds: ran - shared,
         }
-    }
-}
-
-impl Stays {
-    /// Something keeps the request from going on.
-    pub(super) fn hold(&mut self, by: HeldBy) {
-        self.held |= by.bit();
     }
 }
 
@@ -445,6 +451,20 @@ mod tests {
         let later = Nanos(8) + RECENT;
         let next = company.stay(spots, party(9), LONG, later);
         assert_eq!([&next, &urgent, &short].map(|stays| company.beside(stays)), [4, 2, 0]);
+    }
+
+    #[test]
+    fn one_that_is_held_back_keeps_nobody_waiting() {
+        let mut company = Company::new();
+        let mut all = [1, 2, 3].map(|number| at(&mut company, [Some(DISK), Some(PEER)], number));
+        assert_eq!(all.each_ref().map(|stays| company.beside(stays)), [2; 3]);
+        for by in [HeldBy::Rate, HeldBy::Limit] {
+            company.hold(&mut all[0], by);
+            // The one that is held meets those that are not.
+            assert_eq!(all.each_ref().map(|stays| company.beside(stays)), [2, 1, 1], "{by:?}");
+        }
+        all.into_iter().for_each(|stays| assert!(!company.settle(stays, (0, false)).alone()));
+        assert!(company.guests.iter().all(|guests| (guests.now, guests.long) == (0, [0; 2])));
     }
 
     #[test]

@@ -303,8 +303,10 @@ impl Watch {
         };
         let part = self.of(subject).and_then(|observed| observed.part);
         let subject = part.map_or(subject, |part| Subject::Transfer(part.whole));
+        let Some(mut stays) = self.of(subject).map(|observed| observed.stays) else { return };
+        self.company.hold(&mut stays, by);
         if let Some(observed) = self.of_mut(subject) {
-            observed.stays.hold(by);
+            observed.stays = stays;
         }
     }
 

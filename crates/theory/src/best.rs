@@ -4,6 +4,7 @@
 //! [`certified`] takes more time for that and adds a lower bound that no plan can beat
 //! ([`crate::bound`]): "this plan is within `gap` of the best possible".
 
+use piped_core::noise::Noise;
 use piped_model::evaluate;
 use piped_model::fixed::{self, Constraints};
 use piped_model::hierarchical;
@@ -13,7 +14,7 @@ use piped_model::rounding;
 use piped_model::search::layout::{BYTES_MAX, Layout};
 use piped_model::stage::{STAGES_MAX, Stage};
 
-use crate::bound;
+use crate::bound::Relaxed;
 use crate::improve::{Effort, Search};
 use crate::release;
 
@@ -21,18 +22,29 @@ use crate::release;
 const STATIC_SIZES: [u64; 2] = [128, 4096];
 
 /// The search of [`best`].
-const QUICK: Effort = Effort { budget: 30_000, free: 24 };
+const QUICK: Effort = Effort::new(30_000, 24);
 
 /// Each search where a certificate is asked for.
-const THOROUGH: Effort = Effort { budget: 300_000, free: 48 };
+const THOROUGH: Effort = Effort::new(300_000, 48);
 
-/// So often the best plan is changed in a few places at once where a certificate is asked for, for
-/// each stage but the first few. On short paths that finds nothing more.
-const SHAKES: u32 = 15;
+/// A plan with a smaller gap is not searched for any longer.
+const CLOSE: f64 = 0.005;
+
+/// A path is short with so many stages.
 const FEW_STAGES: usize = 6;
 
 /// With a greater gap a short path gets a closer bound, which takes long.
 const WIDE: f64 = 0.035;
+
+/// How far from its bound the best plan of a short path may be, and how often it is changed in a
+/// few places at once where it is further.
+const SHAKES: [(f64, u32); 2] = [(0.025, 45), (WIDE, 150)];
+
+/// So often that of a long path is, for each stage but the first few.
+const SHAKES_LONG: u32 = 15;
+
+/// The seed of the changes above.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Positions above which a candidate is taken as it is.
 const POSITIONS_MAX: usize = 320;
@@ -83,7 +95,8 @@ pub fn best(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Bes
 }
 
 /// Like [`best`] with a lower bound, and a longer search, also from where the bound is hard to
-/// keep: about 30 ms for five stages, and up to half a second for twelve.
+/// keep, until the two are near each other: 10 to 20 ms for five stages and up to half a second for
+/// twelve. Of a hundred paths of five or six stages two are hard and take as long.
 ///
 /// ```
 /// use piped_model::{fixed::Constraints, reference};
@@ -94,18 +107,20 @@ pub fn best(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Bes
 /// ```
 #[must_use]
 pub fn certified(path: &[Stage], bytes: u64, constraints: &Constraints) -> Option<Best> {
-    let mut found = search(path, bytes, constraints)?;
-    let relaxed = bound::suggesting(path, bytes, &constraints.servers);
-    if !constraints.servers.is_shared(path.len())
-        && let Some(plan) = thorough(path, bytes, constraints, &found.candidates, relaxed.layouts)
-        && plan.predicted_seconds < found.plan.predicted_seconds
-    {
-        found.plan = plan;
+    let found = search(path, bytes, constraints)?;
+    let relaxed = Relaxed::new(path, bytes, &constraints.servers);
+    let mut best = Best { lower_bound_seconds: Some(relaxed.seconds()), ..found };
+    if constraints.servers.is_shared(path.len()) {
+        return Some(best);
     }
-    let mut best = Best { lower_bound_seconds: Some(relaxed.seconds), ..found };
+    if best.gap() > Some(CLOSE)
+        && let Some(plan) = thorough(path, bytes, constraints, &best.candidates, &relaxed)
+        && plan.predicted_seconds < best.plan.predicted_seconds
+    {
+        best.plan = plan;
+    }
     if path.len() <= FEW_STAGES && best.gap() > Some(WIDE) {
-        let closer = bound::closer(path, bytes, best.plan.predicted_seconds);
-        best.lower_bound_seconds = Some(closer.max(relaxed.seconds));
+        best.lower_bound_seconds = Some(relaxed.closer(best.plan.predicted_seconds));
     }
     Some(best)
 }
@@ -176,7 +191,7 @@ fn improved(
     ordered(candidates).take(2).for_each(|layout| search.descend(layout));
     EQUAL.into_iter().for_each(|count| search.equal(bytes, count));
     search.vary();
-    rounding::plan(path, &search.best?.1.parts(), Algorithm::Searched, constraints)
+    rounding::plan(path, &search.into_best()?.parts(), Algorithm::Searched, constraints)
 }
 
 /// The best that more time finds, from more places: candidates, and what the bound suggests.
@@ -185,25 +200,37 @@ fn thorough(
     bytes: u64,
     constraints: &Constraints,
     candidates: &[Plan],
-    suggested: Vec<Layout>,
+    relaxed: &Relaxed,
 ) -> Option<Plan> {
     if path.len() < 2 || !(2..=BYTES_MAX).contains(&bytes) {
         return None;
     }
     let constraints = &constraints.fitting(0..path.len());
+    let within = |gap: f64| relaxed.seconds() * (1.0 + gap);
     let mut all = Search::new(path, constraints, THOROUGH);
-    EQUAL.into_iter().for_each(|count| all.equal(bytes, count));
-    all.vary();
     // Each start has its own hills.
-    for layout in ordered(candidates).take(1).chain(suggested) {
+    for layout in ordered(candidates).take(1).chain(relaxed.layouts()) {
         let mut one = Search::new(path, constraints, THOROUGH);
         one.descend(layout);
         one.vary();
         all.take(one);
+        if all.known() <= within(CLOSE) {
+            break;
+        }
     }
-    let shakes = SHAKES * path.len().saturating_sub(FEW_STAGES) as u32;
-    all.shake(shakes, THOROUGH.budget);
-    rounding::plan(path, &all.best?.1.parts(), Algorithm::Searched, constraints)
+    if all.known() > within(CLOSE) {
+        let mut one = Search::new(path, constraints, THOROUGH);
+        EQUAL.into_iter().for_each(|count| one.equal(bytes, count));
+        one.vary();
+        all.take(one);
+    }
+    let mut random = Noise(SEED);
+    if let Some(more @ 1..) = path.len().checked_sub(FEW_STAGES) {
+        all.shake(&mut random, SHAKES_LONG * more as u32, within(CLOSE));
+    } else {
+        SHAKES.into_iter().for_each(|(gap, rounds)| all.shake(&mut random, rounds, within(gap)));
+    }
+    rounding::plan(path, &all.into_best()?.parts(), Algorithm::Searched, constraints)
 }
 
 /// The layouts of plans, the best one first.

@@ -58,7 +58,15 @@
 //!
 //! *Two cases*. For a short path whose bound is still far below a plan, the ranges of times that
 //! the passes leave are cut: either the bytes up to some position have left a stage by some time,
-//! or they have not. If passes refute one case, the other holds.
+//! or they have not. If passes refute one case, the other holds. "Not" says that a path up to there
+//! is so long, which raises `E`. "By `t`" is a deadline, as if those bytes had another path of
+//! length `T - t` from there to the end: a plan that keeps `T` and has sent them by `t` keeps `T`
+//! with that path, too, and so does all that the passes derive from `D` raised to `T - t`. But only
+//! for this `T`: another begins without these paths.
+//!
+//! *Bisection* over `T` goes on from what was found for a larger one. Without such cases `E` and
+//! `D` are lengths of paths of every plan that keeps the larger `T`, so of every one that keeps
+//! less.
 //!
 //! *Shared servers* make fragments wait for more, so the bound holds. There is another: let a
 //! server work for stages `S`, `s` one of them. Once fragment `i` of `s` is there, at least
@@ -72,6 +80,7 @@ mod cases;
 mod cost;
 mod dive;
 mod pass;
+mod ranges;
 mod shared;
 mod table;
 
@@ -80,7 +89,9 @@ use piped_model::search::layout::Layout;
 use piped_model::servers::Servers;
 use piped_model::stage::{Stage, StageCost};
 
+use cases::Cases;
 use cost::Cost;
+use dive::Dive;
 use table::Table;
 
 /// Sizes for which runs of stages are looked at.
@@ -156,7 +167,7 @@ pub fn lower_bound(path: &[Stage], bytes: u64) -> f64 {
 /// ```
 #[must_use]
 pub fn of_costs<C: StageCost>(path: &[C], bytes: u64, servers: &Servers) -> f64 {
-    relaxed(path, bytes, cells(path.len()), servers, false).seconds
+    Relaxed::on(path, bytes, cells(path.len()), servers).seconds
 }
 
 /// The bound on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time
@@ -172,66 +183,76 @@ pub fn of_costs<C: StageCost>(path: &[C], bytes: u64, servers: &Servers) -> f64 
 /// ```
 #[must_use]
 pub fn on_grid<C: StageCost>(path: &[C], bytes: u64, cells: usize) -> f64 {
-    relaxed(path, bytes, cells, &Servers::APART, false).seconds
+    Relaxed::on(path, bytes, cells, &Servers::APART).seconds
 }
 
-/// A bound and what it suggests.
-#[derive(Debug, Default)]
+/// A bound on a grid, and what else can be known from it.
+#[derive(Debug)]
 pub(crate) struct Relaxed {
-    /// The bound, in seconds.
-    pub(crate) seconds: f64,
-    /// Layouts that are worth a search.
-    pub(crate) layouts: Vec<Layout>,
-}
-
-/// The bound with the layouts that it suggests.
-pub(crate) fn suggesting(path: &[Stage], bytes: u64, servers: &Servers) -> Relaxed {
-    relaxed(path, bytes, cells(path.len()), servers, !servers.is_shared(path.len()))
-}
-
-/// A closer bound for a path of straight stages, that takes far longer; a plan takes `seconds`.
-pub(crate) fn closer(path: &[Stage], bytes: u64, seconds: f64) -> f64 {
-    let latencies: f64 = path.iter().map(|stage| stage.latency).sum();
-    let (mut table, _) = on_cells(path, bytes, cells(path.len()));
-    let (loss, low) = (table.loss(), table.whole());
-    table.by_cases(low, (seconds - latencies + loss).max(low)) - loss + latencies
-}
-
-fn relaxed<C: StageCost>(
-    path: &[C],
+    seconds: f64,
+    /// None where there is nothing to be cut.
+    table: Option<Table>,
+    /// The least latency of all stages, in seconds.
+    latency: f64,
+    /// The bound of the whole path on the grid, in seconds.
+    nested: f64,
     bytes: u64,
-    cells: usize,
-    servers: &Servers,
-    dives: bool,
-) -> Relaxed {
-    if bytes == 0 || path.is_empty() {
-        let seconds = path.iter().map(|cost| cost.stage_at(0.0).alone(0.0)).sum();
-        return Relaxed { seconds, layouts: Vec::new() };
+}
+
+impl Relaxed {
+    /// The bound of a path on the usual grid.
+    pub(crate) fn new(path: &[Stage], bytes: u64, servers: &Servers) -> Self {
+        Self::on(path, bytes, cells(path.len()), servers)
     }
-    let straight: Option<Vec<Stage>> = path.iter().map(StageCost::straight).collect();
-    let (mut table, latencies) = on_cells(path, bytes, cells);
-    let nested = table.whole();
-    let mut seconds = nested - table.loss() + latencies.iter().sum::<f64>();
-    if let Some(path) = straight {
-        seconds = seconds.max(weak(&path, bytes)).max(of_servers(&path, bytes, servers));
-    }
-    for server in 0..path.len() {
-        let own: Vec<usize> =
-            (server..path.len()).filter(|&stage| servers.first(stage) == server).collect();
-        if own.len() > 1 {
-            seconds = seconds.max(table.of_server(&own, &latencies));
+
+    fn on<C: StageCost>(path: &[C], bytes: u64, cells: usize, servers: &Servers) -> Self {
+        if bytes == 0 || path.is_empty() {
+            let seconds = path.iter().map(|cost| cost.stage_at(0.0).alone(0.0)).sum();
+            return Self { seconds, table: None, latency: seconds, nested: 0.0, bytes };
         }
-    }
-    let mut layouts = Vec::new();
-    if dives {
-        let cell = bytes as f64 / table.cells as f64;
-        let positions: Vec<f64> = (0..=table.cells).map(|at| at as f64 * cell).collect();
-        for order in table.orders() {
-            let cuts = table.dive(&order, nested);
-            layouts.extend(cuts.map(|cuts| Layout { positions: positions.clone(), cuts }));
+        let (table, latencies) = on_cells(path, bytes, cells);
+        let (nested, latency) = (table.whole(), latencies.iter().sum::<f64>());
+        let mut seconds = nested - table.loss() + latency;
+        let straight: Option<Vec<Stage>> = path.iter().map(StageCost::straight).collect();
+        if let Some(path) = straight {
+            seconds = seconds.max(weak(&path, bytes)).max(of_servers(&path, bytes, servers));
         }
+        for server in 0..path.len() {
+            let own: Vec<usize> =
+                (server..path.len()).filter(|&stage| servers.first(stage) == server).collect();
+            if own.len() > 1 {
+                seconds = seconds.max(shared::of_server(&table, &own, &latencies));
+            }
+        }
+        Self { seconds: seconds.max(0.0), table: Some(table), latency, nested, bytes }
     }
-    Relaxed { seconds: seconds.max(0.0), layouts }
+
+    /// The bound, in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Layouts that are worth a search, for a path without shared servers.
+    pub(crate) fn layouts(&self) -> impl Iterator<Item = Layout> {
+        let dive = |table: &Table, order: Vec<usize>| {
+            let cuts = Dive::new(table).run(&order, self.nested)?;
+            let cell = self.bytes as f64 / table.cells() as f64;
+            let positions = (0..=table.cells()).map(|at| at as f64 * cell).collect();
+            Some(Layout { positions, cuts })
+        };
+        self.table.iter().flat_map(move |table| {
+            Dive::orders(table).into_iter().filter_map(move |order| dive(table, order))
+        })
+    }
+
+    /// A closer bound, that takes far longer, where the best plan known takes `seconds` and no
+    /// server is shared.
+    pub(crate) fn closer(&self, seconds: f64) -> f64 {
+        let Some(table) = &self.table else { return self.seconds };
+        let moved = self.latency - table.loss();
+        let high = (seconds - moved).max(self.nested);
+        self.seconds.max(Cases::new(table).bound(self.nested, high) + moved)
+    }
 }
 
 /// The table of a path on a grid, and the least latency of each stage.
@@ -256,4 +277,43 @@ fn weak(path: &[Stage], bytes: u64) -> f64 {
     let slowest = path.iter().map(|stage| stage.per_byte).fold(0.0, f64::max);
     let latencies: f64 = path.iter().map(|stage| stage.latency).sum();
     overheads + slowest * bytes as f64 + latencies
+}
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
+mod tests {
+    use super::common::{Random, exhaustive};
+    use super::*;
+
+    #[test]
+    fn no_plan_of_a_tiny_transfer_is_below_the_closer_bound_on_any_grid() {
+        let (mut closer, mut all) = (0, 0);
+        for seed in 0..120 {
+            let mut random = Random(seed);
+            let stages = 3 + random.below(2) as usize;
+            let bytes = [6, 5][stages - 3] - random.below(2);
+            let stage = |_| Stage {
+                overhead: random.power(-1.0, 1.0),
+                per_byte: random.power(-1.0, 1.0),
+                ..Stage::FREE
+            };
+            let path: Vec<Stage> = (0..stages).map(stage).collect();
+            let optimum = exhaustive(&path, bytes, &Servers::APART);
+            for cells in 1..=bytes as usize {
+                let relaxed = Relaxed::on(&path, bytes, cells, &Servers::APART);
+                // Whatever plan is known.
+                for known in [1.0, 1.1, 2.0] {
+                    let bound = relaxed.closer(known * optimum);
+                    let what = format!("seed {seed}, {cells} cells, {bytes} bytes on {path:?}");
+                    assert!(bound <= optimum * (1.0 + 1e-9), "{what}: {bound} {optimum}");
+                    closer += u32::from(bound > relaxed.seconds() * 1.001);
+                    all += 1;
+                }
+            }
+        }
+        assert!(closer * 50 > all, "{closer} of {all} are closer than without cases");
+    }
 }

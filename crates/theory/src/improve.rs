@@ -1,14 +1,15 @@
 //! From a layout to a better one, within a budget of work.
 //!
-//! Three things are done in turn. *Regroup*: each stage is cut anew, optimally for the others.
-//! *Polish*: all positions are moved, optimally for the pattern. When both have nothing to add, the
-//! pattern is changed: a position is left out, put in, or used by other stages, and polished; most
-//! such changes are seen to be hopeless after a few rows of the linear program. Work is counted in
-//! fragments looked at, not in time, so that the same question has the same answer.
+//! *Regroup*: each stage is cut anew, optimally for the others, in turn. When that has nothing to
+//! add, the pattern is changed: a position is left out, put in, or used by other stages. *Polish*:
+//! all positions are moved, optimally for the new pattern; most changes are seen to be hopeless
+//! after a few rows of the linear program. Work is counted in fragments looked at, not in time, so
+//! that the same question has the same answer.
 
 use core::num::NonZeroU32;
 use core::ops::Range;
 
+use piped_core::noise::Noise;
 use piped_model::fixed::Constraints;
 use piped_model::search::layout::{Layout, Times};
 use piped_model::search::polish::Polish;
@@ -21,16 +22,16 @@ const WORTH: f64 = 3e-4;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// Work, in fragments looked at.
-    pub(crate) budget: u64,
+    budget: u64,
     /// Positions up to which each may move by itself and patterns are changed.
-    pub(crate) free: u32,
+    free: u32,
 }
 
-/// Positions up to which each may move by itself once, if there is work left.
-const ALONE_MAX: u32 = 48;
-
-/// The work that this takes.
-const ALONE_WORK: u64 = 50_000;
+impl Effort {
+    pub(crate) const fn new(budget: u64, free: u32) -> Self {
+        Self { budget, free }
+    }
+}
 
 /// Layouts with more positions have their fragments recut before single cuts are looked at.
 const SINGLE_MAX: u32 = 12;
@@ -43,7 +44,7 @@ pub(crate) struct Search<'a> {
     depth: NonZeroU32,
     times: Times,
     effort: Effort,
-    pub(crate) best: Option<(f64, Layout)>,
+    best: Option<(f64, Layout)>,
 }
 
 impl<'a> Search<'a> {
@@ -52,11 +53,17 @@ impl<'a> Search<'a> {
         Self { path, constraints, depth, times: Times::new(path.len()), effort, best: None }
     }
 
+    /// The best layout so far.
+    pub(crate) fn into_best(self) -> Option<Layout> {
+        Some(self.best?.1)
+    }
+
     fn spent(&self) -> bool {
         self.times.work > self.effort.budget
     }
 
-    fn known(&self) -> f64 {
+    /// The latency of the best layout, in seconds; without one infinite.
+    pub(crate) fn known(&self) -> f64 {
         self.best.as_ref().map_or(f64::INFINITY, |(seconds, _)| *seconds)
     }
 
@@ -84,18 +91,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Regroup and polish until that brings nothing.
+    /// Regroups until that brings nothing.
     pub(crate) fn descend(&mut self, mut layout: Layout) {
         let mut seconds = self.offer(&layout);
         while !self.spent() && layout.last() > 1 {
             self.regroup(&mut layout);
-            self.polish(&mut layout, 1, 0.0);
-            if layout.last() > self.effort.free {
-                self.polish(&mut layout, 4, 0.0);
-                if layout.last() <= ALONE_MAX && self.effort.budget > self.times.work + ALONE_WORK {
-                    self.polish(&mut layout, u32::MAX, 0.0);
-                }
-            }
             let now = self.offer(&layout);
             layout.tidy(self.constraints.alignment);
             if now > seconds * (1.0 - WORTH) {
@@ -116,9 +116,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// `parts` blocks to a fragment of the coarsest stage, where not every segment is a block.
-    fn polish(&mut self, layout: &mut Layout, parts: u32, hopeless: f64) -> f64 {
-        let blocks = blocks(layout, parts, self.effort.free);
+    /// Moves the positions to where the latency is least, unless that turns out not to be below
+    /// `hopeless`.
+    fn polish(&mut self, layout: &mut Layout, hopeless: f64) -> f64 {
+        let blocks = blocks(layout, self.effort.free);
         let polish = Polish {
             path: self.path,
             depth: self.depth,
@@ -151,24 +152,25 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Changes the best layout in a few places at once, `rounds` times, and sees what becomes of
-    /// that: from one hill to another.
-    pub(crate) fn shake(&mut self, rounds: u32, budget: u64) {
-        let mut random = Random(1);
+    /// Changes the best layout in a few places at once, at most `rounds` times, and sees what
+    /// becomes of that: from one hill to another. Until the latency is at most `goal`.
+    pub(crate) fn shake(&mut self, random: &mut Noise, rounds: u32, goal: f64) {
         for _ in 0..rounds {
-            let Some((_, mut layout)) = self.best.clone() else { return };
+            let Some((seconds, mut layout)) = self.best.clone() else { return };
+            if seconds <= goal {
+                return;
+            }
             for _ in 0..2 + random.below(3) {
                 let (last, stages) = (layout.last(), self.path.len() as u32);
                 if last > SINGLE_MAX && random.below(2) == 0 {
                     let all: Vec<Resize> = Resize::all(&layout).collect();
-                    all[random.below(all.len())].apply(&mut layout);
+                    all[random.below(all.len() as u64) as usize].apply(&mut layout);
                 } else if last > 0 {
                     let all: Vec<Change> = Change::all(last, stages).collect();
-                    all[random.below(all.len())].apply(&mut layout);
+                    all[random.below(all.len() as u64) as usize].apply(&mut layout);
                 }
             }
-            let effort = Effort { budget, ..self.effort };
-            let mut other = Search::new(self.path, self.constraints, effort);
+            let mut other = Search::new(self.path, self.constraints, self.effort);
             other.descend(layout);
             other.vary();
             self.take(other);
@@ -198,26 +200,13 @@ impl<'a> Search<'a> {
                 continue;
             }
             let goal = known * (1.0 - WORTH);
-            if self.polish(&mut changed, 1, goal) < goal && self.offer(&changed) < goal {
+            if self.polish(&mut changed, goal) < goal && self.offer(&changed) < goal {
                 let layout = self.best.clone().map_or(changed, |(_, layout)| layout);
                 self.descend(layout);
                 return true;
             }
         }
         false
-    }
-}
-
-/// A generator of numbers that are the same each time (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(mixed ^ (mixed >> 31)) * count as u128) >> 64) as usize
     }
 }
 
@@ -228,24 +217,16 @@ fn coarsest(layout: &Layout) -> usize {
 }
 
 /// How many segments move together, along the layout. Where there are many positions, blocks end
-/// where the stage with the fewest cuts has them, and evenly between.
-fn blocks(layout: &Layout, parts: u32, free: u32) -> Vec<u32> {
+/// where the stage with the fewest cuts has them.
+fn blocks(layout: &Layout, free: u32) -> Vec<u32> {
     let last = layout.last();
-    if last <= free || parts == u32::MAX {
+    if last <= free {
         return vec![1; last as usize];
     }
-    let coarse = &layout.cuts[coarsest(layout)];
-    let parts = parts.min(free / coarse.len() as u32).max(1);
-    let mut blocks = Vec::new();
     let mut begin = 0;
-    for &end in coarse {
-        let parts = parts.min(end - begin);
-        for part in 0..parts {
-            let count = (end - begin) * (part + 1) / parts - (end - begin) * part / parts;
-            blocks.push(count);
-        }
-        begin = end;
-    }
+    let coarse = layout.cuts[coarsest(layout)].iter();
+    let mut blocks: Vec<u32> =
+        coarse.map(|&end| end - core::mem::replace(&mut begin, end)).collect();
     while blocks.len() > 2 * free as usize {
         blocks = blocks.chunks(2).map(|pair| pair.iter().sum()).collect();
     }
@@ -460,8 +441,7 @@ mod tests {
                 let positions = equal_positions(1000, count, alignment);
                 assert!(positions.is_sorted_by(|a, b| a < b), "{alignment} {count}: {positions:?}");
                 assert_eq!(positions.last(), Some(&1000.0), "{alignment} {count}");
-                let mut search =
-                    Search::new(&path, &constraints, Effort { budget: 1000, free: 24 });
+                let mut search = Search::new(&path, &constraints, Effort::new(1000, 24));
                 search.equal(1000, count);
             }
         }

@@ -1,17 +1,21 @@
 //! Two cases: some bytes have left a stage by a time, or they have not.
 //!
-//! The times of neighbours are known as ranges. If the passes refute that the bytes up to a
-//! position leave a stage in the first quarter of their range, they leave it later, and the passes
-//! go on with that. So with the last quarter. This takes far longer than the passes alone.
+//! The times at a boundary are known as ranges. If the passes refute that the bytes up to some
+//! position cross it in the first slice of their range, they cross it later, and the passes go on
+//! with that. So with the last slice. This takes far longer than the passes alone.
 
+use super::pass::Pass;
+use super::ranges::{Ranges, Run};
 use super::table::{SWEEPS, Table};
 
-/// Positions in each stage, and how often all are looked at.
-const POSITIONS: usize = 8;
+/// Positions at each boundary, and how often all are looked at.
+const POSITIONS: usize = 32;
 const ROUNDS: usize = 2;
 
-/// How often a range is made smaller at a time.
-const QUARTERS: usize = 5;
+/// The part of a range that is looked at, and how many are at a time. A small part is refuted more
+/// often than a large one.
+const SLICE: f64 = 1.0 / 16.0;
+const SLICES: usize = 16;
 
 /// Ranges below this part of the latency are left.
 const NARROW: f64 = 1e-3;
@@ -19,71 +23,86 @@ const NARROW: f64 = 1e-3;
 /// Bisection ends where the bound is known to this part.
 const TOLERANCE: f64 = 5e-4;
 
-impl Table {
+/// The whole path, looked at by cases.
+#[derive(Debug)]
+pub(super) struct Cases<'a> {
+    table: &'a Table,
+    pass: Pass,
+}
+
+impl<'a> Cases<'a> {
+    pub(super) fn new(table: &'a Table) -> Self {
+        Self { table, pass: Pass::default() }
+    }
+
     /// A better bound of the whole path than `low`; not above `above`.
-    pub(super) fn by_cases(&mut self, mut low: f64, above: f64) -> f64 {
+    pub(super) fn bound(&mut self, mut low: f64, above: f64) -> f64 {
         let mut high = above;
         while high - low > TOLERANCE * high {
             let middle = f64::midpoint(low, high);
-            if self.refuted(middle) { low = middle } else { high = middle }
+            if self.refuted(middle) {
+                low = middle;
+            } else {
+                high = middle;
+            }
         }
         low
     }
 
     fn refuted(&mut self, limit: f64) -> bool {
-        let last = self.costs.len() - 1;
-        if !self.feasible(0, last, self.cells, limit, SWEEPS) {
+        let (cells, last) = (self.table.cells(), self.table.costs().len() - 1);
+        let ranges = &mut Ranges::default();
+        self.table.ranges(ranges, (0, last), cells, limit);
+        if !self.swept(ranges, SWEEPS) {
             return true;
         }
-        let places = (1..=POSITIONS).map(|at| self.cells * at / (POSITIONS + 1));
-        let places: Vec<usize> = places.filter(|&at| at > 0).collect();
-        for _ in 0..ROUNDS {
-            for stage in 0..last {
-                for &at in &places {
-                    if self.narrow(stage, at, limit, false) || self.narrow(stage, at, limit, true) {
-                        return true;
-                    }
-                }
-            }
-        }
-        false
+        let mut places: Vec<usize> =
+            (1..=POSITIONS).map(|place| cells * place / (POSITIONS + 1)).collect();
+        places.retain(|&at| at > 0);
+        places.dedup();
+        (0..ROUNDS).any(|_| {
+            (1..self.table.costs().len()).any(|boundary| {
+                places.iter().any(|&at| {
+                    self.narrow(ranges, boundary, at, false)
+                        || self.narrow(ranges, boundary, at, true)
+                })
+            })
+        })
     }
 
-    /// Makes the range smaller in which the cells up to a position leave a stage, from below or
-    /// from above. Whether none is left.
-    fn narrow(&mut self, stage: usize, at: usize, limit: f64, above: bool) -> bool {
-        let last = self.costs.len() - 1;
-        // The fragment behind has a cell of these.
-        let begun = self.cells + 1 - at;
-        for _ in 0..QUARTERS {
-            let (low, high) = (self.early[stage][at], limit - self.late[stage + 1][begun]);
-            if high - low < NARROW * limit {
+    fn swept(&mut self, ranges: &mut Ranges, sweeps: usize) -> bool {
+        ranges.sweep(Run::free(self.table.costs()), &mut self.pass, sweeps)
+    }
+
+    /// Makes the range smaller in which so many cells cross a boundary, from below or from above.
+    /// Whether none is left.
+    fn narrow(&mut self, ranges: &mut Ranges, boundary: usize, at: usize, above: bool) -> bool {
+        for _ in 0..SLICES {
+            let (low, high) = ranges.range(boundary, at);
+            if high - low < NARROW * ranges.limit() {
                 return false;
             }
-            let part = if above { 0.75 } else { 0.25 };
+            let part = if above { 1.0 - SLICE } else { SLICE };
             let time = low + part * (high - low);
-            let kept = (self.early.clone(), self.late.clone());
-            self.suppose(stage, (at, begun), limit, time, above);
-            let possible = self.swept(0, last, limit, SWEEPS);
-            (self.early, self.late) = kept;
-            if possible {
+            let mut case = ranges.clone();
+            suppose(&mut case, boundary, at, time, above);
+            if self.swept(&mut case, SWEEPS) {
                 return false;
             }
-            self.suppose(stage, (at, begun), limit, time, !above);
-            if !self.swept(0, last, limit, 1) {
+            suppose(ranges, boundary, at, time, !above);
+            if !self.swept(ranges, 1) {
                 return true;
             }
         }
         false
     }
+}
 
-    /// The cells leave the stage after a time, or by then.
-    fn suppose(&mut self, stage: usize, at: (usize, usize), limit: f64, time: f64, after: bool) {
-        let (known, least) = if after {
-            (&mut self.early[stage][at.0..], time)
-        } else {
-            (&mut self.late[stage + 1][at.1..], limit - time)
-        };
-        known.iter_mut().for_each(|known| *known = known.max(least));
+/// So many cells cross a boundary after a time, or by then.
+fn suppose(ranges: &mut Ranges, boundary: usize, at: usize, time: f64, after: bool) {
+    if after {
+        ranges.after(boundary, at, time);
+    } else {
+        ranges.by(boundary, at, time);
     }
 }

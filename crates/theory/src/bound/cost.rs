@@ -12,16 +12,40 @@ const FIT: f64 = 3e-4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     /// The smallest such fragment, in cells.
-    pub(super) least: usize,
+    least: usize,
     /// The largest one of all.
-    pub(super) most: usize,
-    pub(super) overhead: f64,
-    pub(super) per_cell: f64,
+    most: usize,
+    overhead: f64,
+    per_cell: f64,
 }
 
 impl Piece {
     fn at(&self, cells: usize) -> f64 {
         self.overhead + self.per_cell * cells as f64
+    }
+
+    /// The smallest fragment that the line holds for, in cells.
+    #[inline]
+    pub(super) fn least(&self) -> usize {
+        self.least
+    }
+
+    /// Whether the line may serve a fragment that is not too small for it.
+    #[inline]
+    pub(super) fn holds(&self, cells: usize) -> bool {
+        cells <= self.most
+    }
+
+    /// A time less what the line takes for the cells before a begin.
+    #[inline]
+    pub(super) fn value(&self, time: f64, begin: usize) -> f64 {
+        time - self.per_cell * begin as f64
+    }
+
+    /// What has to be added to that for the time at which a fragment has been served.
+    #[inline]
+    pub(super) fn served(&self, end: usize) -> f64 {
+        self.at(end)
     }
 }
 
@@ -29,11 +53,9 @@ impl Piece {
 #[derive(Debug, Clone)]
 pub(super) struct Cost {
     /// Rising from piece to piece.
-    pub(super) pieces: Vec<Piece>,
-    /// What the move of a cut to the grid adds at most, for each end of a path in the stage.
-    pub(super) loss: f64,
-    /// What a cell adds to a fragment, at least and at most.
-    pub(super) growth: (f64, f64),
+    pieces: Vec<Piece>,
+    loss: f64,
+    growth: (f64, f64),
 }
 
 impl Cost {
@@ -82,6 +104,29 @@ impl Cost {
         let mut values: Vec<f64> = (1..=cells).map(|m| least(m).max(0.0)).collect();
         rise(&mut values);
         (Self::of(&values, slope * cell), latency)
+    }
+
+    /// The lines, for ever larger fragments.
+    #[inline]
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// What the move of a cut to the grid adds at most, for each end of a path in the stage.
+    pub(super) fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// What a cell adds to a fragment, at least and at most.
+    pub(super) fn growth(&self) -> (f64, f64) {
+        self.growth
+    }
+
+    /// A stage that takes so much more for each cell.
+    pub(super) fn steeper(&self, more: f64) -> Self {
+        let steeper = |piece: &Piece| Piece { per_cell: piece.per_cell + more, ..*piece };
+        let growth = (self.growth.0 + more, self.growth.1 + more);
+        Self { pieces: self.pieces.iter().map(steeper).collect(), growth, ..*self }
     }
 
     /// What a fragment of so many cells takes.

@@ -5,7 +5,8 @@
 //! stage is cut for that one. What comes out has its cuts where the bound is hard to keep: a good
 //! place for a search to start from.
 
-use super::pass::Neighbours;
+use super::pass::Pass;
+use super::ranges::{Ranges, Run};
 use super::table::Table;
 
 /// A latency is looked for to this part, and at first so far from the last one.
@@ -14,12 +15,30 @@ const STEP: f64 = 2e-4;
 /// Sweeps over the stages for each latency.
 const SWEEPS: usize = 3;
 
-impl Table {
+/// Stages that are cut one after the other.
+#[derive(Debug)]
+pub(super) struct Dive<'a> {
+    table: &'a Table,
+    /// Cuts of stages that are no longer free.
+    fixed: Vec<Option<Vec<u32>>>,
+    pass: Pass,
+    /// What is known for the least limit that is not refuted.
+    kept: Ranges,
+    trial: Ranges,
+}
+
+impl<'a> Dive<'a> {
+    pub(super) fn new(table: &'a Table) -> Self {
+        let (kept, trial) = Default::default();
+        let fixed = vec![None; table.costs().len()];
+        Self { table, fixed, pass: Pass::default(), kept, trial }
+    }
+
     /// The orders in which stages are worth being fixed: from both ends, and from the slowest on.
-    pub(super) fn orders(&self) -> [Vec<usize>; 3] {
-        let stages = self.costs.len();
-        let eighth = (self.cells / 8).max(1);
-        let takes = |stage: &usize| self.costs[*stage].at(eighth).unwrap_or(0.0);
+    pub(super) fn orders(table: &Table) -> [Vec<usize>; 3] {
+        let stages = table.costs().len();
+        let eighth = (table.cells() / 8).max(1);
+        let takes = |stage: &usize| table.costs()[*stage].at(eighth).unwrap_or(0.0);
         let slowest = (0..stages).max_by(|a, b| takes(a).total_cmp(&takes(b))).unwrap_or(0);
         let mut outwards: Vec<usize> = (0..stages).collect();
         outwards.sort_by_key(|stage| stage.abs_diff(slowest));
@@ -27,21 +46,24 @@ impl Table {
     }
 
     /// Cuts of every stage, in cells, fixed in this order; `least`: a latency that no plan keeps.
-    pub(super) fn dive(&mut self, order: &[usize], least: f64) -> Option<Vec<Vec<u32>>> {
+    pub(super) fn run(mut self, order: &[usize], least: f64) -> Option<Vec<Vec<u32>>> {
         let mut limit = least;
         for &stage in order {
             limit = self.kept_from(limit)?;
-            let cuts = self.cuts(stage, limit)?;
-            self.fixed[stage] = Some(cuts);
+            self.fixed[stage] = Some(self.cuts(stage)?);
         }
-        self.fixed.iter_mut().map(Option::take).collect()
+        self.fixed.into_iter().collect()
     }
 
     /// The least latency from this one on of which nothing is known against it.
     fn kept_from(&mut self, least: f64) -> Option<f64> {
-        let last = self.costs.len() - 1;
         let (mut low, mut high) = (least, least);
-        while !self.feasible(0, last, self.cells, high, SWEEPS) {
+        let last = self.table.costs().len() - 1;
+        loop {
+            self.table.ranges(&mut self.trial, (0, last), self.table.cells(), high);
+            if self.is_open() {
+                break;
+            }
             (low, high) = (high, 2.0 * high - least + STEP * least);
             if !high.is_finite() {
                 return None;
@@ -49,36 +71,26 @@ impl Table {
         }
         while high - low > STEP * least {
             let middle = f64::midpoint(low, high);
-            if self.feasible(0, last, self.cells, middle, SWEEPS) {
-                high = middle
-            } else {
-                low = middle
-            }
+            self.trial.clone_from(&self.kept);
+            self.trial.lower(middle);
+            if self.is_open() { high = middle } else { low = middle }
         }
-        self.feasible(0, last, self.cells, high, SWEEPS).then_some(high)
+        Some(high)
     }
 
-    /// The cuts of a stage that keep the limit within its neighbours' times.
-    fn cuts(&mut self, stage: usize, limit: f64) -> Option<Vec<u32>> {
-        let before = if stage == 0 { &self.nothing } else { &self.early[stage - 1] };
-        let behind = self.late.get(stage + 1).unwrap_or(&self.nothing);
-        let neighbours = Neighbours { release: before, tail: behind, limit };
-        let cost = &self.costs[stage];
-        if !self.pass.run(cost, neighbours) {
-            return None;
+    /// Whether nothing is known against the limit; then what was found is kept.
+    fn is_open(&mut self) -> bool {
+        let run = Run::fixed(self.table.costs(), &self.fixed);
+        let open = self.trial.sweep(run, &mut self.pass, SWEEPS);
+        if open {
+            core::mem::swap(&mut self.kept, &mut self.trial);
         }
-        let (mut cuts, mut end) = (Vec::new(), self.cells);
-        let finish = &self.pass.finish;
-        while end > 0 {
-            cuts.push(end as u32);
-            let near = |a: f64, b: f64| a <= b * (1.0 + 1e-9);
-            end = (0..end).rev().find(|&begin| {
-                let Some(takes) = cost.at(end - begin) else { return false };
-                let done = finish[begin].max(before[end]) + takes;
-                near(done, finish[end]) && near(done + behind[self.cells - begin], limit)
-            })?;
-        }
-        cuts.reverse();
-        Some(cuts)
+        open
+    }
+
+    /// The cuts of a stage within its neighbours' times.
+    fn cuts(&mut self, stage: usize) -> Option<Vec<u32>> {
+        let cost = &self.table.costs()[stage];
+        self.pass.cuts(cost, self.kept.neighbours(stage, false))
     }
 }

@@ -50,24 +50,31 @@ impl Queue {
     /// `released`.
     #[inline]
     fn serve(&mut self, piece: &Piece, v: usize, released: f64) -> f64 {
-        let served = piece.overhead + piece.per_cell * v as f64;
+        let served = piece.served(v);
         let mut best = f64::INFINITY;
         while let Some(begin) = self.begins.get(self.head) {
             if begin.finish <= released {
                 self.waiting = Some(*begin);
-            } else if begin.value + served <= begin.deadline && v - begin.at <= piece.most {
+            } else if begin.value + served <= begin.deadline && piece.holds(v - begin.at) {
                 best = begin.value + served;
                 break;
             }
             self.head += 1;
         }
         if let Some(begin) = self.waiting {
-            let done = released - piece.per_cell * begin.at as f64 + served;
-            if done < best && done <= begin.deadline && v - begin.at <= piece.most {
-                best = done;
+            let done = piece.value(released, begin.at) + served;
+            if done > begin.deadline || !piece.holds(v - begin.at) {
+                self.waiting = None;
+            } else {
+                best = best.min(done);
             }
         }
         best
+    }
+
+    /// Whether no begin is left.
+    fn is_empty(&self) -> bool {
+        self.head == self.begins.len() && self.waiting.is_none()
     }
 }
 
@@ -75,12 +82,18 @@ impl Queue {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbours<'a> {
     /// Times at which the cells up to each position are there, never falling.
-    pub(super) release: &'a [f64],
+    release: &'a [f64],
     /// What it takes after a fragment that has so many cells from its begin to the end of the
     /// transfer; never falling, as long as `release`.
-    pub(super) tail: &'a [f64],
+    tail: &'a [f64],
     /// The latency to be kept.
-    pub(super) limit: f64,
+    limit: f64,
+}
+
+impl<'a> Neighbours<'a> {
+    pub(super) fn new(release: &'a [f64], tail: &'a [f64], limit: f64) -> Self {
+        Self { release, tail, limit }
+    }
 }
 
 /// Memory of a pass, with what it found.
@@ -88,9 +101,7 @@ pub(super) struct Neighbours<'a> {
 pub(super) struct Pass {
     queues: Vec<Queue>,
     /// The earliest ends of service at each position.
-    pub(super) finish: Vec<f64>,
-    /// Steps taken so far.
-    pub(super) steps: u64,
+    finish: Vec<f64>,
 }
 
 impl Pass {
@@ -98,20 +109,22 @@ impl Pass {
     pub(super) fn run(&mut self, cost: &Cost, mut neighbours: Neighbours<'_>) -> bool {
         neighbours.limit += neighbours.limit * NOISE;
         let end = neighbours.release.len() - 1;
-        self.queues.resize_with(cost.pieces.len(), Queue::default);
+        self.queues.resize_with(cost.pieces().len(), Queue::default);
         self.queues.iter_mut().for_each(Queue::clear);
         self.finish.clear();
         self.finish.push(0.0);
         let entering = |at: usize, finish: &[f64], piece: &Piece| {
             let (finish, tail) = (finish[at], neighbours.tail[end - at]);
-            let value = finish - piece.per_cell * at as f64;
+            let value = piece.value(finish, at);
             Begin { at, finish, value, deadline: neighbours.limit - tail }
         };
-        let mut last = 0.0;
+        // A begin enters the last queue so much later.
+        let widest = cost.pieces().last().map_or(0, Piece::least);
+        let (mut last, mut reach) = (0.0, 0);
         for v in 1..=end {
             last = f64::INFINITY;
-            for (queue, piece) in self.queues.iter_mut().zip(&cost.pieces) {
-                if let Some(at) = v.checked_sub(piece.least)
+            for (queue, piece) in self.queues.iter_mut().zip(cost.pieces()) {
+                if let Some(at) = v.checked_sub(piece.least())
                     && self.finish[at] < f64::INFINITY
                 {
                     queue.enter(entering(at, &self.finish, piece));
@@ -119,8 +132,12 @@ impl Pass {
                 last = queue.serve(piece, v, neighbours.release[v]).min(last);
             }
             self.finish.push(last);
+            if last < f64::INFINITY {
+                reach = v;
+            } else if v >= reach + widest && self.queues.iter().all(Queue::is_empty) {
+                return false;
+            }
         }
-        self.steps += (end * cost.pieces.len()) as u64;
         last < f64::INFINITY
     }
 
@@ -145,6 +162,32 @@ impl Pass {
             begin = cut;
         }
         true
+    }
+
+    /// The cuts that keep the limit, in cells, if some do.
+    pub(super) fn cuts(&mut self, cost: &Cost, neighbours: Neighbours<'_>) -> Option<Vec<u32>> {
+        if !self.run(cost, neighbours) {
+            return None;
+        }
+        let Neighbours { release, tail, limit } = neighbours;
+        let cells = release.len() - 1;
+        let (mut cuts, mut end) = (Vec::new(), cells);
+        while end > 0 {
+            cuts.push(end as u32);
+            let near = |a: f64, b: f64| a <= b * (1.0 + 1e-9);
+            end = (0..end).rev().find(|&begin| {
+                let Some(takes) = cost.at(end - begin) else { return false };
+                let done = self.finish[begin].max(release[end]) + takes;
+                near(done, self.finish[end]) && near(done + tail[cells - begin], limit)
+            })?;
+        }
+        cuts.reverse();
+        Some(cuts)
+    }
+
+    /// The time at which all is served, after a pass.
+    pub(super) fn end(&self) -> f64 {
+        self.finish.last().copied().unwrap_or(0.0)
     }
 
     /// Raises what is known to what the pass has found.

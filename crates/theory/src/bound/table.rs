@@ -2,9 +2,10 @@
 
 use super::cost::Cost;
 use super::pass::{Neighbours, Pass};
+use super::ranges::{Ranges, Run};
 
 /// Sweeps over the stages for a run, and for the whole path.
-pub(super) const SWEEPS: usize = 4;
+pub(super) const SWEEPS: usize = 6;
 const SWEEPS_WHOLE: usize = 6;
 
 /// Bisection ends where a run's bound is known to this part.
@@ -13,43 +14,26 @@ const TOLERANCE: f64 = 4e-4;
 /// The bound for the whole path.
 const TOLERANCE_WHOLE: f64 = 5e-5;
 
-/// Sweeps that raise nothing by this part are the last.
-const WORTH: f64 = 1e-4;
-
 /// Lower bounds of the latencies of runs of stages, for every number of cells.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) costs: Vec<Cost>,
-    pub(super) cells: usize,
+    costs: Vec<Cost>,
+    cells: usize,
     /// Values by first stage, last stage and cells.
-    pub(super) runs: Vec<Vec<f64>>,
-    /// The earliest times at which stages may have passed on so many cells.
-    pub(super) early: Vec<Vec<f64>>,
-    /// The least times that stages and all behind them take for the last so many cells.
-    pub(super) late: Vec<Vec<f64>>,
-    pub(super) nothing: Vec<f64>,
-    pub(super) pass: Pass,
-    /// Cuts of stages that are no longer free.
-    pub(super) fixed: Vec<Option<Vec<u32>>>,
+    runs: Vec<Vec<f64>>,
+    nothing: Vec<f64>,
 }
 
 impl Table {
     /// The table for all runs but the whole path; `stride`: from size to size that is looked at.
     pub(super) fn new(costs: Vec<Cost>, cells: usize, stride: usize) -> Self {
         let stages = costs.len();
-        let mut table = Self {
-            costs,
-            cells,
-            runs: vec![Vec::new(); stages * stages],
-            early: vec![Vec::new(); stages],
-            late: vec![Vec::new(); stages],
-            nothing: vec![0.0; cells + 1],
-            pass: Pass::default(),
-            fixed: vec![None; stages],
-        };
+        let (runs, nothing) = (vec![Vec::new(); stages * stages], vec![0.0; cells + 1]);
+        let mut table = Self { costs, cells, runs, nothing };
+        let mut search = Search::default();
         for length in 1..=stages {
             for first in 0..=stages - length {
-                let values = table.run(first, first + length - 1, stride);
+                let values = table.run(&mut search, first, first + length - 1, stride);
                 let place = table.place(first, first + length - 1);
                 table.runs[place] = values;
             }
@@ -61,32 +45,43 @@ impl Table {
         first * self.costs.len() + last
     }
 
-    pub(super) fn of(&self, first: usize, last: usize) -> &[f64] {
-        &self.runs[self.place(first, last)]
+    /// The stages of the path.
+    pub(super) fn costs(&self) -> &[Cost] {
+        &self.costs
+    }
+
+    /// Cells of the grid.
+    pub(super) fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// The bounds of a run by cells; a run of no stages takes no time.
+    pub(super) fn of(&self, stages: core::ops::Range<usize>) -> &[f64] {
+        if stages.is_empty() {
+            &self.nothing
+        } else {
+            &self.runs[self.place(stages.start, stages.end - 1)]
+        }
     }
 
     /// What the moves of cuts to the grid add to a path through these stages.
     ///
     /// All cuts move down, or all up: the first stage's begin and the last one's end stay.
     pub(super) fn loss(&self) -> f64 {
-        let ends = self.costs[0].loss.max(self.costs[self.costs.len() - 1].loss);
-        self.costs.iter().map(|cost| cost.loss).sum::<f64>() - ends
+        let ends = self.costs[0].loss().max(self.costs[self.costs.len() - 1].loss());
+        self.costs.iter().map(Cost::loss).sum::<f64>() - ends
     }
 
     /// The bounds of a run of stages; all shorter ones are known.
-    fn run(&mut self, first: usize, last: usize, stride: usize) -> Vec<f64> {
-        let none = self.nothing.clone();
-        let mut values = none.clone();
+    fn run(&self, search: &mut Search, first: usize, last: usize, stride: usize) -> Vec<f64> {
+        let none = &self.nothing[..];
+        let mut values = none.to_vec();
         // With an end of the run as pivot one pass tells all sizes.
-        for pivot in if first == last { vec![first] } else { vec![last, first] } {
-            let others = match pivot {
-                _ if first == last => &none[..],
-                pivot if pivot == last => &self.runs[first * self.costs.len() + last - 1],
-                _ => &self.runs[(first + 1) * self.costs.len() + last],
-            };
-            let neighbours = Neighbours { release: others, tail: &none, limit: f64::INFINITY };
-            self.pass.run(&self.costs[pivot], neighbours);
-            self.pass.raise(&mut values);
+        let ends = [(last, first..last), (first, first + 1..last + 1)];
+        for (pivot, others) in ends.into_iter().take(if first == last { 1 } else { 2 }) {
+            let neighbours = Neighbours::new(self.of(others), none, f64::INFINITY);
+            search.pass.run(&self.costs[pivot], neighbours);
+            search.pass.raise(&mut values);
         }
         if last < first + 2 || last - first + 1 == self.costs.len() {
             return values;
@@ -94,8 +89,8 @@ impl Table {
         // More bytes never take less time, nor does each cell add less than at one of the ends, or
         // more than in all stages.
         let run = &self.costs[first..=last];
-        let slope = run[0].growth.0.max(run[run.len() - 1].growth.0).max(0.0);
-        let steep: f64 = run.iter().map(|cost| cost.growth.1).sum();
+        let slope = run[0].growth().0.max(run[run.len() - 1].growth().0).max(0.0);
+        let steep: f64 = run.iter().map(|cost| cost.growth().1).sum();
         let (mut before, mut excess) = (0, 0.0);
         for size in 1..=self.cells {
             let looked_at =
@@ -104,7 +99,7 @@ impl Table {
                 continue;
             }
             let known = values[size].max(values[before] + slope * (size - before) as f64);
-            let found = self.least(first, last, size, known, excess);
+            let found = search.least(self, (first, last), size, known, excess);
             excess = found - known;
             values[size] = found;
             for at in before + 1..size {
@@ -117,17 +112,60 @@ impl Table {
         values
     }
 
+    /// The bound of the whole path, on the grid.
+    pub(super) fn whole(&self) -> f64 {
+        let last = self.costs.len() - 1;
+        let low = self.of(0..last + 1)[self.cells];
+        // One fragment everywhere is a plan.
+        let high: f64 = self.costs.iter().filter_map(|cost| cost.at(self.cells)).sum();
+        Search::default().between(self, low, high)
+    }
+
+    /// What is known of the times in a run before any pass over it.
+    pub(super) fn ranges(
+        &self,
+        ranges: &mut Ranges,
+        (first, last): (usize, usize),
+        size: usize,
+        limit: f64,
+    ) {
+        let stages = last - first + 1;
+        let before = |boundary: usize| self.of(first..first + boundary);
+        let behind = |boundary: usize| self.of(first + boundary..last + 1);
+        ranges.begin(stages, size, limit, before, behind);
+    }
+}
+
+/// The search for the least latency of which nothing is known against it.
+#[derive(Debug, Default)]
+struct Search {
+    pass: Pass,
+    /// What is known for the least limit that is not refuted.
+    kept: Ranges,
+    trial: Ranges,
+}
+
+impl Search {
     /// The bound for a run and a size, at least `known`, near that and `excess`.
-    fn least(&mut self, first: usize, last: usize, size: usize, known: f64, excess: f64) -> f64 {
+    fn least(
+        &mut self,
+        table: &Table,
+        run: (usize, usize),
+        size: usize,
+        known: f64,
+        excess: f64,
+    ) -> f64 {
         let step = (known * TOLERANCE).max(f64::MIN_POSITIVE);
         let guess = (known + excess - step / 2.0).max(known);
         let (mut low, mut high, mut more) = (known, f64::INFINITY, step);
         let mut limit = guess.max(known + step / 2.0);
+        table.ranges(&mut self.kept, run, size, f64::INFINITY);
+        let costs = &table.costs[run.0..=run.1];
         loop {
-            if self.feasible(first, last, size, limit, SWEEPS) {
-                high = limit;
-            } else {
+            if self.refutes(costs, limit, SWEEPS) {
                 low = limit;
+            } else {
+                high = limit;
             }
             if high - low <= step || !low.is_finite() {
                 return low;
@@ -144,101 +182,28 @@ impl Table {
         }
     }
 
-    /// The bound of the whole path, on the grid.
-    pub(super) fn whole(&mut self) -> f64 {
-        let last = self.costs.len() - 1;
-        let mut low = self.of(0, last)[self.cells];
-        // One fragment everywhere is a plan.
-        let mut high: f64 = self.costs.iter().filter_map(|cost| cost.at(self.cells)).sum();
+    /// The bound of the whole path between two.
+    fn between(&mut self, table: &Table, mut low: f64, mut high: f64) -> f64 {
+        table.ranges(&mut self.kept, (0, table.costs.len() - 1), table.cells, high);
         while high - low > TOLERANCE_WHOLE * high {
             let middle = f64::midpoint(low, high);
-            if self.feasible(0, last, self.cells, middle, SWEEPS_WHOLE) {
-                high = middle
+            if self.refutes(&table.costs, middle, SWEEPS_WHOLE) {
+                low = middle;
             } else {
-                low = middle
+                high = middle;
             }
         }
         low
     }
 
-    /// Whether nothing speaks against a plan of a run of stages that keeps the limit.
-    pub(super) fn feasible(
-        &mut self,
-        first: usize,
-        last: usize,
-        size: usize,
-        limit: f64,
-        sweeps: usize,
-    ) -> bool {
-        for stage in first..=last {
-            let (before, behind) = (self.place(first, stage), self.place(stage, last));
-            for (place, times) in
-                [(before, &mut self.early[stage]), (behind, &mut self.late[stage])]
-            {
-                times.clear();
-                // The run itself is not known yet.
-                times.extend(self.runs[place].iter().take(size + 1));
-                times.resize(size + 1, 0.0);
-            }
+    /// Whether no plan keeps the limit. If that is open, what was found is kept for lower ones.
+    fn refutes(&mut self, costs: &[Cost], limit: f64, sweeps: usize) -> bool {
+        self.trial.clone_from(&self.kept);
+        self.trial.lower(limit);
+        let open = self.trial.sweep(Run::free(costs), &mut self.pass, sweeps);
+        if open {
+            core::mem::swap(&mut self.kept, &mut self.trial);
         }
-        self.swept(first, last, limit, sweeps)
-    }
-
-    /// The same, from what is known of the neighbours' times.
-    pub(super) fn swept(&mut self, first: usize, last: usize, limit: f64, sweeps: usize) -> bool {
-        let worth = limit * WORTH;
-        for sweep in 0..sweeps {
-            let mut most = 0.0_f64;
-            for stage in first..last {
-                let Some(raised) = self.pass(first, last, stage, limit, false) else {
-                    return false;
-                };
-                most = most.max(raised);
-            }
-            if sweep > 0 && most < worth {
-                break;
-            }
-            most = 0.0;
-            for stage in (first + 1..=last).rev() {
-                let Some(raised) = self.pass(first, last, stage, limit, true) else { return false };
-                most = most.max(raised);
-            }
-            if most < worth {
-                break;
-            }
-        }
-        true
-    }
-
-    /// A stage cut within its neighbours' times, seen from the begin or from the end.
-    fn pass(
-        &mut self,
-        first: usize,
-        last: usize,
-        stage: usize,
-        limit: f64,
-        backwards: bool,
-    ) -> Option<f64> {
-        let size = self.early[first].len() - 1;
-        let none = &self.nothing[..=size];
-        let before = if stage == first { none } else { &self.early[stage - 1] };
-        let behind = if stage == last { none } else { &self.late[stage + 1] };
-        let (release, tail) = if backwards { (behind, before) } else { (before, behind) };
-        let neighbours = Neighbours { release, tail, limit };
-        let cost = &self.costs[stage];
-        let kept = match &self.fixed[stage] {
-            None => self.pass.run(cost, neighbours),
-            Some(cuts) => {
-                let cuts = cuts.iter().map(|&cut| cut as usize);
-                if backwards {
-                    let begins = cuts.rev().skip(1).map(|cut| size - cut).chain([size]);
-                    self.pass.walk(cost, neighbours, begins)
-                } else {
-                    self.pass.walk(cost, neighbours, cuts)
-                }
-            }
-        };
-        let known = if backwards { &mut self.late[stage] } else { &mut self.early[stage] };
-        kept.then(|| self.pass.raise(known))
+        !open
     }
 }

@@ -115,6 +115,28 @@ fn worlds_whose_lanes_are_sealed_keep_all_promises() {
 }
 
 #[test]
+fn worlds_of_two_ways_keep_all_promises() {
+    let must_see = &[
+        "ended Ok",
+        "lanes lost",
+        "lanes sealed",
+        "moved two ways",
+        "peer faults",
+        "retries",
+        "second address changed",
+        "second lanes",
+        "way changed with calls in flight",
+    ];
+    Campaign {
+        name: "worlds_of_two_ways",
+        seeds: 60,
+        life: Life::World(Options::of_two_ways),
+        must_see,
+    }
+    .run();
+}
+
+#[test]
 fn worlds_of_one_sided_requests_keep_all_promises() {
     let must_see = &[
         "ended behind a fence",

@@ -224,11 +224,12 @@ mod tests {
             "peers.beta.checksum",
             "peers.beta.key",
             "peers.beta.next_key",
+            "peers.beta.second_address",
             "shards.count",
         ];
         assert_eq!(keys, expected);
         assert_eq!((&changes[6].from, &changes[6].to), (&"b:1".into(), &Value::Null));
-        assert_eq!((&changes[10].from, &changes[10].to), (&1.into(), &2.into()));
+        assert_eq!((&changes[11].from, &changes[11].to), (&1.into(), &2.into()));
         assert!(one.changes_to(&one).is_empty());
     }
 

@@ -323,6 +323,9 @@ pub struct Peer {
     /// Address where the peer listens; empty for one that only connects to us, which then has a
     /// key.
     pub address: HostPort,
+    /// Second address where the peer listens, by way of another link: long reads go over both at
+    /// once. The peer proves itself there with the same key.
+    pub second_address: HostPort,
     /// Public key of the peer: its lanes are authenticated, and nobody else can use its name.
     #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
     pub key: Option<PublicKey>,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
+use piped_core::limits::LANES_MAX;
 use piped_core::link::Protection;
 use piped_core::modes::{EagerMode, PlannerMode};
 
@@ -201,6 +202,16 @@ impl Config {
         faults.check(self.peers.len() <= PEERS_MAX, "peers", || {
             format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
         });
+        let lanes = |peer: &crate::Peer| {
+            2 * u32::from(!peer.address.is_empty()) + u32::from(!peer.second_address.is_empty())
+        };
+        let lanes: u32 = self.peers.values().map(lanes).sum();
+        faults.check(lanes <= LANES_MAX, "peers", || {
+            format!(
+                "need {lanes} lanes, three with a `second_address`: a node has at most \
+                 {LANES_MAX}; leave second addresses out"
+            )
+        });
         for (name, peer) in &self.peers {
             let key = format!("peers.{name}.address");
             faults.name(name, &format!("peers.{name}"));
@@ -212,16 +223,29 @@ impl Config {
                  it only connects to this node"
                     .to_owned()
             });
-            let literal = peer.address.as_str().parse::<std::net::SocketAddr>().map(|a| a.ip());
-            let needs_key = literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip, false));
-            faults.check(peer.key.is_some() || !needs_key, &key, || {
-                format!(
-                    "is {}, outside loopback, and the peer has no key, so lanes to it would be \
-                     plain: run `pipectl keys trust {name} KEY`, or add its network to \
-                     listen.allow_plain if you trust everybody in it",
-                    peer.address
-                )
-            });
+            let second = format!("peers.{name}.second_address");
+            faults.check(
+                peer.second_address.is_empty() || !peer.address.is_empty(),
+                &second,
+                || "is set without `address`: write the peer's first address there".to_owned(),
+            );
+            faults.check(
+                peer.second_address.is_empty() || peer.second_address != peer.address,
+                &second,
+                || "is the same as `address`: write one that another link leads to".to_owned(),
+            );
+            for (key, address) in [(&key, &peer.address), (&second, &peer.second_address)] {
+                let literal = address.as_str().parse::<std::net::SocketAddr>().map(|a| a.ip());
+                let needs_key =
+                    literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip, false));
+                faults.check(peer.key.is_some() || !needs_key, key, || {
+                    format!(
+                        "is {address}, outside loopback, and the peer has no key, so lanes to it \
+                         would be plain: run `pipectl keys trust {name} KEY`, or add its network \
+                         to listen.allow_plain if you trust everybody in it"
+                    )
+                });
+            }
             let next = format!("peers.{name}.next_key");
             faults.check(peer.next_key.is_none() || peer.key.is_some(), &next, || {
                 "is set without `key`: write the key that the node has now there, and here the one \

@@ -168,6 +168,16 @@ fn values_that_cannot_work_are_refused_where_they_were_set() {
         ("[exports.data]\npath = \"data\"", "piped.toml:2: `exports.data.path`", "absolute path"),
         ("peers.b.address = \"10.9.0.2:1\"", "piped.toml:1: `peers.b.address`", "allow_plain"),
         (
+            "[peers.b]\naddress = \"localhost:1\"\nsecond_address = \"10.9.0.2:1\"",
+            "piped.toml:3: `peers.b.second_address`",
+            "allow_plain",
+        ),
+        (
+            "[peers.b]\naddress = \"localhost:1\"\nsecond_address = \"localhost:1\"",
+            "piped.toml:3: `peers.b.second_address`",
+            "another link",
+        ),
+        (
             "node.name = \"b\"\npeers.b.address = \"localhost:1\"",
             "piped.toml:2: `peers.b`",
             "own name",

@@ -290,7 +290,13 @@ fn peers_come_move_and_go() {
     let body = take(&world, "");
     assert_eq!(
         keys_of(&body["changed"]),
-        ["peers.beta.address", "peers.beta.checksum", "peers.beta.key", "peers.beta.next_key"]
+        [
+            "peers.beta.address",
+            "peers.beta.checksum",
+            "peers.beta.key",
+            "peers.beta.next_key",
+            "peers.beta.second_address"
+        ]
     );
     assert_eq!(client.refused(&export("data", "beta")).0, Status::NotFound);
     assert_eq!(shard(&world)["peers"], json!([]));

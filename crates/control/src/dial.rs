@@ -6,6 +6,9 @@
 //!                         └──────► fail ◄───┴─┴──────────┘
 //! ```
 //!
+//! Where nobody answers at a peer's address, its second address is looked up as well, if the peer
+//! has a key: by that it proves there that it is the same.
+//!
 //! A shard asks for a connection and says how long to wait first (its back-off). The driver asks
 //! for the next [`Step`], performs it, and hands back how it went as a [`Progress`]. Each step
 //! takes time, and a reload may come in between. So what was decided at the beginning is compared
@@ -26,7 +29,8 @@ use crate::journal::Cause;
 use crate::keyring::Keyring;
 use crate::note::Note;
 
-/// How long a dial may take after its back-off, to look up, connect and prove.
+/// How long a dial may take after its back-off, to look up, connect and prove; as long again at a
+/// second address.
 pub const DIAL_TIME: Nanos = Nanos::from_millis(5_000);
 
 /// A dial under way.
@@ -42,6 +46,8 @@ pub struct Dial {
     until: Nanos,
     /// The peer as it was configured when its host was looked up.
     target: Peer,
+    /// Whether the second address is its last resort, and was not looked up yet.
+    has_resort: bool,
     /// Addresses that were not tried yet.
     addresses: VecDeque<SocketAddr>,
     address: Option<SocketAddr>,
@@ -123,6 +129,7 @@ impl Dial {
             after,
             until: Nanos::MAX,
             target: Peer::default(),
+            has_resort: false,
             addresses: VecDeque::new(),
             address: None,
             keys: VecDeque::new(),
@@ -137,6 +144,16 @@ impl Dial {
     pub const fn until(&self) -> Nanos {
         self.until
     }
+
+    /// Nobody is there: the second address, or no connection.
+    fn leave_host(&mut self, fault: DialFault, now: Nanos) -> Step {
+        if !std::mem::take(&mut self.has_resort) {
+            return Step::Fail(fault);
+        }
+        self.until = now + DIAL_TIME;
+        (self.address, self.unproven, self.keyring) = (None, None, None);
+        Step::Resolve(self.target.second_address.clone())
+    }
 }
 
 impl<M: Clone> Control<M> {
@@ -150,7 +167,13 @@ impl<M: Clone> Control<M> {
                 };
                 dial.until = now + DIAL_TIME;
                 dial.target = target.clone();
-                Step::Resolve(target.address.clone())
+                let host = match dial.class {
+                    LaneClass::Latency | LaneClass::Bulk => &target.address,
+                    LaneClass::Second => &target.second_address,
+                };
+                let (is_other, has_key) = (*host != target.second_address, target.key.is_some());
+                dial.has_resort = is_other && has_key && !target.second_address.is_empty();
+                Step::Resolve(host.clone())
             }
             Progress::Resolved(Ok(addresses)) => {
                 dial.addresses = addresses.into();
@@ -163,8 +186,8 @@ impl<M: Clone> Control<M> {
                 dial.fault = DialFault::Failed(why);
                 self.leave_address(dial, now)
             }
-            Progress::Resolved(Err(why)) => Step::Fail(DialFault::Failed(why)),
-            Progress::Late => Step::Fail(DialFault::Late),
+            Progress::Resolved(Err(why)) => dial.leave_host(DialFault::Failed(why), now),
+            Progress::Late => dial.leave_host(DialFault::Late, now),
         }
     }
 
@@ -188,7 +211,7 @@ impl<M: Clone> Control<M> {
             }
             return Step::Connect(address);
         }
-        Step::Fail(dial.fault.clone())
+        dial.leave_host(dial.fault.clone(), now)
     }
 
     fn connected(&mut self, dial: &mut Dial, now: Nanos) -> Step {
@@ -251,5 +274,69 @@ impl<M: Clone> Control<M> {
 
     fn name_of(&self, peer: PeerId) -> String {
         self.peers().name(peer).unwrap_or("?").to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_config::Config;
+
+    use super::*;
+    use crate::control::Live;
+
+    /// A node that asks another one with two addresses, and a dial of it.
+    fn dialled(class: LaneClass, with_key: bool) -> (Control<()>, Dial) {
+        let key: PublicKey = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=".parse().expect("a key");
+        let peer = Peer {
+            address: "one:1".parse().expect("an address"),
+            second_address: "two:1".parse().expect("an address"),
+            key: with_key.then_some(key),
+            ..Peer::default()
+        };
+        let mut config = Config::default();
+        config.peers.insert("beta".to_owned(), peer);
+        let live = Live { config: Rc::new(config), ..Live::default_for_tests() };
+        let dial = Dial::new(0, PeerId(0), class, Nanos::ZERO);
+        (Control::new(1, live), dial)
+    }
+
+    fn host(step: Step) -> String {
+        match step {
+            Step::Resolve(host) => host.as_str().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The steps of a dial of which all addresses fail.
+    fn hosts(class: LaneClass, with_key: bool, failed: impl Fn() -> Progress) -> Vec<String> {
+        let (mut control, mut dial) = dialled(class, with_key);
+        let mut now = Nanos::from_millis(1);
+        let mut hosts = vec![host(control.advance(&mut dial, Progress::Waited, now))];
+        loop {
+            now = now + Nanos::from_millis(4_000);
+            match control.advance(&mut dial, failed(), now) {
+                Step::Fail(_) => return hosts,
+                step => hosts.push(host(step)),
+            }
+            assert_eq!(dial.until(), now + DIAL_TIME, "it has its time");
+        }
+    }
+
+    #[test]
+    fn a_peer_with_a_key_is_dialled_at_its_second_address_when_the_first_is_gone() {
+        let ways = [
+            || Progress::Resolved(Err("no such host".to_owned())),
+            || Progress::Resolved(Ok(Vec::new())),
+            || Progress::Connected(Err("refused".to_owned())),
+            || Progress::Proved(Err("somebody else".to_owned())),
+            || Progress::Late,
+        ];
+        for failed in ways {
+            for class in [LaneClass::Latency, LaneClass::Bulk] {
+                assert_eq!(hosts(class, true, failed), ["one:1", "two:1"]);
+                assert_eq!(hosts(class, false, failed), ["one:1"], "anybody may be there");
+            }
+            assert_eq!(hosts(LaneClass::Second, true, failed), ["two:1"]);
+        }
     }
 }

@@ -121,15 +121,18 @@ impl<M: Clone> Control<M> {
         Ok(())
     }
 
-    /// The shard that serves the nodes of an address: all connections of a node must meet there,
-    /// for handles that were opened over one are used over the other.
+    /// The shard that serves a node: all its connections must meet there, for handles that were
+    /// opened over one are used over the others. A node that proved its name has the shard of its
+    /// name, from whatever address it comes; others have that of their address.
     #[must_use]
-    pub fn home_of(&self, address: IpAddr) -> usize {
-        let octets = match address.to_canonical() {
-            IpAddr::V4(v4) => u128::from(u32::from(v4)),
-            IpAddr::V6(v6) => u128::from(v6),
+    pub fn home_of(&self, proven: Option<&str>, address: IpAddr) -> usize {
+        let number = match (proven, address.to_canonical()) {
+            // The sums of names that differ by a number at their end are as even as the numbers.
+            (Some(name), _) => name.bytes().map(u128::from).sum(),
+            (None, IpAddr::V4(v4)) => u128::from(u32::from(v4)),
+            (None, IpAddr::V6(v6)) => u128::from(v6),
         };
-        (octets % self.shards().max(1) as u128) as usize
+        (number % self.shards().max(1) as u128) as usize
     }
 }
 
@@ -144,8 +147,12 @@ mod tests {
         let mapped: IpAddr = "::ffff:10.9.0.3".parse().expect("an address");
         for shards in 1..8 {
             let control = Control::<()>::new(shards, Live::default_for_tests());
-            assert_eq!(control.home_of(plain), control.home_of(mapped));
-            assert!(control.home_of(plain) < shards);
+            assert_eq!(control.home_of(None, plain), control.home_of(None, mapped));
+            assert!(control.home_of(None, plain) < shards);
+            let other = "10.9.1.3".parse().expect("an address");
+            let proven = control.home_of(Some("alpha"), plain);
+            assert_eq!(proven, control.home_of(Some("alpha"), other), "by way of either link");
+            assert!(proven < shards);
         }
     }
 }

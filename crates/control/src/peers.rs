@@ -26,7 +26,7 @@ pub enum Moved {
     Added(PeerId),
     /// The peer left the configuration.
     Removed(PeerId),
-    /// The peer has another address, or checksums of its connections cover something else.
+    /// The peer has other addresses, or checksums of its connections cover something else.
     Changed(PeerId),
 }
 
@@ -57,7 +57,9 @@ impl Peers {
                 (None, Some(_)) => Some(Moved::Added(id)),
                 (Some(_), None) => Some(Moved::Removed(id)),
                 (Some(one), Some(other)) => {
-                    let seen = |peer: &Peer| (peer.address.clone(), peer.plain_checksum());
+                    let addresses =
+                        |peer: &Peer| (peer.address.clone(), peer.second_address.clone());
+                    let seen = |peer: &Peer| (addresses(peer), peer.plain_checksum());
                     (seen(one) != seen(other)).then_some(Moved::Changed(id))
                 }
                 (None, None) => None,
@@ -94,8 +96,10 @@ impl Peers {
     /// What a shard is told of a peer; nothing of a number that no peer has.
     pub(crate) fn introduce(&self, peer: PeerId) -> Option<Command> {
         let name = self.name(peer)?.to_owned();
-        let checksum = self.target(peer).map_or_else(Checksum::default, |target| target.checksum);
-        Some(Command::AddPeer { peer, name, checksum })
+        let target = self.target(peer);
+        let checksum = target.map_or_else(Checksum::default, |target| target.checksum);
+        let second = target.is_some_and(|target| !target.second_address.is_empty());
+        Some(Command::AddPeer { peer, name, checksum, second })
     }
 
     /// Address, keys and checksums of a peer; none if it left.

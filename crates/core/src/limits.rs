@@ -79,6 +79,10 @@ pub const LINKS_MAX: u32 = 128;
 /// is a fault of the peer.
 pub const SERVES_PER_LANE: u32 = 256;
 
+/// Replaces [`SERVES_PER_LANE`] on a connection by way of a second address, where only parts of
+/// reads go.
+pub const SERVES_OF_SECOND: u32 = 64;
+
 /// Most requests of all peers together that are served at once.
 pub const SERVES_MAX: u32 = 2048;
 
@@ -261,6 +265,13 @@ pub const CORRUPT_RETRIES: u32 = 3;
 /// Requests of at most this many bytes travel on the latency connection when their class is
 /// `latency`.
 pub const LATENCY_LANE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Reads of at least this many bytes go two ways where their peer is reached on two: shorter
+/// ones take about as long as the request that each way costs.
+pub const WAYS_BYTES_MIN: u64 = 128 * 1024;
+
+/// Where a transfer may be cut that goes two ways: at what devices read at once.
+pub const WAY_UNIT_BYTES: u64 = 4096;
 
 /// Most bytes that are copied from memory to memory at once.
 pub const COPY_PIECE_BYTES: u32 = 256 * 1024;

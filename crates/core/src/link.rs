@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::Class;
 
-/// Which of a peer's two connections.
+/// Which of a peer's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
 pub enum LaneClass {
@@ -13,6 +13,23 @@ pub enum LaneClass {
     Latency,
     /// Frames that are neither small nor urgent.
     Bulk,
+    /// Frames as on the bulk connection, by way of the peer's second address.
+    Second,
+}
+
+impl LaneClass {
+    /// All connections that a peer can have.
+    pub const ALL: [Self; 3] = [Self::Latency, Self::Bulk, Self::Second];
+
+    /// The word in configurations, in reports and in output for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Bulk => "bulk",
+            Self::Second => "second",
+        }
+    }
 }
 
 impl From<Class> for LaneClass {

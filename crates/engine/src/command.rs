@@ -129,6 +129,8 @@ pub enum Command {
         name: String,
         /// What checksums of its connections cover; those that are up keep what was agreed on.
         checksum: Checksum,
+        /// Whether it has a second address, and so a second way.
+        second: bool,
     },
     /// A peer that is not in the configuration any more: its lanes close, and what was asked of it
     /// or opened there ends with `PeerLost` or `Gone`.

@@ -31,6 +31,7 @@
 //! | [`grouping`] | one stage cut optimally between neighbours that are given |
 //! | [`search`] | a plan while it is made: where each stage cuts, and how good that is |
 //! | [`leveled`] | the best plan where only some boundaries may cut anew, as in programs |
+//! | [`ways`] | one transfer over several paths at once |
 //! | [`estimate`] | `L`, `g`, `G` of a stage from live samples; of pipelines and networks |
 //!
 //! The crate `piped-theory` has what only people ask for: the best plan there is, a bound, the
@@ -73,3 +74,4 @@ pub mod spread;
 pub mod stage;
 pub mod strip;
 pub mod tile;
+pub mod ways;

@@ -325,6 +325,11 @@ impl SimKernel {
         LinkId(self.links.len() as u32 - 1)
     }
 
+    /// Changes what a link costs, for all that is sent from now on.
+    pub fn set_link(&mut self, link: LinkId, cost: Cost) {
+        self.links[link.0 as usize].cost = cost;
+    }
+
     /// Sets the size of pieces in which bytes leave the link, instead of 64 KiB. Small pieces are
     /// closer to real packets, and slower to simulate.
     pub fn set_piece(&mut self, link: LinkId, bytes: usize) {

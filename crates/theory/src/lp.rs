@@ -130,18 +130,63 @@ pub fn with_count(path: &[Stage], bytes: f64, count: u64) -> Result<Optimum, LpF
     // The solver's tolerance is absolute: times are near 1000 and sizes in what the steepest stage
     // takes.
     let scale = Scale { time: 1000.0 / equal_seconds, steepest };
+    let mut all = solve(&[(path, fragments)], bytes, &scale)?;
+    let sizes = all.pop().unwrap_or_default();
+    let predicted_seconds = evaluate::same_sizes(path, &sizes, None);
+    Ok(Optimum { sizes, predicted_seconds })
+}
+
+/// The best sizes over several ways at once, for a path and a number of fragments each; a way with
+/// none is not used. The sizes of each way, and when the last of them is done, in seconds.
+///
+/// # Errors
+/// If no way has fragments, a path has no stage, `bytes` is not positive, or the solver fails.
+pub fn over_ways(ways: &[(&[Stage], u64)], bytes: f64) -> Result<(Vec<Vec<f64>>, f64), LpFault> {
+    let used: Vec<(&[Stage], usize)> = ways
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|&(path, count)| (path, count as usize))
+        .collect();
+    let is_empty = used.is_empty() || used.iter().any(|(path, _)| path.is_empty());
+    if is_empty || !(bytes.is_finite() && bytes > 0.0) {
+        return Err(LpFault::Input);
+    }
+    let stages = used.iter().flat_map(|(path, _)| path.iter());
+    let steepest = stages.map(|stage| stage.per_byte).fold(0.0, f64::max);
+    let of = |&(path, count): &(&[Stage], usize)| {
+        evaluate::same_sizes(path, &vec![bytes / count as f64; count], None)
+    };
+    let longest = used.iter().map(of).fold(0.0, f64::max);
+    if steepest == 0.0 || longest == 0.0 {
+        return Err(LpFault::Input);
+    }
+    let mut solved = solve(&used, bytes, &Scale { time: 1000.0 / longest, steepest })?.into_iter();
+    let sizes: Vec<Vec<f64>> = ways
+        .iter()
+        .map(|(_, count)| if *count > 0 { solved.next().unwrap_or_default() } else { Vec::new() })
+        .collect();
+    let ends = ways.iter().zip(&sizes).filter(|(_, sizes)| !sizes.is_empty());
+    let end = ends.map(|((path, _), sizes)| evaluate::same_sizes(path, sizes, None));
+    let end = end.fold(0.0, f64::max);
+    Ok((sizes, end))
+}
+
+/// The sizes of each way in the optimum of its number of fragments.
+fn solve(ways: &[(&[Stage], usize)], bytes: f64, scale: &Scale) -> Result<Vec<Vec<f64>>, LpFault> {
+    let count = ways.iter().map(|(_, count)| *count as u64).sum();
     let solver = |error: &dyn fmt::Display| LpFault::Solver { count, reason: error.to_string() };
-    let (problem, sizes) = program(path, bytes, fragments, &scale);
+    let (problem, sizes) = program(ways, bytes, scale);
     let outcome = problem.solve().map_err(|error| solver(&error))?;
     let solution =
         outcome.into_solution().map_err(|_| solver(&"it was interrupted without a solution"))?;
-    let mut sizes: Vec<f64> = sizes.iter().map(|&size| solution.var_value(size).max(0.0)).collect();
-    let sum: f64 = sizes.iter().sum();
-    for size in &mut sizes {
+    let value = |&size: &Variable| solution.var_value(size).max(0.0);
+    let mut sizes: Vec<Vec<f64>> =
+        sizes.iter().map(|way| way.iter().map(value).collect()).collect();
+    let sum: f64 = sizes.iter().flatten().sum();
+    for size in sizes.iter_mut().flatten() {
         *size *= bytes / sum;
     }
-    let predicted_seconds = evaluate::same_sizes(path, &sizes, None);
-    Ok(Optimum { sizes, predicted_seconds })
+    Ok(sizes)
 }
 
 /// Factors from seconds and bytes to the program's units.
@@ -157,21 +202,34 @@ impl Scale {
     }
 }
 
-/// The program of a number of fragments, and its variables for their sizes.
-fn program(path: &[Stage], bytes: f64, count: usize, scale: &Scale) -> (Problem, Vec<Variable>) {
+/// The program of some ways with a number of fragments each, and its variables for their sizes.
+fn program(ways: &[(&[Stage], usize)], bytes: f64, scale: &Scale) -> (Problem, Vec<Vec<Variable>>) {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
     let infinite = (0.0, f64::INFINITY);
-    let sizes: Vec<Variable> = (0..count).map(|_| problem.add_var(0.0, infinite)).collect();
+    let end = problem.add_var(1.0, infinite);
+    let mut variables =
+        |count: usize| (0..count).map(|_| problem.add_var(0.0, infinite)).collect::<Vec<_>>();
+    let sizes: Vec<Vec<Variable>> = ways.iter().map(|(_, count)| variables(*count)).collect();
     let mut sum = LinearExpr::empty();
-    for &size in &sizes {
+    for &size in sizes.iter().flatten() {
         sum.add(size, 1.0);
     }
     problem.add_constraint(sum, ComparisonOp::Eq, bytes * scale.steepest * scale.time);
-    let end = problem.add_var(1.0, infinite);
+    for ((path, _), sizes) in ways.iter().zip(&sizes) {
+        lay(&mut problem, path, (sizes, end), scale);
+    }
+    (problem, sizes)
+}
+
+/// The recurrence of a path, for fragments of these sizes that are all through before `end`.
+fn lay(problem: &mut Problem, path: &[Stage], fragments: (&[Variable], Variable), scale: &Scale) {
+    let (sizes, end) = fragments;
+    let count = sizes.len();
     // The starts of each fragment in the stage before and in this one.
     let mut before: Vec<Variable> = Vec::new();
     for (index, stage) in path.iter().enumerate() {
-        let starts: Vec<Variable> = (0..count).map(|_| problem.add_var(0.0, infinite)).collect();
+        let starts: Vec<Variable> =
+            (0..count).map(|_| problem.add_var(0.0, (0.0, f64::INFINITY))).collect();
         let mut after =
             |later: Variable, earlier: Variable, fragment: usize, of: &Stage, latency| {
                 // later >= earlier + g + x·G + latency
@@ -202,5 +260,4 @@ fn program(path: &[Stage], bytes: f64, count: usize, scale: &Scale) -> (Problem,
         }
         before = starts;
     }
-    (problem, sizes)
 }

@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 
 use piped_model::evaluate::same_sizes;
-use piped_model::fixed::optimum;
+use piped_model::fixed::{Constraints, best, optimum};
 use piped_model::ramp::{up_down_real, up_real};
 use piped_model::reference;
-use piped_model::stage::Stage;
-use piped_theory::lp::{same_fragments, with_count};
+use piped_model::stage::{Path, Stage};
+use piped_model::ways::between;
+use piped_theory::lp::{over_ways, same_fragments, with_count};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -166,5 +167,55 @@ fn the_optima_with_the_same_fragments_are_the_computed_ones() {
         let error = (found.predicted_seconds * 1e6 / want - 1.0).abs();
         assert!(error < 1e-8, "{what}: off by {error:e}");
         assert_eq!(found.sizes.len() as u64, case["k"].as_u64().expect("k"), "{what}");
+    }
+}
+
+/// The division of a transfer over two ways, each cut as a planner cuts it, against the program
+/// over all sizes of both: within one twentieth, and never below.
+#[test]
+fn a_division_over_two_ways_is_near_the_optimum() {
+    const MOST: u64 = 8;
+    let mut runner = TestRunner::deterministic();
+    let paths = (vec(stage(), 1..4), vec(stage(), 1..4), 2_000.0..20_000.0_f64);
+    let mut worst = 1.0_f64;
+    for _ in 0..24 {
+        let (one, other, bytes) = paths.new_tree(&mut runner).unwrap().current();
+        let bytes = bytes.round();
+        let of = |path: &[Stage]| {
+            let path = Path::new(path).unwrap();
+            move |bytes: u64| {
+                let limits = Constraints { fragments_max: MOST as u32, ..Constraints::default() };
+                let fixed = best(&path, bytes, &limits).predicted_seconds;
+                let ramps = [up_real, up_down_real].map(|ramp| ramp(&path, bytes as f64, MOST));
+                ramps.iter().flatten().map(|ramp| ramp.predicted_seconds).fold(fixed, f64::min)
+            }
+        };
+        let (_, seconds) = between(bytes as u64, 16, of(&one), of(&other));
+        let counts = (0..=MOST).flat_map(|one| (0..=MOST).map(move |other| (one, other)));
+        let optimum = |(first, second)| over_ways(&[(&one, first), (&other, second)], bytes);
+        let ends = counts.skip(1).map(|counts| optimum(counts).unwrap().1);
+        let least = ends.fold(f64::INFINITY, f64::min);
+        assert!(seconds >= least * (1.0 - 1e-6), "{seconds} {least}: {one:?} {other:?}");
+        worst = worst.max(seconds / least);
+    }
+    assert!(worst <= 1.05, "{worst}");
+}
+
+/// One way with all the bytes is the program of one path.
+#[test]
+fn the_program_of_one_way_is_that_of_its_path() {
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..40 {
+        let drawn = (vec(edge(), 1..4), 500.0..20_000.0_f64, 1_u64..8).new_tree(&mut runner);
+        let (path, bytes, count) = drawn.unwrap().current();
+        if path.iter().all(|stage| stage.per_byte == 0.0) {
+            continue;
+        }
+        let alone = with_count(&path, bytes, count).unwrap();
+        let (sizes, seconds) = over_ways(&[(&path, 0), (&path, count)], bytes).unwrap();
+        assert!(sizes[0].is_empty() && sizes[1].len() as u64 == count);
+        assert!(close(seconds, alone.predicted_seconds), "{path:?} {bytes} {count}");
+        let both = over_ways(&[(&path, count), (&path, count)], 2.0 * bytes).unwrap().1;
+        assert!(close(both, seconds), "twice the bytes over two such ways: {both} {seconds}");
     }
 }

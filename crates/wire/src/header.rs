@@ -132,7 +132,7 @@ impl Header {
     }
 
     fn lane_class(&self) -> Result<LaneClass, PeerFault> {
-        [LaneClass::Latency, LaneClass::Bulk]
+        LaneClass::ALL
             .into_iter()
             .find(|lane| lane_number(*lane) == self.class)
             .ok_or_else(|| self.bad("lane"))
@@ -168,6 +168,7 @@ const fn lane_number(lane: LaneClass) -> u8 {
     match lane {
         LaneClass::Latency => 1,
         LaneClass::Bulk => 2,
+        LaneClass::Second => 3,
     }
 }
 

@@ -13,7 +13,7 @@ fn status() -> impl Strategy<Value = Status> {
 }
 
 fn lane() -> impl Strategy<Value = LaneClass> {
-    prop_oneof![Just(LaneClass::Latency), Just(LaneClass::Bulk)]
+    proptest::sample::select(LaneClass::ALL.to_vec())
 }
 
 fn class() -> impl Strategy<Value = Class> {

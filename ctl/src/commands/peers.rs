@@ -81,7 +81,7 @@ fn lanes_table(output: &Output, rows: Vec<Vec<String>>) -> Result<(), Failure> {
 /// Names of peer, role and lane.
 fn name(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> [String; 3] {
     let name = if shards { format!("{} ({})", peer.name, peer.shard) } else { peer.name.clone() };
-    [name, words::role(peer.inbound).to_owned(), words::lane(lane.class).to_owned()]
+    [name, words::role(peer.inbound).to_owned(), lane.class.name().to_owned()]
 }
 
 fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<String> {

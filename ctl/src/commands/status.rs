@@ -141,7 +141,7 @@ fn peers(output: &Output, shards: &[ShardReport]) -> Result<(), Failure> {
         vec![
             peer.name.clone(),
             words::role(peer.inbound).to_owned(),
-            words::lane(lane.class).to_owned(),
+            lane.class.name().to_owned(),
             if lane.up { "up" } else { "DOWN" }.to_owned(),
             lane.epoch.to_string(),
             units::count(lane.frames_sent),

@@ -1,15 +1,7 @@
 //! Words that several commands use.
 
-use piped_core::link::LaneClass;
 use piped_core::request::Class;
 use piped_core::status::Status;
-
-pub(crate) const fn lane(class: LaneClass) -> &'static str {
-    match class {
-        LaneClass::Latency => "latency",
-        LaneClass::Bulk => "bulk",
-    }
-}
 
 pub(crate) const fn class(class: Class) -> &'static str {
     match class {

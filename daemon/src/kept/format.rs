@@ -59,6 +59,8 @@ pub enum LaneName {
     Latency,
     /// The connection for all other requests.
     Bulk,
+    /// The connection by way of a peer's second address.
+    Second,
 }
 
 impl From<LaneClass> for LaneName {
@@ -66,6 +68,7 @@ impl From<LaneClass> for LaneName {
         match class {
             LaneClass::Latency => Self::Latency,
             LaneClass::Bulk => Self::Bulk,
+            LaneClass::Second => Self::Second,
         }
     }
 }
@@ -75,6 +78,7 @@ impl From<LaneName> for LaneClass {
         match name {
             LaneName::Latency => Self::Latency,
             LaneName::Bulk => Self::Bulk,
+            LaneName::Second => Self::Second,
         }
     }
 }

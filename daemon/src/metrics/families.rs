@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use piped_control::parties::node_of_shard;
-use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_report::histogram::{Histogram, RATIO_ONE};
 use piped_report::shard::{Observation, PeerReport, StageReport, StageResource, device_name};
@@ -137,7 +136,7 @@ impl Snapshot {
         let mut known = BTreeMap::new();
         for peer in peers {
             for lane in &peer.lanes {
-                let (class, up) = (lane_name(lane.class), u64::from(lane.up));
+                let (class, up) = (lane.class.name(), u64::from(lane.up));
                 if peer.inbound && !self.knows(&peer.name) {
                     *others.entry(class).or_insert(0) += up;
                     continue;
@@ -192,7 +191,7 @@ impl Snapshot {
                 if *handle > 0 {
                     return;
                 }
-                (device.as_str(), peer.as_str(), lane_name(*class), "out")
+                (device.as_str(), peer.as_str(), class.name(), "out")
             }
             StageResource::Dial { place, host } => {
                 device = place.to_string();
@@ -202,7 +201,7 @@ impl Snapshot {
             StageResource::Net { peer, class, outbound, incoming } => {
                 let name = if *outbound { "net_asked" } else { "net_served" };
                 let direction = if *incoming { "in" } else { "out" };
-                (name, peer.as_str(), lane_name(*class), direction)
+                (name, peer.as_str(), class.name(), direction)
             }
         };
         let labels = [shard, name, of, lane, direction];
@@ -330,13 +329,6 @@ fn ended_of(
     }
     table.count(bytes, labels, ended.bytes);
     table.histogram(seconds, labels, &ended.latencies, (4, 1e9));
-}
-
-const fn lane_name(class: LaneClass) -> &'static str {
-    match class {
-        LaneClass::Latency => "latency",
-        LaneClass::Bulk => "bulk",
-    }
 }
 
 /// Families by their names.

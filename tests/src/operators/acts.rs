@@ -271,6 +271,7 @@ impl Operators {
             own: self.options.keyed.then(|| KEYS[node].clone()),
             shards,
             address: address_of(node, one_machine, 0),
+            second: None,
             user: NEIGHBOUR + node as u32,
         };
         Setup { config: self.mutual(node, &setup, controls), ..setup }

@@ -326,8 +326,13 @@ impl World {
         if objects.is_empty() {
             return None;
         }
-        let object = *self.random.pick(&objects);
-        let kind = self.random.below(100);
+        let (mut object, mut kind) = (*self.random.pick(&objects), self.random.below(100));
+        if self.options.two_ways && self.random.chance(0.5) {
+            // What goes two ways are reads of the other node.
+            let node = self.clients[client].node;
+            object = *objects.iter().find(|&&it| self.objects[it].node != node)?;
+            kind = 0;
+        }
         let read = self.random.chance(0.3).then_some(()).map_or(Some(client), |()| None);
         if self.options.boards > 0.0
             && self.clients[client].pieces.len() > 1
@@ -423,7 +428,10 @@ impl World {
                 start = (start & !4095).max(area.start);
             }
             let most = (area.end - start).min(self.options.longest);
-            let mut length = self.random.length(most).min(most);
+            let mut length = match self.options.two_ways && self.random.chance(0.5) {
+                true => most,
+                false => self.random.length(most).min(most),
+            };
             if self.random.chance(0.4) {
                 length = (length.next_multiple_of(4096)).min(most);
             }

@@ -11,7 +11,7 @@ use piped_sim::{ConnectionId, Faults, Notice};
 use piped_world::controls::Asked;
 
 use super::setup::NODES;
-use super::{ClientState, ObjectKind, OpeningState, Options, Plan, World, node_name};
+use super::{ClientState, ObjectKind, OpeningState, Options, Plan, World, node_name, ways};
 use crate::operators::Operators;
 
 /// Everything must be at rest within that time after its cause is gone.
@@ -61,6 +61,7 @@ impl World {
             self.restart(node);
             self.tally_report(node);
         }
+        ways::restore_ways(self);
         self.judge_contents();
         self.judge_mail();
         self.judge_boards();
@@ -133,6 +134,8 @@ impl World {
     fn tally_report(&mut self, node: usize) {
         let report = self.shard(node).report();
         let lanes = report.peers.iter().flat_map(|peer| &peer.lanes);
+        let second = lanes.clone().filter(|it| it.up && it.class == LaneClass::Second).count();
+        self.tally("second lanes", second as u64);
         let without = lanes.filter(|lane| lane.sums == Some(false)).count();
         self.tally("lanes without checksums of payloads", without as u64);
         let counters = report.counters;
@@ -211,16 +214,6 @@ impl World {
     #[must_use]
     pub fn lane(&self, node: usize, class: LaneClass) -> Option<ConnectionId> {
         self.controls.lane(node, class)
-    }
-
-    /// Loses all lanes that a node has dialled.
-    pub fn lose_lanes(&mut self, node: usize, notice: Notice) {
-        self.disturbed = true;
-        for class in [LaneClass::Latency, LaneClass::Bulk] {
-            if let Some(connection) = self.lane(node, class) {
-                self.kernel.reset(connection, notice);
-            }
-        }
     }
 
     /// A node's clock jumps ahead, or goes back.
@@ -318,6 +311,7 @@ impl World {
         plan(stalls, NODES, |node| Plan::Stall { node });
         plan(limit_changes, NODES, |node| Plan::Limit { node });
         plan(dial_changes, NODES, |node| Plan::Slow { node });
+        plan(self.options.way_changes, NODES, |node| Plan::Way { node });
     }
 
     /// A stage becomes slower by a little or by much, or as fast as it was.
@@ -387,6 +381,8 @@ impl World {
         };
         let staging = random.between(1, 12) << 22;
         let resized = random.chance(0.7);
+        // Where there are lanes for two ways some may find none, and who dialled says nothing.
+        self.disturbed |= resized && self.options.two_ways;
         self.command(node, Command::SetLimits(limits));
         if resized {
             let mut missing = self.shard(node).staging_missing(staging);
@@ -411,6 +407,8 @@ impl World {
             Plan::Think { client } => self.think(client),
             Plan::Limit { node } => self.change_limits(node),
             Plan::Slow { node } => self.change_dials(node),
+            Plan::Way { node } => ways::change_way(self, node),
+            Plan::Unblock { address } => self.controls.block(address, false, &mut self.kernel),
             Plan::Die { .. } | Plan::Crash { .. } | Plan::Stall { .. } if self.ending => {}
             Plan::Die { client } => {
                 if !self.clients[client].calls.is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use piped_core::io::Span;
+use piped_core::limits::WAYS_BYTES_MIN;
 use piped_core::request::{BufferState, Completion, Origin, Progress, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -204,6 +205,11 @@ impl World {
         self.judge_effect(client, call, &mut flight, status, bytes, &name);
         self.judge_one_sided(call, &flight.effect, (status, value), &name);
         self.tally(status_name(status), 1);
+        if self.options.two_ways && flight.length >= WAYS_BYTES_MIN {
+            let last = self.shard(node).explain(None);
+            let is_divided = last.is_some_and(|it| it.route.contains("2 lanes"));
+            self.tally("moved two ways", is_divided.into());
+        }
         if status != Status::Ok && flight.watermark > 0 {
             self.tally("failed with a part done", 1);
         }

@@ -26,9 +26,11 @@ mod pieces;
 mod runner;
 mod setup;
 mod sweep;
+mod ways;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use piped_control::holdings::Right;
 use piped_core::ids::{ChannelId, DeviceId, HandleId, QueueId, RegionId, SegmentId, SessionId};
@@ -141,6 +143,10 @@ enum Plan {
     Restart { node: usize },
     /// A node's device serves nobody for a while.
     Stall { node: usize },
+    /// Something becomes of the ways from a node to the other.
+    Way { node: usize },
+    /// An address is reached again.
+    Unblock { address: SocketAddr },
 }
 
 /// What clients read and write.

@@ -68,6 +68,11 @@ pub struct Options {
     pub eager: EagerMode,
     /// Whether lanes send without a copy.
     pub zero_copy: ZeroCopyMode,
+    /// Whether nodes are reached at two addresses.
+    pub two_ways: bool,
+    /// Times that something becomes of a way: a lane is lost, an address is not reached for a
+    /// while, or a second address is taken back or becomes that of another node.
+    pub way_changes: usize,
     /// What lanes are sealed with; `None`: plain.
     pub sealed: Option<Protection>,
     /// What checksums of a node's plain lanes are to cover. Where payloads change on the way, they
@@ -117,6 +122,8 @@ impl Options {
             boards: 0.0,
             eager: EagerMode::Auto,
             zero_copy: ZeroCopyMode::Auto,
+            two_ways: false,
+            way_changes: 0,
             sealed: None,
             checksums: [Checksum::Auto; 2],
             lending: None,
@@ -286,6 +293,30 @@ impl Options {
         let sealed = *random.pick(&[Protection::Integrity, Protection::Encrypted]);
         // Lanes that encrypt have more scratch.
         Self { sealed: Some(sealed), staging: base.staging.max(16 << 20), ..base }
+    }
+
+    /// Nodes that are reached at two addresses, with many reads of which half are long, in worlds
+    /// of other kinds.
+    #[must_use]
+    pub fn of_two_ways(random: &mut Random) -> Self {
+        let base = match random.below(6) {
+            0 => Self::calm(random),
+            1 => Self::limited(random),
+            2 | 3 => Self::sealed(random),
+            _ => Self::stormy(random),
+        };
+        let way_changes = if random.chance(0.2) { 0 } else { random.between(1, 24) as usize };
+        Self {
+            two_ways: true,
+            way_changes,
+            requests: random.between(100, 300) as u32,
+            depth: base.depth.min(4),
+            longest: base.longest.max(1 << 20),
+            staging: base.staging.max(16 << 20),
+            channels: false,
+            boards: base.boards.min(0.1),
+            ..base
+        }
     }
 
     /// Mostly atomics, puts and notifications, with lanes that are lost often, in worlds of other

@@ -114,7 +114,10 @@ impl World {
         }
         let peers = (0..NODES).filter(|&other| other != node).map(|other| (other, NAMES[other]));
         let shards = vec![self.nodes[node].id];
-        let mut setup = Setup::plain((node, NAMES[node]), peers, EXPORT, shards);
+        let mut setup = Setup::plain((node, NAMES[node]), peers.clone(), EXPORT, shards);
+        if self.options.two_ways {
+            setup = setup.with_second(node, peers);
+        }
         let checksum = match self.options.changes_payloads() {
             true => Checksum::Payload,
             false => self.options.checksums[node],

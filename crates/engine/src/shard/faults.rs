@@ -22,8 +22,18 @@ pub(super) enum PeerFault {
     NoPlace,
     #[error("an epoch that is over")]
     OldEpoch,
+    #[error(
+        "a lane by way of a second address, and no latency lane of that node is on this shard; \
+         the node is to be known by its key, or to come from one address on both links"
+    )]
+    SecondAlone,
     #[error("the peer refused the lane")]
     Refused,
+    #[error(
+        "behind the second address is another daemon than behind the first, or it has restarted \
+         meanwhile (peers.NAME.second_address)"
+    )]
+    OtherDaemon,
     #[error(
         "it answers that payloads have no checksum or tag, which this node did not offer \
          (peers.NAME.checksum); its daemon is faulty"
@@ -55,6 +65,8 @@ pub(super) enum PeerFault {
     StrayMessage,
     #[error("an open or close on the bulk lane")]
     OpenOnBulk,
+    #[error("something else than a read on a lane by way of a second address")]
+    NotOnSecond,
     #[error("more opens under way than there may be")]
     TooManyOpens,
     #[error("the name to open is damaged")]

@@ -11,12 +11,30 @@
 use std::collections::HashMap;
 
 use piped_core::ids::DeviceId;
+use piped_core::link::LaneClass;
 use piped_core::request::Class;
 
 use super::fair::Party;
 
-/// What requests want: a device, or what the page cache has of it.
-pub(super) type At = (DeviceId, bool);
+/// What requests want: a device, or what the page cache has of it. Those that leave by way of a
+/// second address stand apart: halves of a read that goes two ways must not wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct At {
+    device: DeviceId,
+    cached: bool,
+    second: bool,
+}
+
+impl At {
+    pub(super) const fn new(device: DeviceId, cached: bool) -> Self {
+        Self { device, cached, second: false }
+    }
+
+    /// Where requests stand that leave by a connection of this class.
+    pub(super) fn by(self, class: LaneClass) -> Self {
+        Self { second: class == LaneClass::Second, ..self }
+    }
+}
 
 /// The party whose requests stand in a line, their class, and the device.
 pub(super) type Key = (Party, Class, At);
@@ -88,7 +106,7 @@ mod tests {
     use piped_core::ids::SessionId;
 
     fn key(client: u32) -> Key {
-        (Party::Client(SessionId(client)), Class::Bulk, (DeviceId(1), false))
+        (Party::Client(SessionId(client)), Class::Bulk, At::new(DeviceId(1), false))
     }
 
     #[test]
@@ -106,6 +124,10 @@ mod tests {
         assert_eq!(lines.leave(key(1), 'b'), [None; 2], "it is not there any more");
         assert_eq!(lines.leave(key(2), 'c'), [None; 2]);
         assert!(lines.places.is_empty() && lines.lines.len() == 2);
+        let (party, class, at) = key(1);
+        let ways = [LaneClass::Bulk, LaneClass::Second].map(|lane| (party, class, at.by(lane)));
+        assert_eq!(ways.map(|key| lines.ask(key, 'f', 1)), [Some(1); 2], "halves of one read");
+        assert_eq!(ways.map(|key| lines.leave(key, 'f')), [[None; 2]; 2]);
         assert_eq!(lines.ask(key(3), 'e', 1), Some(1));
         assert_eq!(lines.lines.len(), 2, "memory is used again");
     }

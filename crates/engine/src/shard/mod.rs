@@ -175,8 +175,8 @@ impl Shard {
             Command::EndPeer { name } => self.end_peer(&name, io),
             Command::RevokeRegion { region } => self.revoke_region(region, io),
             Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
-            Command::AddPeer { peer, name, checksum } => {
-                self.peers.add(peer, (name, checksum), &mut self.cx);
+            Command::AddPeer { peer, name, checksum, second } => {
+                self.peers.add((peer, second), (name, checksum), &mut self.cx);
             }
             Command::RemovePeer { peer } => self.remove_peer(peer, io),
             Command::RedialPeer { peer } => self.redial_peer(peer, io),

@@ -22,4 +22,5 @@ mod serving;
 mod sums;
 mod tracing;
 mod vectored;
+mod ways;
 mod world;

@@ -34,7 +34,7 @@ use piped_sim::{
     SimIo, SimKernel,
 };
 use piped_wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message};
-use piped_world::controls::{Controls, Setup, Surroundings, address, peer_at};
+use piped_world::controls::{Controls, Setup, Surroundings, address, peer_at, second_address};
 
 pub(crate) const ALL: Access = Access::ALL;
 pub(crate) const SESSION: SessionId = SessionId(1);
@@ -163,8 +163,8 @@ impl World {
         ] {
             controls.add(setup, &kernel).expect("a sound configuration");
         }
-        controls.lay([far, node], links[0]);
-        controls.lay([node, far], links[1]);
+        controls.lay([far, node], false, links[0]);
+        controls.lay([node, far], false, links[1]);
         let device = kernel.add_device(DeviceCosts {
             read: disk,
             write: disk,
@@ -372,6 +372,15 @@ impl World {
     /// The same, and what checksums of its connections are to cover; or changes that.
     pub(crate) fn add_peer_with(&mut self, checksum: Checksum) {
         let peer = Peer { checksum, ..peer_at(self.controls.nodes[FAR].setup.address) };
+        self.reload(|config| drop(config.peers.insert("beta".to_owned(), peer)));
+    }
+
+    /// The same, and the address where it is by way of another link.
+    pub(crate) fn add_peer_with_second(&mut self) {
+        let far = &mut self.controls.nodes[FAR].setup;
+        far.second = Some(second_address(FAR));
+        let mut peer = peer_at(far.address);
+        peer.second_address = second_address(FAR).to_string().parse().expect("an address");
         self.reload(|config| drop(config.peers.insert("beta".to_owned(), peer)));
     }
 

@@ -194,10 +194,7 @@ impl Planner {
     ) -> (StageIndex, StageIndex) {
         let mut stage = |incoming: bool| {
             let resource = StageResource::Net { peer: peer.to_owned(), class, outbound, incoming };
-            let lane = match class {
-                LaneClass::Latency => "latency",
-                LaneClass::Bulk => "bulk",
-            };
+            let lane = class.name();
             let side = if outbound { "asked" } else { "served" };
             let way = if incoming { "in" } else { "out" };
             self.stage(resource, || format!("net {peer} {lane} {side} {way}"), NET_PRIOR)

@@ -75,10 +75,7 @@ impl fmt::Display for StageResource {
         let Self::Peer { peer, class, outbound, stage, handle } = self else {
             return write!(f, "{self:?}");
         };
-        let lane = match class {
-            LaneClass::Latency => "latency",
-            LaneClass::Bulk => "bulk",
-        };
+        let lane = class.name();
         let side = if *outbound { "asked" } else { "served" };
         write!(f, "{} {peer} {lane} {side} out", stage.name())?;
         match stage {

@@ -102,10 +102,11 @@ impl Controls {
         let from = self.nodes[node].setup.address.ip();
         let listener = self.nodes.iter().position(|it| {
             it.control.is_some()
-                && it.setup.address == address
+                && (it.setup.address == address || it.setup.second == Some(address))
                 && it.setup.config.listen.address.is_some()
         });
-        let refused = self.random.chance(self.surroundings.connect_fails);
+        let fails = self.random.chance(self.surroundings.connect_fails);
+        let refused = fails || self.blocked.contains(&address);
         let connected = listener.filter(|_| !refused).ok_or("connection refused").and_then(|to| {
             let now = self.time_of(to, kernel);
             let held = self.far_end(to, node);
@@ -184,9 +185,11 @@ impl Controls {
             return self.tell(node, dial.shard, Command::ConnectFailed { peer, class }, kernel);
         }
         let from = self.nodes[node].setup.address.ip();
-        let home = self.nodes[to].control.as_ref().map_or(0, |control| control.home_of(from));
+        let name = proven.as_ref().map(|(name, ..)| name.as_str());
+        let home = self.nodes[to].control.as_ref().map_or(0, |control| control.home_of(name, from));
         let ids = [self.nodes[node].setup.shards[dial.shard], self.nodes[to].setup.shards[home]];
-        let links = [self.link(ids[0], ids[1], kernel), self.link(ids[1], ids[0], kernel)];
+        let second = self.nodes[to].setup.second == Some(address);
+        let links = [ids, [ids[1], ids[0]]].map(|ends| self.link(ends, second, kernel));
         let (connection, sockets) = kernel.connect(ids, links, self.surroundings.socket_buffer);
         let (mine, theirs) = match proven {
             Some((name, [mine, theirs], sealed)) => {
@@ -262,8 +265,8 @@ impl Controls {
         }
     }
 
-    fn link(&mut self, from: NodeId, to: NodeId, kernel: &mut SimKernel) -> LinkId {
+    fn link(&mut self, [from, to]: [NodeId; 2], second: bool, kernel: &mut SimKernel) -> LinkId {
         let cost = self.surroundings.link;
-        *self.links.entry((from, to)).or_insert_with(|| kernel.add_link(cost, None))
+        *self.links.entry((from, to, second)).or_insert_with(|| kernel.add_link(cost, None))
     }
 }

@@ -4,7 +4,7 @@ mod dialling;
 mod files;
 mod setup;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -22,11 +22,11 @@ use piped_core::names::shard_name;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest, Target};
-use piped_sim::{ConnectionId, EventQueue, LinkId, NodeId, Random, SimKernel};
+use piped_sim::{ConnectionId, EventQueue, LinkId, NodeId, Notice, Random, SimKernel};
 use piped_wire::LaneKeys;
 
 pub use self::files::{live, reload};
-pub use self::setup::{OWN_USER, Setup, Surroundings, address, peer_at, region};
+pub use self::setup::{OWN_USER, Setup, Surroundings, address, peer_at, region, second_address};
 
 /// One end of a connection that was handed to a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +139,10 @@ pub struct Controls {
     due: VecDeque<(usize, usize, Command)>,
     asked: VecDeque<Asked>,
     effects: VecDeque<(usize, Effect)>,
-    links: BTreeMap<(NodeId, NodeId), LinkId>,
+    /// By whether it leads to a second address, too.
+    links: BTreeMap<(NodeId, NodeId, bool), LinkId>,
+    /// Addresses where nobody is reached.
+    blocked: BTreeSet<SocketAddr>,
     ends: Vec<End>,
     /// How often something happened that a campaign wants to see.
     pub seen: BTreeMap<&'static str, u64>,
@@ -160,6 +163,7 @@ impl Controls {
             asked: VecDeque::new(),
             effects: VecDeque::new(),
             links: BTreeMap::new(),
+            blocked: BTreeSet::new(),
             ends: Vec::new(),
             seen: BTreeMap::new(),
         }
@@ -178,9 +182,26 @@ impl Controls {
         Ok(node)
     }
 
-    /// The link on which all connections send from one shard to another.
-    pub fn lay(&mut self, [from, to]: [NodeId; 2], link: LinkId) {
-        self.links.insert((from, to), link);
+    /// The link on which connections send from one shard to another: those by way of a second
+    /// address, or all others.
+    pub fn lay(&mut self, [from, to]: [NodeId; 2], second: bool, link: LinkId) {
+        self.links.insert((from, to, second), link);
+    }
+
+    /// Nobody is reached at an address any more, and connections that were made to it are lost; or
+    /// it is reached again.
+    pub fn block(&mut self, address: SocketAddr, blocked: bool, kernel: &mut SimKernel) {
+        if !blocked {
+            self.blocked.remove(&address);
+            return;
+        }
+        self.blocked.insert(address);
+        let notice = Notice::Within(self.random.up_to(self.surroundings.step_max));
+        for end in self.ends(kernel).to_vec() {
+            if end.dialled.is_some_and(|(.., at)| at == address) {
+                kernel.reset(end.connection, notice);
+            }
+        }
     }
 
     /// The daemon of a node starts, with its files as they are.

@@ -18,6 +18,9 @@ pub const OWN_USER: u32 = 990;
 const NETWORK: &str = "10.0.0.0/8";
 const FIRST_ADDRESS: u32 = 0x0a00_0001;
 
+/// The address of the first node by way of second links.
+const SECOND_ADDRESS: u32 = 0x0a01_0001;
+
 /// How the world between the nodes is.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings {
@@ -50,6 +53,8 @@ pub struct Setup {
     pub shards: Vec<NodeId>,
     /// Where it listens, and has its address.
     pub address: SocketAddr,
+    /// Where it listens also, by way of other links.
+    pub second: Option<SocketAddr>,
     /// The user of that machine, for nodes of the same machine.
     pub user: u32,
 }
@@ -92,7 +97,28 @@ impl Setup {
         let all = Export { path: format!("/{export}").into(), write: true, ..Export::default() };
         config.exports.insert(export.to_owned(), all);
         let (name, address) = (name.to_owned(), address(number));
-        Self { name, config, own: None, shards, address, user: OWN_USER }
+        Self { name, config, own: None, shards, address, second: None, user: OWN_USER }
+    }
+
+    /// The node listens at the [`second_address`] of its number too, and dials these of its peers
+    /// at those of theirs.
+    ///
+    /// # Panics
+    /// Never: addresses are well formed.
+    #[must_use]
+    pub fn with_second<'a>(
+        mut self,
+        number: usize,
+        peers: impl IntoIterator<Item = (usize, &'a str)>,
+    ) -> Self {
+        self.second = Some(second_address(number));
+        for (other, peer) in peers {
+            if let Some(peer) = self.config.peers.get_mut(peer) {
+                let address = second_address(other).to_string();
+                peer.second_address = address.parse().expect("an address");
+            }
+        }
+        self
     }
 }
 
@@ -100,6 +126,13 @@ impl Setup {
 #[must_use]
 pub const fn address(number: usize) -> SocketAddr {
     let address = Ipv4Addr::from_bits(FIRST_ADDRESS + number as u32);
+    SocketAddr::V4(SocketAddrV4::new(address, 7440))
+}
+
+/// Where a node listens by way of second links, by its number.
+#[must_use]
+pub const fn second_address(number: usize) -> SocketAddr {
+    let address = Ipv4Addr::from_bits(SECOND_ADDRESS + number as u32);
     SocketAddr::V4(SocketAddrV4::new(address, 7440))
 }
 

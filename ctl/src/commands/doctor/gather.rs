@@ -462,15 +462,18 @@ fn peers(config: &Config, daemon: Option<&Status>) -> Vec<PeerFacts> {
         let tried: Vec<_> = config
             .peers
             .iter()
+            .flat_map(|(name, peer)| {
+                [&peer.address, &peer.second_address].map(|address| (name, address.as_str()))
+            })
             // Peers without an address only connect to us.
-            .filter(|(_, peer)| !peer.address.is_empty())
+            .filter(|(_, address)| !address.is_empty())
             .take(PEERS_MAX)
-            .map(|(name, peer)| (name, scope.spawn(|| reach(peer.address.as_str()))))
+            .map(|(name, address)| (name, address, scope.spawn(move || reach(address))))
             .collect();
-        let facts = tried.into_iter().map(|(name, thread)| {
+        let facts = tried.into_iter().map(|(name, address, thread)| {
             let (failure, is_loopback) = thread.join().unwrap_or_default();
-            let address = config.peers[name].address.as_str().to_owned();
-            PeerFacts { name: name.clone(), address, failure, lanes: lanes_of(name), is_loopback }
+            let (name, lanes, address) = (name.clone(), lanes_of(name), address.to_owned());
+            PeerFacts { name, address, failure, lanes, is_loopback }
         });
         facts.collect()
     })

@@ -43,7 +43,8 @@ fn links(scenario: &Scenario) -> Result<(), String> {
             return Err(at("it joins a node with itself: name two nodes".to_owned()));
         }
         link.stage().map_err(at)?;
-        once(&mut seen, (one.min(other), one.max(other)), "link", number).map_err(at)?;
+        once(&mut seen, (one.min(other), one.max(other), link.is_second()), "link", number)
+            .map_err(at)?;
     }
     Ok(())
 }

@@ -38,6 +38,8 @@ mod split;
 mod spread;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ways;
 pub(super) mod world;
 
 const AFTER_HELP: &str = "\
@@ -353,6 +355,10 @@ fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<L
         (false, false) => &[[&from, asker], [asker, &to]],
         _ => &[[&from, &to]],
     };
+    // What goes two ways is no one pipeline.
+    if transfer.read.is_some() && hops.iter().any(|[from, to]| scenario.has_second(from, to)) {
+        return Ok(Vec::new());
+    }
     for (place, [from, to]) in hops.iter().enumerate() {
         if place > 0 {
             dial(&mut path, "source", from, &["copy".to_owned()])?;

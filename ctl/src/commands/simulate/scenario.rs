@@ -92,6 +92,9 @@ pub(super) struct Spread {
 #[serde(deny_unknown_fields)]
 pub(super) struct Link {
     pub(super) nodes: [String; 2],
+    /// Whether it leads to the second addresses of both: one more way beside their link.
+    #[serde(default)]
+    second: bool,
     #[serde(rename = "L", default)]
     latency: Text,
     #[serde(rename = "g", default)]
@@ -231,6 +234,10 @@ impl Disk {
 }
 
 impl Link {
+    pub(super) fn is_second(&self) -> bool {
+        self.second
+    }
+
     pub(super) fn stage(&self) -> Result<Stage, String> {
         costs(&self.latency, &self.overhead, &self.per_byte)
     }
@@ -286,10 +293,18 @@ impl Scenario {
 
     /// Costs of a link between two nodes, if there is one.
     pub(super) fn link(&self, one: &str, other: &str) -> Result<Option<Stage>, String> {
-        let joins = |link: &&Link| {
-            link.nodes.iter().any(|node| node == one) && link.nodes.iter().any(|node| node == other)
-        };
-        self.links.iter().find(joins).map(Link::stage).transpose()
+        self.between(one, other, false).map(Link::stage).transpose()
+    }
+
+    /// Whether there are two ways between two nodes.
+    pub(super) fn has_second(&self, one: &str, other: &str) -> bool {
+        self.between(one, other, true).is_some()
+    }
+
+    fn between(&self, one: &str, other: &str, second: bool) -> Option<&Link> {
+        let is_end = |link: &Link, name: &str| link.nodes.iter().any(|node| node == name);
+        let mut links = self.links.iter().filter(|link| link.second == second);
+        links.find(|link| is_end(link, one) && is_end(link, other))
     }
 }
 

@@ -56,6 +56,9 @@ pub(in crate::commands) struct World {
     opened: Option<Result<u64, Status>>,
     requests: u64,
     recordings: u64,
+    /// Links, and whether each leads to second addresses.
+    #[cfg(test)]
+    links: Vec<(bool, piped_sim::LinkId)>,
 }
 
 struct Node {
@@ -87,6 +90,8 @@ impl World {
             opened: None,
             requests: 0,
             recordings: 0,
+            #[cfg(test)]
+            links: Vec::new(),
         };
         for (name, node) in &scenario.nodes {
             world.add_node(scenario, name, node)?;
@@ -97,14 +102,24 @@ impl World {
             let stage = link.stage().map_err(|error| format!("link: {error}"))?;
             world.slowest = world.slowest.max(stage.per_byte);
             for way in [ends, [ends[1], ends[0]]] {
-                let link = world.machines.kernel.add_link(scenario::cost(&stage), None);
-                world.machines.kernel.set_piece(link, PIECE_BYTES);
-                world.machines.controls.lay(way, link);
+                let id = world.machines.kernel.add_link(scenario::cost(&stage), None);
+                world.machines.kernel.set_piece(id, PIECE_BYTES);
+                world.machines.controls.lay(way, link.is_second(), id);
+                #[cfg(test)]
+                world.links.push((link.is_second(), id));
             }
         }
         world.settle();
         scenario.dials.iter().try_for_each(|dial| world.dial(dial))?;
         Ok(world)
+    }
+
+    /// Changes the costs of all links that lead to second addresses, or of all others.
+    #[cfg(test)]
+    pub(super) fn relay(&mut self, second: bool, stage: &Stage) {
+        for &(_, link) in self.links.iter().filter(|(of, _)| *of == second) {
+            self.machines.kernel.set_link(link, scenario::cost(stage));
+        }
     }
 
     /// Sets a dial on its node.
@@ -417,5 +432,6 @@ impl World {
 fn setup(scenario: &Scenario, name: &str, id: NodeId) -> Setup {
     let numbered = scenario.nodes.keys().map(String::as_str).enumerate();
     let (own, peers): (Vec<_>, Vec<_>) = numbered.partition(|(_, other)| *other == name);
-    Setup::plain(own[0], peers, EXPORT, vec![id])
+    let twice = peers.clone().into_iter().filter(|(_, other)| scenario.has_second(name, other));
+    Setup::plain(own[0], peers, EXPORT, vec![id]).with_second(own[0].0, twice)
 }

@@ -22,6 +22,7 @@ pub(super) static SHOWN: &[&str] = &[
     "listen.address",
     "listen.allow_plain",
     "peers.NAME.address",
+    "peers.NAME.second_address",
     "peers.NAME.checksum",
     "exports.NAME.path",
     "exports.NAME.read",

@@ -4,7 +4,6 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use piped_config::admin::limits::LimitRow;
 use piped_config::admin::watch::PeerEntry;
 use piped_config::units;
-use piped_core::link::LaneClass;
 use piped_report::shard::{Explanation, LaneReport, StageReport};
 use piped_report::tally::PlanPath;
 use piped_report::trace::LevelSizes;
@@ -333,10 +332,7 @@ fn peers(all: &[PeerEntry<LaneReport>]) -> Markup {
                     lanes.map(|(peer, lane)| vec![
                         text(&peer.name),
                         text(if peer.inbound { "asks us" } else { "is asked" }),
-                        text(match lane.class {
-                            LaneClass::Latency => "latency",
-                            LaneClass::Bulk => "bulk",
-                        }),
+                        text(lane.class.name()),
                         html! { @if lane.up { span.good { "up" } } @else { span.bad { "down" } } },
                         text(&lane.epoch.to_string()),
                         text(&units::count(lane.frames_sent)),

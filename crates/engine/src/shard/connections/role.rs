@@ -33,7 +33,7 @@ pub(in crate::shard) struct Asking {
     /// The most requests that may be outstanding.
     pub(in crate::shard) requests_max: u32,
     /// Requests given up here and not yet ended by the peer: they still count there.
-    pub(in crate::shard) abandoned: u32,
+    abandoned: u32,
     /// Messages that the peer knows of: of each it will say when it is asked for.
     pub(in crate::shard) queued_sends: u32,
     /// Opens that are not answered.
@@ -57,8 +57,9 @@ pub(in crate::shard) struct Serving {
     pub(in crate::shard) link: LinkKey,
     /// What is known of the other end.
     pub(in crate::shard) caller: Caller,
-    /// Requests that are being served.
+    /// Requests that are being served, and how many there may be.
     pub(in crate::shard) serves: Vec<PeerRequest>,
+    requests_max: u32,
     /// Write data that may come.
     pub(in crate::shard) window: GrantWindow,
     /// Staging that its writes hold, in bytes.
@@ -98,11 +99,13 @@ impl Role {
         })
     }
 
-    pub(in crate::shard) fn serving(link: LinkKey, caller: Caller) -> Self {
+    /// `requests_max`: requests that it serves at once.
+    pub(in crate::shard) fn serving(link: LinkKey, caller: Caller, requests_max: u32) -> Self {
         Self::Serving(Serving {
             link,
             caller,
-            serves: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
+            serves: Vec::with_capacity(requests_max as usize),
+            requests_max,
             window: GrantWindow::default(),
             staged: 0,
             cached: false,
@@ -140,6 +143,11 @@ impl Asking {
         // Without any, predictions are safe again.
         self.mixed &= !self.outstanding.is_empty();
         self.outstanding.len() < asked
+    }
+
+    /// A request is given up, for which the peer owes so many answers.
+    pub(in crate::shard) fn abandon(&mut self, answers: u32) {
+        self.abandoned += answers;
     }
 
     /// The peer answers a request, for the `last` time or not. One that was given up here counts no
@@ -193,7 +201,7 @@ impl Serving {
 
     /// Whether the peer may have one more request served.
     pub(in crate::shard) fn has_room(&self) -> bool {
-        self.serves.len() < limits::SERVES_PER_LANE as usize
+        self.serves.len() < self.requests_max as usize
     }
 
     /// A request is answered and over.

@@ -16,6 +16,7 @@ use piped_core::units::Nanos;
 
 use super::super::fair::Flow;
 use super::super::keys::JobKey;
+use super::super::lines::At;
 use super::super::sched::{Sched, Work};
 use super::gate::Gate;
 use crate::command::FileTarget;
@@ -140,9 +141,9 @@ impl Devices {
     /// What requests for a device stand in line for. Nothing, if others want it as well: shares are
     /// of what waits at its gate, which then has to be much. Nothing for a foreign one, which may
     /// answer one file and never the other.
-    pub(in crate::shard) fn line(&self, on: On, now: Nanos) -> Option<(DeviceId, bool)> {
+    pub(in crate::shard) fn line(&self, on: On, now: Nanos) -> Option<At> {
         let is_shared = self.find(on).is_some_and(|load| load.gate.is_shared(now));
-        (!on.foreign && !is_shared).then_some((on.device, on.cached))
+        (!on.foreign && !is_shared).then(|| At::new(on.device, on.cached))
     }
 
     /// A job has left a device. `direct`: it went past the page cache.

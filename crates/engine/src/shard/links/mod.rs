@@ -70,7 +70,7 @@ pub(super) struct Link {
     ours: u64,
     /// When its last lane was lost.
     left: Nanos,
-    lanes: [LinkLane; 2],
+    lanes: [LinkLane; LaneClass::ALL.len()],
     numbers: Numbers,
     /// The peer's opens that are at the control thread.
     opening: Vec<Opening>,
@@ -139,6 +139,16 @@ impl Link {
 
     pub(super) fn lane(&self, class: LaneClass) -> Option<LaneKey> {
         self.lanes[class as usize].lane
+    }
+
+    /// Whether it has a lane of a class, or had one that not every node has.
+    pub(super) fn uses(&self, class: LaneClass) -> bool {
+        class != LaneClass::Second || self.lanes[class as usize].epoch > 0
+    }
+
+    /// Whether this incarnation of the node has its latency lane here.
+    pub(super) fn is_beside(&self, incarnation: u64) -> bool {
+        self.incarnation == incarnation && self.lane(LaneClass::Latency).is_some()
     }
 
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneKey> {

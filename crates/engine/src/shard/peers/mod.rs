@@ -3,6 +3,8 @@
 //! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back,
 //! the other side still knows the old ones, and takes only newer ones.
 
+mod ways;
+
 use std::collections::BTreeMap;
 
 use piped_core::ids::PeerId;
@@ -17,6 +19,9 @@ use piped_report::tally::LaneLoss;
 use super::cx::Cx;
 use super::keys::LaneKey;
 use crate::command::Event;
+
+use self::ways::Ways;
+pub(super) use self::ways::{Choice, Taken, Way};
 
 /// First wait after a lost or refused connection; doubles up to the longest.
 const BACKOFF_FIRST: Nanos = Nanos::from_millis(20);
@@ -39,7 +44,9 @@ pub(super) struct Peer {
     name: String,
     /// What checksums of its lanes are to cover.
     checksum: Checksum,
-    lanes: [Dialled; 2],
+    lanes: [Dialled; LaneClass::ALL.len()],
+    /// What its two ways take, if it has a second address.
+    ways: Option<Box<Ways>>,
     /// The incarnation of the daemon that answers now; handles of an earlier one are opened again.
     incarnation: u64,
     /// The epoch of the latency lane on which the peer was told that what was not asked for again
@@ -76,9 +83,17 @@ impl Peers {
 
     /// A peer is in the configuration, new or again. A lane that is still closing is dialled when
     /// it is over.
-    pub(super) fn add(&mut self, peer: PeerId, (name, checksum): (String, Checksum), cx: &mut Cx) {
+    ///
+    /// `second`: it has a second address, where it is dialled when its latency lane is up.
+    pub(super) fn add(
+        &mut self,
+        (peer, second): (PeerId, bool),
+        (name, checksum): (String, Checksum),
+        cx: &mut Cx,
+    ) {
         let state = self.all.entry(peer).or_insert_with(|| Peer::new(name));
         (state.removed, state.checksum) = (false, checksum);
+        state.ways = second.then(Box::default);
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             state.dial((peer, class), Nanos::ZERO, cx);
         }
@@ -88,9 +103,10 @@ impl Peers {
     /// hello and then breaks the rules is no better than one that is not there.
     pub(super) fn fail(&mut self, peer: PeerId, class: LaneClass, now: Nanos, cx: &mut Cx) {
         let Some(state) = self.all.get_mut(&peer) else { return };
+        let may_dial = class != LaneClass::Second || state.may_dial_second();
         let place = &mut state.lanes[class as usize];
         place.dialling = false;
-        if state.removed {
+        if state.removed || !may_dial {
             return;
         }
         let doubled = BACKOFF_FIRST.0 << place.failures.max(place.faults).min(16);
@@ -99,6 +115,13 @@ impl Peers {
         // Between half and all of it.
         let jittered = Nanos(wait / 2 + self.noise.below(wait / 2));
         state.dial((peer, class), now + jittered, cx);
+    }
+
+    /// The latency lane is up: the second address is dialled.
+    pub(super) fn dial_second(&mut self, peer: PeerId, cx: &mut Cx) {
+        if let Some(state) = self.all.get_mut(&peer).filter(|state| state.may_dial_second()) {
+            state.dial((peer, LaneClass::Second), Nanos::ZERO, cx);
+        }
     }
 
     /// When a peer is asked again to open what it had no room for.
@@ -145,6 +168,7 @@ impl Peer {
             name,
             checksum: Checksum::Auto,
             lanes: Default::default(),
+            ways: None,
             incarnation: 0,
             swept_epoch: 0,
             unasked: false,
@@ -189,6 +213,32 @@ impl Peer {
         (lane, epoch, last_loss)
     }
 
+    /// What its two ways take, if it has a second address.
+    pub(super) fn ways_mut(&mut self) -> Option<&mut Ways> {
+        self.ways.as_deref_mut()
+    }
+
+    /// Whether its second address may be dialled: the peer takes a second lane beside a latency
+    /// lane only, where this node has its handles.
+    fn may_dial_second(&self) -> bool {
+        self.ways.is_some() && self.lane(LaneClass::Latency).is_some()
+    }
+
+    /// Whether it has a second address.
+    pub(super) fn has_ways(&self) -> bool {
+        self.ways.is_some()
+    }
+
+    /// Lanes that this node has with it, if all are up.
+    pub(super) fn lanes_dialled(&self) -> u32 {
+        2 + u32::from(self.ways.is_some())
+    }
+
+    /// Whether it has a lane of a class, or had one.
+    pub(super) fn uses(&self, class: LaneClass) -> bool {
+        class != LaneClass::Second || self.ways.is_some() || self.lane(class).is_some()
+    }
+
     /// Whether a lane was lost or refused since it was last up.
     pub(super) fn has_failed(&self, class: LaneClass) -> bool {
         self.lanes[class as usize].failures > 0
@@ -217,10 +267,12 @@ impl Peer {
         self.lanes[class as usize].lane = Some(lane);
     }
 
-    /// A daemon answers on a lane. It may have nothing of ours open.
-    pub(super) fn note_up(&mut self, class: LaneClass, incarnation: u64) {
+    /// A daemon answers on a lane. It may have nothing of ours open. Whether it is another one
+    /// than before: by way of the second address, only the same one is taken.
+    pub(super) fn note_up(&mut self, class: LaneClass, incarnation: u64) -> bool {
         self.lanes[class as usize].failures = 0;
-        (self.incarnation, self.unasked) = (incarnation, true);
+        self.unasked = true;
+        std::mem::replace(&mut self.incarnation, incarnation) != incarnation
     }
 
     /// The kernel is done with a lane. Whether another one may come up.

@@ -4,6 +4,7 @@ use super::super::arena::Memory;
 use super::super::driver::Direction;
 use super::super::keys::{CopyKey, LaneKey, OnceKey, VectorKey};
 use super::super::notifications::Wait;
+use super::super::peers::Way;
 use super::super::requests::Bodies;
 use super::file::FileBody;
 use super::memory::MemoryBody;
@@ -76,6 +77,8 @@ pub(in crate::shard) struct RemoteBody {
     pub(in crate::shard) op: RemoteOp,
     pub(in crate::shard) offset: u64,
     pub(in crate::shard) memory: Memory,
+    /// The way that it goes, where the peer is reached on two.
+    pub(in crate::shard) way: Option<Way>,
     /// The lane the request went out on; `None` while it waits for one.
     pub(in crate::shard) lane: Option<LaneKey>,
     pub(in crate::shard) sent_at: Nanos,
@@ -120,6 +123,7 @@ impl RemoteBody {
             op,
             offset,
             memory,
+            way: None,
             lane: None,
             paid: 0,
             sent_at: Nanos::ZERO,
@@ -166,8 +170,8 @@ impl Body {
             Self::Remote(body) => body.offset,
             Self::Copy(copy) => bodies[*copy].source().1,
             Self::Update { offset, .. } => *offset,
-            Self::Vector(_)
-            | Self::Send(_)
+            Self::Vector(vector) => bodies[*vector].offset(),
+            Self::Send(_)
             | Self::Receive(_)
             | Self::Wait(_)
             | Self::Sync { .. }

@@ -11,6 +11,7 @@ use super::super::arena::Memory;
 use super::super::buffers::Run;
 use super::super::clients::Place;
 use super::super::driver::Direction;
+use super::super::peers::Way;
 use crate::command::{RegionTarget, Target};
 
 /// What is wanted first of a read: about as much as a page fault waits for.
@@ -33,6 +34,10 @@ pub(in crate::shard) struct VectorBody {
     ended: bool,
     /// The request has its place in the line of copies.
     waits: bool,
+    /// Its two pieces go two ways.
+    by_ways: bool,
+    /// Where it begins in the file or region, if it is a range of it.
+    offset: u64,
 }
 
 /// How its pieces count.
@@ -155,8 +160,58 @@ impl VectorBody {
         let rows = Rows { segment, offset, left, cut: [None; 3] };
         let order = if is_region { Order::Packed } else { Order::Single };
         let parts = [None; VECTOR_PARTS];
-        let (ended, waits) = (false, false);
-        Self { place, direction, memory, room, rows, next: 0, parts, order, ended, waits }
+        Self {
+            place,
+            direction,
+            memory,
+            room,
+            rows,
+            next: 0,
+            parts,
+            order,
+            ended: false,
+            waits: false,
+            by_ways: false,
+            offset: 0,
+        }
+    }
+
+    /// The transfer of a range whose rows, of single pieces, lie in the buffer as in the file or
+    /// region. The last row comes first.
+    fn placed(
+        (place, direction): (Place, Direction),
+        (offset, length): (u64, u64),
+        memory: Memory,
+        cut: [Option<Row>; 3],
+    ) -> Self {
+        let table = (memory.segment, 0, 0);
+        let vector = Self::new((place, false), direction, (memory, length), table);
+        let rows = Rows { cut, ..vector.rows };
+        Self { order: Order::Placed, rows, offset, ..vector }
+    }
+
+    /// The transfer of a range of which the first `cut` bytes go the first way to a peer, and the
+    /// others the second.
+    pub(in crate::shard) fn by_ways(
+        ends: (Place, Direction),
+        range: (u64, u64),
+        memory: Memory,
+        cut: u64,
+    ) -> Self {
+        let [before, behind] = halves(range, cut);
+        let rows = [None, Some(before), Some(behind)];
+        Self { by_ways: true, ..Self::placed(ends, range, memory, rows) }
+    }
+
+    /// The way of a piece, if the request goes two.
+    pub(in crate::shard) fn way_of(&self, piece: Row) -> Option<Way> {
+        let way = if piece.at == 0 { Way::First } else { Way::Second };
+        self.by_ways.then_some(way)
+    }
+
+    /// Where it begins in the file or region, if it is a range of it.
+    pub(in crate::shard) fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// A read whose page about byte `wanted` goes before the others.
@@ -169,25 +224,11 @@ impl VectorBody {
         let page = |at: u64| (offset + at) / CRITICAL_BYTES * CRITICAL_BYTES;
         let start = page(wanted).saturating_sub(offset);
         let end = (page(wanted) + CRITICAL_BYTES - offset).min(length);
-        // The table is of three rows at most, here and not in the client's memory; the last comes
-        // first.
         let row = |from: u64, to: u64| {
             (from < to).then(|| Row::single(offset + from, from as u32, (to - from) as u32))
         };
         let cut = [row(end, length), row(0, start), row(start, end)];
-        let rows = Rows { segment: memory.segment, offset: 0, left: 0, cut };
-        Self {
-            place,
-            direction: Direction::Read,
-            memory,
-            room: length,
-            rows,
-            next: 0,
-            parts: [None; VECTOR_PARTS],
-            order: Order::Placed,
-            ended: false,
-            waits: false,
-        }
+        Self::placed((place, Direction::Read), (offset, length), memory, cut)
     }
 
     /// Where its bytes are, but for the client's.
@@ -217,6 +258,9 @@ impl VectorBody {
     pub(in crate::shard) fn route(&self) -> (Route, &'static str) {
         match self.place {
             Place::Local(_) => (Route::Local, "local pieces <-> client memory"),
+            Place::Remote(..) if self.by_ways => {
+                (Route::Remote, "peer -> 2 lanes -> client memory")
+            }
             Place::Remote(..) => (Route::Remote, "pieces at a peer <-> lane <-> client memory"),
         }
     }
@@ -308,4 +352,10 @@ impl VectorBody {
     pub(in crate::shard) fn take_parts(&mut self) -> impl Iterator<Item = Part> + use<> {
         std::mem::take(&mut self.parts).into_iter().flatten()
     }
+}
+
+/// The pieces of a range on both sides of a cut.
+fn halves((offset, length): (u64, u64), cut: u64) -> [Row; 2] {
+    [(0, cut), (cut, length)]
+        .map(|(from, to)| Row::single(offset + from, from as u32, (to - from) as u32))
 }

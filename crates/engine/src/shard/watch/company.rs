@@ -31,6 +31,8 @@ pub(in crate::shard) enum Spot {
     Peer(PeerId),
     /// A peer that asks.
     Caller(LinkKey),
+    /// A peer that asks by way of our second address: another wire.
+    Second(LinkKey),
 }
 
 /// Where a request's bytes come from, and where they go.

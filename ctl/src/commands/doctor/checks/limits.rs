@@ -92,10 +92,12 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
         return vec![closed(subject)];
     }
     let limits = &config.limits;
-    // Two a handle, three a queue, two lanes to and two from each peer on each shard.
+    let second = config.peers.values().filter(|peer| !peer.second_address.is_empty()).count();
+    // Two a handle, three a queue, two lanes to and two from each peer on each shard; one more each
+    // where there is a second address.
     let needed = 2 * u64::from(limits.global.handles)
         + 3 * u64::from(limits.global.sessions) * u64::from(config.client.queues_max)
-        + 4 * config.peers.len() as u64 * u64::from(config.shards.count)
+        + (4 * config.peers.len() + 2 * second) as u64 * u64::from(config.shards.count)
         + 256;
     match process.files {
         Some(limit) if limit < needed => vec![

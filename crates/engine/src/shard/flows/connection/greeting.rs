@@ -91,6 +91,14 @@ impl Shard {
         let (standing, beside_keys) = (caller.standing(), caller.is_beside_keys());
         let is_same = |link: &Link| link.name() == name && link.standing().0.is_like(standing);
         let mut link = self.links.next_from(&mut 0, is_same);
+        // What it has open is where its latency lane is. A second address may be that of another
+        // place in the eyes of this node, or of another daemon's.
+        let is_here = |link: &Link| link.is_beside(incarnation);
+        if class == LaneClass::Second
+            && !link.and_then(|it| self.links.get(it)).is_some_and(is_here)
+        {
+            return Err(PeerFault::SecondAlone);
+        }
         if link.is_none() && self.may_link(standing, beside_keys, io) {
             if !self.links.has_room() {
                 self.forget_inbound(standing, io);
@@ -119,7 +127,7 @@ impl Shard {
         let stages = self.cx.planner.net_stages(&name, class, false);
         self.lanes.stop_time(key);
         let Some(lane) = self.lanes.get_mut(key) else { return Ok(()) };
-        lane.role = Role::serving(link, caller);
+        lane.role = Role::serving(link, caller, requests_max(class));
         lane.class = class;
         lane.epoch = frame.epoch;
         lane.state = LaneState::Fenced;
@@ -213,12 +221,12 @@ impl Shard {
             return;
         }
         let (name, incarnation) = (state.name().to_owned(), state.incarnation_told());
-        let window = self.credit_window();
+        let window = self.credit_window(class);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let Some(serving) = lane.serving_mut() else { return };
         serving.window.open(window);
         lane.state = LaneState::Up;
-        let requests_max = limits::SERVES_PER_LANE;
+        let requests_max = requests_max(class);
         let sums = lane.has_sums();
         lane.push(Message::HelloAck { incarnation, credit_bytes: window, requests_max, sums });
         let epoch = lane.epoch;
@@ -228,7 +236,7 @@ impl Shard {
 
     /// A serve or a lane of an older incarnation is over: a fenced lane may be up now.
     pub(in crate::shard) fn acknowledge_fenced(&mut self, link: LinkKey) {
-        for class in [LaneClass::Latency, LaneClass::Bulk] {
+        for class in LaneClass::ALL {
             self.acknowledge(link, class);
         }
     }
@@ -244,6 +252,14 @@ impl Shard {
         let name = state.name().to_owned();
         self.acknowledge_fenced(link);
         name
+    }
+}
+
+/// Requests that are served at once on a lane of a class.
+const fn requests_max(class: LaneClass) -> u32 {
+    match class {
+        LaneClass::Latency | LaneClass::Bulk => limits::SERVES_PER_LANE,
+        LaneClass::Second => limits::SERVES_OF_SECOND,
     }
 }
 

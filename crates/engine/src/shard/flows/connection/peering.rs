@@ -44,7 +44,7 @@ impl Shard {
     }
 
     fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {
-        for class in [LaneClass::Latency, LaneClass::Bulk] {
+        for class in LaneClass::ALL {
             if let Some(lane) = self.peers.lane(peer, class) {
                 self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
             }
@@ -97,14 +97,16 @@ impl Shard {
         let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
         let mut from = 0;
         while let Some(transfer) = self.transfers.next_from(&mut from, |t| asked(&t.body)) {
+            self.note_way_unfinished(transfer, class, now);
             self.ask_again(transfer, RetryReason::LaneLost);
         }
         let Some(state) = self.peers.get_mut(peer) else { return String::new() };
         let name = state.name().to_owned();
+        let has_ways = state.uses(LaneClass::Second);
         let comes_back = state.lose(class, loss);
         self.peers.fail(peer, class, now, &mut self.cx);
-        if !comes_back {
-            // No lane comes up for which they could wait.
+        if !comes_back || has_ways {
+            // No lane comes up for which they could wait, or some may go the other way.
             self.wake_waiting(peer);
         }
         name
@@ -120,10 +122,15 @@ impl Shard {
         let Some(lane) = self.lanes.get(key) else { return };
         let (class, epoch) = (lane.class, lane.epoch);
         let Some(state) = self.peers.get_mut(peer) else { return };
-        state.note_up(class, incarnation);
-        let name = state.name().to_owned();
+        let is_new = state.note_up(class, incarnation);
+        let (name, second) = (state.name().to_owned(), state.lane(LaneClass::Second));
         self.cx.event(Event::LaneUp { peer: name, class, epoch });
+        if let Some(second) = second.filter(|_| is_new) {
+            let reason = "behind the first address is another daemon now";
+            self.close_lane(second, LaneLoss::Replaced, reason, io);
+        }
         if class == LaneClass::Latency {
+            self.peers.dial_second(peer, &mut self.cx);
             self.open_waiting(peer, io);
         }
         self.wake_waiting(peer);

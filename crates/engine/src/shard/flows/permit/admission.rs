@@ -9,6 +9,7 @@
 //! would else keep its session from ever asking for anything.
 
 use piped_core::limits::{CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES};
+use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
 use piped_report::shard::{LimitParties, LimitUse};
 use piped_report::tally::{HeldBy, MessageWay};
@@ -130,8 +131,12 @@ impl Shard {
             })
     }
 
-    /// Write data that a peer may have under way on one lane.
-    pub(in crate::shard) fn credit_window(&self) -> u64 {
+    /// Write data that a peer may have under way on a lane of a class: none by way of a second
+    /// address, where only reads go.
+    pub(in crate::shard) fn credit_window(&self, class: LaneClass) -> u64 {
+        if class == LaneClass::Second {
+            return 0;
+        }
         let peer = &self.cx.limits.peer;
         CREDIT_BYTES
             .min(self.cx.buffers.staging().kept_bytes() / CREDIT_STAGING_DIVISOR)
@@ -142,9 +147,10 @@ impl Shard {
 
     /// The credit of all lanes follows staging and the limits.
     pub(in crate::shard) fn move_windows(&mut self) {
-        let window = self.credit_window();
         let lanes: Vec<LaneKey> = self.links.iter().flat_map(|(_, link)| link.lanes()).collect();
         for key in lanes {
+            let Some(class) = self.lanes.get(key).map(|lane| lane.class) else { continue };
+            let window = self.credit_window(class);
             // One that is not up yet is told its first window.
             if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up)
                 && let Some(serving) = lane.serving_mut()

@@ -1,6 +1,7 @@
 //! What is said of requests to those who look on: what one is, where it goes, and what became of
 //! it.
 
+use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_report::tally::PlanPath;
@@ -73,7 +74,15 @@ pub(in crate::shard) fn spots_of_transfer(
 /// Where a peer's request meets others.
 pub(in crate::shard) fn spots_of_serve(serve: &Serve) -> [Option<Spot>; SPOTS] {
     let device = file_of(serve.target).map(|file| Spot::Device(file.device));
-    [Some(Spot::Caller(serve.link)), device]
+    [Some(caller_of(serve)), device]
+}
+
+/// Where a peer's request meets others of its peer: those on the same wire.
+pub(in crate::shard) fn caller_of(serve: &Serve) -> Spot {
+    match serve.class_of_lane {
+        LaneClass::Latency | LaneClass::Bulk => Spot::Caller(serve.link),
+        LaneClass::Second => Spot::Second(serve.link),
+    }
 }
 
 /// Says that a client's request, or a part of one, is over.

@@ -22,24 +22,25 @@ impl Shard {
     /// The shard at a glance.
     #[must_use]
     pub fn report(&self) -> ShardReport {
-        let report = |name: &str, inbound, lanes: [LaneReport; 2]| PeerReport {
+        let report = |name: &str, inbound, lanes: Vec<LaneReport>| PeerReport {
             name: name.to_owned(),
             inbound,
-            lanes: lanes.into(),
+            lanes,
         };
-        let classes = [LaneClass::Latency, LaneClass::Bulk];
         let asked = self.peers.all_there().map(|peer| {
+            let classes = LaneClass::ALL.into_iter().filter(|&class| peer.uses(class));
             let lanes = classes.map(|class| {
                 let messages = self.report_messages(peer).filter(|_| class == LaneClass::Latency);
                 LaneReport { messages, ..self.report_lane(class, peer.lane_state(class)) }
             });
-            report(peer.name(), false, lanes)
+            report(peer.name(), false, lanes.collect())
         });
         let mut peers: Vec<PeerReport> = asked.collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
         peers.extend(self.links.iter().map(|(_, link)| {
+            let classes = LaneClass::ALL.into_iter().filter(|&class| link.uses(class));
             let lanes = classes.map(|class| self.report_lane(class, link.lane_state(class)));
-            report(link.name(), true, lanes)
+            report(link.name(), true, lanes.collect())
         }));
         ShardReport {
             planner: self.cx.planner.mode(),
@@ -112,7 +113,7 @@ impl Shard {
         self.cx.watch.explain(id, &self.cx.planner, |spot| match spot {
             Spot::Device(device) => format!("disk {}", device_name(device)),
             Spot::Peer(peer) => named(self.peers.get(peer).map(Peer::name)),
-            Spot::Caller(link) => named(self.links.get(link).map(Link::name)),
+            Spot::Caller(link) | Spot::Second(link) => named(self.links.get(link).map(Link::name)),
         })
     }
 

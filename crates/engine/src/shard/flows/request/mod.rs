@@ -11,3 +11,4 @@ pub(in crate::shard) mod session;
 pub(in crate::shard) mod submit;
 pub(in crate::shard) mod transfer;
 pub(in crate::shard) mod vector;
+pub(in crate::shard) mod ways;

@@ -4,6 +4,7 @@ use piped_core::ids::{HandleId, PeerId};
 use piped_core::io::Io;
 use piped_core::limits;
 use piped_core::limits::FRAGMENT_BYTES_MIN;
+use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
@@ -42,6 +43,13 @@ impl Shard {
                 let is_keyed = lane.sender.seal().protection().is_some();
                 if !sums && (asking.insists_on_sums() || is_keyed) {
                     return Err(PeerFault::NoSums);
+                }
+                let state = self.peers.get(peer);
+                if lane.class == LaneClass::Second
+                    && state.is_none_or(|state| state.incarnation() != incarnation)
+                {
+                    // Handles are those of the daemon that opened them.
+                    return Err(PeerFault::OtherDaemon);
                 }
                 lane.state = LaneState::Up;
                 asking.window.open(credit_bytes);
@@ -188,6 +196,7 @@ impl Shard {
         };
         if status == Status::Ok && last.bytes == transfer.length {
             self.note_read(key, now);
+            self.note_way(key, now);
         }
         self.decide(key, status, io);
     }

@@ -2,8 +2,6 @@
 
 use piped_core::io::{Io, Span};
 use piped_core::limits;
-use piped_core::link::LaneClass;
-use piped_core::request::Class;
 use piped_core::sizes::{Sizes, UNIT_BYTES};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -12,7 +10,7 @@ use piped_report::tally::{HeldBy, RetryReason};
 use piped_wire::{After, Asker, Frame, Message, Owner, SPILL_BYTES};
 
 use crate::shard::Shard;
-use crate::shard::connections::{Destination, Lane, LaneState, Target, lane_class};
+use crate::shard::connections::{Destination, Lane, Target};
 use crate::shard::fair::Flow;
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, Subject, TransferKey};
@@ -21,14 +19,6 @@ use crate::shard::requests::{Body, RemoteBody, RemoteOp, Transfer, Vouched};
 use crate::shard::sched::Work;
 use crate::shard::slab::Key;
 use crate::shard::watch::Spot;
-
-/// Which lane a request takes. Messages must keep their order, so they are asked for on one.
-fn lane_of(body: &RemoteBody, class: Class, length: u64) -> LaneClass {
-    match body.op {
-        RemoteOp::Send => LaneClass::Latency,
-        _ => lane_class(class, length),
-    }
-}
 
 impl Shard {
     pub(in crate::shard) fn drive_remote<I: Io>(
@@ -75,7 +65,7 @@ impl Shard {
         if body.vouched == Vouched::Landed {
             return self.end_landed(key, io);
         }
-        let class = lane_of(&body, transfer.class, transfer.length);
+        let lane = self.lane_for(transfer, &body);
         let again = transfer.attempts.is_repeated();
         if again && body.vouched == Vouched::InDoubt {
             return self.decide(key, Status::OutcomeUnknown, io);
@@ -87,9 +77,7 @@ impl Shard {
             // It may have been taken in by a daemon that is no more.
             return self.decide(key, Status::OutcomeUnknown, io);
         }
-        let is_up =
-            |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.state == LaneState::Up);
-        let Some(lane_key) = state.lane(class).filter(is_up) else {
+        let Some(lane_key) = lane else {
             return self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
         };
         let incarnation = state.incarnation();
@@ -196,21 +184,6 @@ impl Shard {
         };
         let reads = !matches!(op, RemoteOp::Write { .. });
         reads || (asking.outstanding.iter().filter(has_table).count() as u64) < most
-    }
-
-    /// Whether the lane the transfer would take was lost or refused, and is not back.
-    pub(in crate::shard) fn peer_is_lost(&self, key: TransferKey) -> bool {
-        let Some(transfer) = self.transfers.get(key) else { return false };
-        let Body::Remote(body) = &transfer.body else { return false };
-        let class = lane_of(body, transfer.class, transfer.length);
-        let Some(state) = self.peers.there(body.peer) else {
-            return true;
-        };
-        match state.lane(class).and_then(|lane| self.lanes.get(lane)).map(|lane| lane.state) {
-            Some(LaneState::Up) => false,
-            Some(LaneState::Closing) => true,
-            _ => state.has_failed(class),
-        }
     }
 
     fn request_message(
@@ -369,7 +342,7 @@ impl Shard {
         let asked = asking.forget(key);
         // What has been answered (and is in a dial still) is nothing to cancel.
         if cancel && asked {
-            asking.abandoned += due;
+            asking.abandon(due);
             lane.push(Message::Cancel { transfer: key.to_bits() });
             self.cx.sched.make_ready(Work::Lane(lane_key));
         }

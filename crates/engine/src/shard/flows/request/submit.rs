@@ -15,7 +15,7 @@ use crate::shard::cx::Cx;
 use crate::shard::fair::Party;
 use crate::shard::flows::plan::facts;
 use crate::shard::keys::{Subject, TransferKey};
-use crate::shard::requests::{Start, Transfer, Waiter};
+use crate::shard::requests::{Body, Start, Transfer, Waiter};
 use crate::shard::sched::Work;
 use crate::shard::watch::Kind;
 use crate::shard::{Due, Shard};
@@ -95,6 +95,10 @@ impl Shard {
         self.clients.may_ask(origin.session)?;
         let (kind, handles, length, body) =
             self.resolve(origin.session, request.verb, request.no_wait)?;
+        let body = match body {
+            Body::Remote(remote) => self.by_ways((kind, request.class, length), remote),
+            body => body,
+        };
         let allowed = request.deadline.unwrap_or(self.cx.config.deadline_default);
         let allowed = allowed.min(limits::DEADLINE_MAX);
         let start = Start {

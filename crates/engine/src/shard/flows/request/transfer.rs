@@ -170,6 +170,9 @@ impl Shard {
         self.drop_waiting(Work::Transfer(key), io);
         self.hurry(Work::Transfer(key), io);
         self.cancel_queued(key);
+        if !ended && let Some(lane) = self.remote_lane(key).and_then(|lane| self.lanes.get(lane)) {
+            self.note_way_unfinished(key, lane.class, io.now());
+        }
         self.leave_lane(key, !ended);
         self.leave_channel(key, io);
         self.give_up_children(key, status, io);
@@ -192,10 +195,25 @@ impl Shard {
 
     /// The deadline of a transfer has passed.
     pub(in crate::shard) fn expire<I: Io>(&mut self, key: TransferKey, io: &mut I) {
-        let remote = self.transfers.get(key).and_then(Transfer::remote);
-        let unreachable = remote.is_some_and(|it| it.lane.is_none()) && self.peer_is_lost(key);
+        let unreachable =
+            self.is_unreachable(key) || self.parts_of(key).any(|part| self.is_unreachable(part));
         let status = if unreachable { Status::PeerLost } else { Status::DeadlineExceeded };
         self.give_up(key, status, io);
+    }
+
+    /// Whether it waits for a peer that is lost.
+    fn is_unreachable(&self, key: TransferKey) -> bool {
+        let remote = self.transfers.get(key).and_then(Transfer::remote);
+        remote.is_some_and(|it| it.lane.is_none()) && self.peer_is_lost(key)
+    }
+
+    /// The parts of a vectored transfer that are under way.
+    fn parts_of(&self, whole: TransferKey) -> impl Iterator<Item = TransferKey> {
+        let is_part = move |it: &Transfer| match it.waiter {
+            Waiter::Vector { parent, .. } => parent == whole,
+            _ => false,
+        };
+        self.transfers.iter().filter(move |(_, it)| is_part(it)).map(|(key, _)| key)
     }
 
     /// Ends and forgets a transfer whose end is decided and whose buffer nothing touches.

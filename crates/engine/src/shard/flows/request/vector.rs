@@ -105,7 +105,11 @@ impl Shard {
         let (memory, direction) = vector.buffer();
         let memory = Memory { offset: memory.offset + u64::from(piece.at), ..memory };
         let length = piece.length.into();
-        let body = body_for(vector.end(), direction, false, piece.offset, length, memory)?;
+        let way = vector.way_of(piece);
+        let mut body = body_for(vector.end(), direction, false, piece.offset, length, memory)?;
+        if let Body::Remote(body) = &mut body {
+            body.way = way;
+        }
         let part = Part::new(start, piece.length);
         Ok(self.start_part(key, index, part, body, io))
     }

@@ -48,6 +48,9 @@ impl Shard {
         if frame.epoch != lane.epoch {
             return Err(PeerFault::OtherEpoch);
         }
+        if lane.class == LaneClass::Second && !goes_second(&frame.message) {
+            return Err(PeerFault::NotOnSecond);
+        }
         match frame.message {
             Message::Read {
                 transfer,
@@ -438,4 +441,17 @@ fn load_sizes<I: Io>(span: Span, io: &mut I) -> Option<Sizes> {
     let bytes = bytes.get_mut(..span.length as usize)?;
     io.load(span, bytes);
     Sizes::decode(bytes)
+}
+
+/// Whether a node may say this on a lane by way of a second address: what changes something here
+/// goes one way, so that nothing old lands after something newer.
+const fn goes_second(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Read { .. }
+            | Message::Cancel { .. }
+            | Message::Outcome { .. }
+            | Message::Report { .. }
+            | Message::Ping { .. }
+    )
 }

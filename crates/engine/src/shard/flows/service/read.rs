@@ -19,13 +19,13 @@ use crate::shard::buffers::{Block, Run, footprint_of, run_bytes};
 use crate::shard::connections::{Lane, Lanes, PeerLane};
 use crate::shard::cx::Cx;
 use crate::shard::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
+use crate::shard::flows::plan::facts;
 use crate::shard::flows::service::serve::micros;
 use crate::shard::keys::{LinkKey, ServeKey, Subject, kind};
 use crate::shard::links::Staged;
 use crate::shard::pins::Pin;
 use crate::shard::responder::Serve;
 use crate::shard::sched::Work;
-use crate::shard::watch::Spot;
 
 /// Where the bytes of a peer's read are taken from, which the first look decides.
 fn way_of<I: Io>(
@@ -104,7 +104,7 @@ impl Shard {
             // A block that was opened is filled: others may wait for its memory.
             let is_new = blocks.at(next).is_none();
             let at = self.cx.driver.devices().line(On::from(&file), io.now());
-            let at = at.filter(|_| !planned.store_first);
+            let at = at.filter(|_| !planned.store_first).map(|at| at.by(serve.class_of_lane));
             let left = (end - next, serve.source_end(planned, next) >= end);
             let together = self.cx.sched.stand_in_line(Work::Serve(key), at, left);
             if is_new && together.is_none() {
@@ -333,8 +333,8 @@ impl Shard {
         serve.done = bytes;
         serve.reply.queue_frame();
         serve.pins.take(key).into_frame();
-        let (lane, link) = (serve.lane, serve.link);
-        self.cx.watch.moved(Subject::Serve(key), Spot::Caller(link), span.length.into());
+        let (lane, caller) = (serve.lane, facts::caller_of(serve));
+        self.cx.watch.moved(Subject::Serve(key), caller, span.length.into());
         self.charge(Work::Serve(key), span.length.into(), now);
         self.cx.sched.make_ready(Work::Lane(lane));
         true

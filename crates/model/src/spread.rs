@@ -22,11 +22,35 @@ pub const STALL_TIMES: f64 = 16.0;
 /// and estimates differ by as much.
 const ALIKE: f64 = 0.05;
 
+/// Spreads are alike if the slowest of so many fragments is late by the same, in the mean.
+const SLOWEST_OF: [i32; 3] = [1, 4, 16];
+
+/// By how much that may differ, and by what factor the numbers of samples behind the two.
+const ALIKE_PART: f64 = 0.1;
+const ALIKE_SAMPLES: f64 = 2.0;
+
 /// The bin of a time that is `ratio` times its mean.
 pub(crate) fn bin(ratio: f64) -> usize {
     let steps = (STEPS * ratio.log2()).round() + BELOW as f64;
     // Not a number becomes 0.
     (steps as usize).min(BINS - 1)
+}
+
+/// Counts of the same lateness by multiples of another unit, which is `by` times shorter. Each is
+/// shared out between two bins, so that the mean stays.
+pub(crate) fn in_unit(counts: &[f32; BINS], by: f64) -> [f32; BINS] {
+    let mut all = [0.0; BINS];
+    for (place, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0.0) {
+        let at = 1.0 + (ratio(place) - 1.0) * by;
+        let near = bin(at);
+        let next = if at > ratio(near) { near + 1 } else { near.saturating_sub(1) };
+        let next = next.min(BINS - 1);
+        let part = (at - ratio(near)) / (ratio(next) - ratio(near));
+        let part = if next == near { 0.0 } else { part.clamp(0.0, 1.0) as f32 };
+        all[near] += count * (1.0 - part);
+        all[next] += count * part;
+    }
+    all
 }
 
 /// The ratio that the middle of a bin stands for.
@@ -41,19 +65,21 @@ pub struct Spread {
     unit: f64,
     /// The part of the fragments in each bin and those before it.
     below: [f32; BINS],
+    /// Number of fragments that this is known of; infinite if it is known exactly.
+    samples: f64,
 }
 
 impl Spread {
     /// A spread by counts of fragments in each bin. `None` if there are none, or if they do not
     /// differ.
-    pub(crate) fn of_counts(unit: f64, counts: &[u16; BINS]) -> Option<Self> {
-        let total: f32 = counts.iter().map(|&count| f32::from(count)).sum();
+    pub(crate) fn of_counts(unit: f64, counts: &[f32; BINS]) -> Option<Self> {
+        let total: f32 = counts.iter().sum();
         let mut sum = 0.0;
         let below = counts.map(|count| {
-            sum += f32::from(count);
+            sum += count;
             sum / total.max(1.0)
         });
-        Self { unit, below }.checked()
+        Self { unit, below, samples: total.into() }.checked()
     }
 
     /// A lognormal latency of this mean, in seconds, and coefficient of variation; beside it, a
@@ -80,34 +106,39 @@ impl Spread {
             let late = if place >= stall { stalled } else { 0.0 };
             *below = ((1.0 - stalled) * usual + late) as f32;
         }
-        Self { unit: mean, below }.checked()
+        Self { unit: mean, below, samples: f64::INFINITY }.checked()
     }
 
-    /// A spread by the mean time in seconds that ratios are of, and the part of the fragments in
-    /// each bin and those before it. `None` if that is none.
+    /// A spread by the mean time in seconds that ratios are of, the number of fragments that it is
+    /// known of, and the part of them in each bin and those before it. `None` if that is none.
     #[must_use]
-    pub fn of_parts(unit: f64, parts: &[f64]) -> Option<Self> {
+    pub fn of_parts(unit: f64, samples: f64, parts: &[f64]) -> Option<Self> {
         let is_whole = parts.is_sorted() && parts.first()? >= &0.0 && parts.last()? == &1.0;
         let mut below = [0.0; BINS];
-        if !is_whole || parts.len() != BINS {
+        if !is_whole || parts.len() != BINS || samples.is_nan() || samples <= 0.0 {
             return None;
         }
         below.iter_mut().zip(parts).for_each(|(below, &part)| *below = part as f32);
-        Self { unit, below }.checked()
+        Self { unit, below, samples }.checked()
     }
 
-    /// The unit and the parts that [`Spread::of_parts`] takes.
-    pub fn parts(&self) -> (f64, impl Iterator<Item = f64>) {
-        (self.unit, self.below.into_iter().map(f64::from))
+    /// The unit, the samples and the parts that [`Spread::of_parts`] takes.
+    pub fn parts(&self) -> (f64, f64, impl Iterator<Item = f64>) {
+        (self.unit, self.samples, self.below.into_iter().map(f64::from))
     }
 
-    /// The mean time in seconds that the ratios are of, and about `total` fragments by bins.
-    pub(crate) fn counts(&self, total: u16) -> (f64, [u16; BINS]) {
+    /// Number of fragments that this is known of; infinite if it is known exactly.
+    #[must_use]
+    pub fn samples(&self) -> f64 {
+        self.samples
+    }
+
+    /// The mean time in seconds that the ratios are of, and the fragments by bins, `most` of them.
+    pub(crate) fn counts(&self, most: f32) -> (f64, [f32; BINS]) {
+        let total = (self.samples as f32).min(most);
         let mut before = 0.0;
-        let counts = self.below.map(|below| {
-            let share = below - core::mem::replace(&mut before, below);
-            (share * f32::from(total)).round() as u16
-        });
+        let counts =
+            self.below.map(|below| (below - core::mem::replace(&mut before, below)) * total);
         (self.unit, counts)
     }
 
@@ -164,6 +195,12 @@ impl Spread {
         below.map(edge).chain([0.0]).chain(above.map(edge))
     }
 
+    /// The lateness that no fragment is known to exceed, in seconds.
+    pub(crate) fn latest(&self) -> f64 {
+        let last = self.below.iter().position(|&below| below >= 1.0).unwrap_or(BINS - 1);
+        (ratio(last) * (0.5 / STEPS).exp2() - 1.0) * self.unit
+    }
+
     /// The lateness, in seconds, that this part of the fragments is within.
     #[must_use]
     pub fn quantile(&self, part: f64) -> f64 {
@@ -178,13 +215,29 @@ impl Spread {
         (ratio(place) * ((within - 0.5) / STEPS).exp2() - 1.0) * self.unit
     }
 
-    /// Whether plans made with the one hold for the other: tails differ by less than a quarter.
+    /// By how much the slowest of so many fragments is late, in the mean, in seconds.
+    #[must_use]
+    pub fn slowest(&self, count: i32) -> f64 {
+        let mut before = 0.0;
+        let shares = self.below.iter().enumerate().map(|(place, &below)| {
+            let below = f64::from(below).powi(count);
+            (below - core::mem::replace(&mut before, below)) * ratio(place)
+        });
+        (shares.sum::<f64>() - 1.0) * self.unit
+    }
+
+    /// Whether plans made with the one hold for the other: the slowest of several fragments are
+    /// equally late, and neither is known much better. Means, because a quantile of what is rare
+    /// jumps.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
-        [0.75, 0.9, 0.99, 0.997].into_iter().all(|part| {
-            let [a, b] = [self, other].map(|it| it.unit + it.quantile(part));
-            (a - b).abs() <= 0.25 * a.max(b)
-        })
+        let [few, many] = [self.samples.min(other.samples), self.samples.max(other.samples)];
+        let are_near = |count| {
+            let [a, b] = [self, other].map(|it| it.unit + it.slowest(count));
+            (a - b).abs() <= ALIKE_PART * a.max(b)
+        };
+        // Not so if only one is known exactly.
+        many <= few * ALIKE_SAMPLES && SLOWEST_OF.into_iter().all(are_near)
     }
 
     /// The spread in three numbers: the coefficient of variation of fragments of at most
@@ -201,7 +254,7 @@ impl Spread {
 
 /// The standard normal distribution function, to 1e-7 (Abramowitz and Stegun, Handbook of
 /// Mathematical Functions, 1964, 7.1.26).
-fn normal(z: f64) -> f64 {
+pub(crate) fn normal(z: f64) -> f64 {
     let x = z.abs() / core::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let factors = [1.061_405_429, -1.453_152_027, 1.421_413_741, -0.284_496_736, 0.254_829_592];
@@ -228,11 +281,11 @@ mod tests {
 
     #[test]
     fn what_does_not_differ_is_no_spread() {
-        let mut counts = [0; BINS];
+        let mut counts = [0.0; BINS];
         assert_eq!(Spread::of_counts(1.0, &counts), None);
-        counts[bin(1.05)] = 1000;
+        counts[bin(1.05)] = 1000.0;
         assert_eq!(Spread::of_counts(1.0, &counts), None);
-        counts[bin(2.0)] = 100;
+        counts[bin(2.0)] = 100.0;
         let spread = Spread::of_counts(1.0, &counts).unwrap();
         assert_eq!((spread.part_within(-1e-9), spread.quantile(0.5)), (0.0, 0.0));
         assert_eq!(Spread::of_counts(f64::NAN, &counts), None);

@@ -14,8 +14,12 @@ use super::stage::{PROBE_BYTES, StageIndex, StageState};
 /// The most fragments that a prediction walks through one by one.
 const WALKED_MAX: u64 = 256;
 
-/// The part of a stage's fragments whose lateness counts as a cost that moves.
-const TAIL_PART: f64 = 0.99;
+/// By how much costs count as moved if only a spread is another one: soon, but not at once.
+const SPREAD_MOVED: f64 = 0.1;
+
+/// The latest of so many fragments is late by more than this part of a path where a spread counts.
+const LATEST_OF: i32 = 16;
+const SPREAD_COUNTS: f64 = 0.02;
 
 /// The stages of a path and their costs, in order.
 #[derive(Debug, Clone, Copy, Default)]
@@ -134,9 +138,8 @@ impl PathCosts {
             let (mut slowest, mut slowest_now) = (0.0_f64, 0.0_f64);
             for (index, old) in self.iter() {
                 let Some(state) = stages.get(usize::from(index.0)) else { return f64::INFINITY };
-                let tails = [old.spread.as_ref(), state.spread()].map(tail);
                 let (old, new) = (old.stage_at(bytes), state.published.stage_at(bytes));
-                let [from, to] = [old.alone(bytes) + tails[0], new.alone(bytes) + tails[1]];
+                let [from, to] = [old.alone(bytes), new.alone(bytes)];
                 (way, way_moved) = (way + from.max(to), way_moved + (from - to).abs());
                 slowest = slowest.max(old.occupancy(bytes));
                 slowest_now = slowest_now.max(new.occupancy(bytes));
@@ -144,7 +147,17 @@ impl PathCosts {
             let part = |moved: f64, of: f64| if of > 0.0 { moved / of } else { 0.0 };
             part(way_moved, way).max(part((slowest - slowest_now).abs(), slowest.max(slowest_now)))
         };
-        sizes.map(at).fold(0.0, f64::max)
+        // What is published anew is not alike ([`Spread::is_like`]).
+        let late = |spread: Option<Spread>| spread.map_or(0.0, |it| it.slowest(LATEST_OF));
+        let alone = |cost: &Estimate| cost.stage_at(length as f64).alone(length as f64);
+        let way = self.with(|costs| costs.iter().map(|cost| alone(cost)).sum::<f64>());
+        let is_other = |(index, old): (StageIndex, &Estimate)| {
+            let Some(state) = stages.get(usize::from(index.0)) else { return true };
+            let [from, to] = [old.spread, state.spread().copied()];
+            from != to && late(from).max(late(to)) > SPREAD_COUNTS * way
+        };
+        let spread = if self.iter().any(is_other) { SPREAD_MOVED } else { 0.0 };
+        sizes.map(at).fold(spread, f64::max)
     }
 
     /// The path whose costs these are.
@@ -156,9 +169,4 @@ impl PathCosts {
     pub fn iter(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
         self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
     }
-}
-
-/// How late the latest fragments of a stage are, in seconds.
-fn tail(spread: Option<&Spread>) -> f64 {
-    spread.map_or(0.0, |spread| spread.quantile(TAIL_PART))
 }

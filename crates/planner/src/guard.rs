@@ -17,6 +17,7 @@
 //! When a stage's cost changes, a candidate's earlier measurements are scaled as its prediction is,
 //! and count for little: the next few transfers decide.
 
+mod mean;
 mod measured;
 mod similar;
 
@@ -24,6 +25,7 @@ use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use self::mean::Mean;
 use self::measured::Measured;
 use self::similar::{KINDS, SAME_SIZE, differ_at_most, is_near, kind};
 use super::planned::{Choice, Planned};
@@ -49,6 +51,10 @@ const LUCK_MAX: f64 = 0.02;
 
 /// One trial in this many is of a candidate that seemed not worth it.
 const LONG_SHOT_EVERY: u32 = 8;
+
+/// One trial in this many where fragments are known to differ: transfers are planned for the latest
+/// of a hundred, which no trials shall be.
+const LONG_SHOT_EVERY_SPREAD: u32 = 32;
 
 /// How many times worse than other tried candidates such a long shot may look.
 const LONG_SHOT: f64 = 2.0;
@@ -100,20 +106,6 @@ const SLOW_DECAY: f64 = 1.0 / 16.0;
 /// Ratios of measurement to model beyond these come neither from the model nor from the pace.
 const BIAS: (f64, f64) = (1.0 / STALLED, STALLED);
 
-/// An exponentially decaying mean that starts as the plain mean.
-#[derive(Debug, Clone, Copy, Default)]
-struct Mean {
-    value: f64,
-    count: u32,
-}
-
-impl Mean {
-    fn observe(&mut self, value: f64, decay: f64) {
-        self.count = self.count.saturating_add(1);
-        self.value += (value - self.value) * decay.max(1.0 / f64::from(self.count));
-    }
-}
-
 /// A candidate with its measurements.
 #[derive(Debug, Clone)]
 struct Arm {
@@ -125,9 +117,16 @@ struct Arm {
     /// The guard's `uses` when `planned` was last made anew.
     made_at: u32,
     measured: Measured,
-    /// What is expected of the latency that the candidate is judged by ([`Choice::tail`]), in
+    /// What is expected of the latency that the candidate is judged by ([`Choice::judged`]), in
     /// seconds at a pace of 1.
     expected: f64,
+}
+
+impl Arm {
+    /// What outcomes are expected to take: without a tail, of which they say nothing.
+    fn usual(&self) -> f64 {
+        self.expected - self.plan.tail_seconds
+    }
 }
 
 /// A candidate as the planner shows it.
@@ -232,11 +231,11 @@ impl Guard {
     fn expect(&mut self) {
         self.bias = self.biases();
         let common = self.common_bias();
-        let is_known = |mean: &Mean| mean.count >= ENOUGH / 2;
-        let bias = self.bias.map(|mean| if is_known(&mean) { mean.value } else { common });
+        let is_known = |mean: &Mean| mean.count() >= ENOUGH / 2;
+        let bias = self.bias.map(|mean| if is_known(&mean) { mean.value() } else { common });
         for arm in &mut self.arms {
             let promised = arm.plan.predicted_seconds * bias[kind(&arm.plan)];
-            arm.expected = arm.measured.beside(promised) * arm.plan.tail;
+            arm.expected = arm.measured.beside(promised) + arm.plan.tail_seconds;
         }
     }
 
@@ -251,25 +250,22 @@ impl Guard {
             let ratio = arm.measured.seconds() / arm.plan.predicted_seconds;
             // One that was used ten times as often does not tell ten times as much of the others.
             let outcomes = arm.measured.outcomes().min(ENOUGH);
-            let of_kind = &mut bias[kind(&arm.plan)];
-            of_kind.count += outcomes;
-            let share = f64::from(outcomes) / f64::from(of_kind.count);
-            of_kind.value += (ratio.clamp(BIAS.0, BIAS.1) - of_kind.value) * share;
+            bias[kind(&arm.plan)].add(ratio.clamp(BIAS.0, BIAS.1), outcomes);
         }
         bias
     }
 
     /// The mean bias over plans of all kinds, weighted by outcomes; 1 without any.
     fn common_bias(&self) -> f64 {
-        let weight = |mean: &Mean| f64::from(mean.count.min(ENOUGH));
+        let weight = |mean: &Mean| f64::from(mean.count().min(ENOUGH));
         let all: f64 = self.bias.iter().map(weight).sum();
-        let sum: f64 = self.bias.iter().map(|mean| mean.value * weight(mean)).sum();
+        let sum: f64 = self.bias.iter().map(|mean| mean.value() * weight(mean)).sum();
         if all > 0.0 { sum / all } else { 1.0 }
     }
 
     /// Takes the latency of a transfer with the candidate of this number.
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
-        let is_informed = self.bias.iter().any(|mean| mean.count > 0);
+        let is_informed = self.bias.iter().any(|mean| mean.count() > 0);
         let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
         let (before, is_spread) = (arm.measured.known(), arm.plan.is_spread());
         let usual = seconds / self.pace;
@@ -277,7 +273,7 @@ impl Guard {
         let mean = arm.measured.seconds();
         let is_its_own = match arm.measured.outcomes() {
             // It may well be slower than the model says, but not so much faster.
-            0 if is_informed => usual * STALLED >= arm.expected / arm.plan.tail,
+            0 if is_informed => usual * STALLED >= arm.usual(),
             0 | 1 => usual > 0.0,
             _ => (mean / STALLED..=mean * STALLED).contains(&usual),
         };
@@ -337,9 +333,11 @@ impl Guard {
         self.trials = self.trials.wrapping_add(1);
         // Without outcomes there is nothing to learn but the estimators' variety.
         let reach = if self.heard { self.arms.len() } else { 1 + self.variations };
-        let fastest = self.arms[favourite].expected;
-        if self.heard && self.trials.is_multiple_of(LONG_SHOT_EVERY) {
-            let limit = fastest * WORTH_TRYING * LONG_SHOT;
+        let best = &self.arms[favourite];
+        let within = |factor: f64| best.expected + (factor - 1.0) * best.usual();
+        let every = if best.plan.is_spread() { LONG_SHOT_EVERY_SPREAD } else { LONG_SHOT_EVERY };
+        if self.heard && self.trials.is_multiple_of(every) {
+            let limit = within(WORTH_TRYING * LONG_SHOT);
             let shots = (0..reach).filter(|&index| self.arms[index].expected <= limit);
             let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.last());
             self.heard = false;
@@ -349,9 +347,10 @@ impl Guard {
             self.heard &= index <= self.variations;
             return index;
         }
+        let limit = within(WORTH_TRYING);
         for _ in 0..reach {
             self.next_trial = (self.next_trial + 1) % reach;
-            if self.arms[self.next_trial].expected <= fastest * WORTH_TRYING {
+            if self.arms[self.next_trial].expected <= limit {
                 self.heard &= self.next_trial <= self.variations;
                 return self.next_trial;
             }
@@ -374,7 +373,7 @@ impl Guard {
                 && (arm.measured.known().is_some() || levels.all(|(&count, most)| count <= most))
         };
         // A plan that takes longer than the model says works longer, too; a tail is no work.
-        let work = |arm: &Arm| arm.plan.part_of_work() * arm.expected;
+        let work = |arm: &Arm| arm.plan.part_of_work() * arm.usual();
         let before = f64::from(others) / 2.0;
         let cost = |arm: &Arm| arm.expected + before * work(arm);
         let arms = || self.arms.iter().enumerate().filter(|(_, arm)| may_be(arm));
@@ -391,11 +390,11 @@ impl Guard {
         let may_win = |arm: &Arm| {
             let model = arm.plan.margin_seconds / arm.plan.predicted_seconds;
             // How far the model is off about plans of its kind is not known before some were used.
-            let is_known = self.bias[kind(&arm.plan)].count >= ENOUGH / 2;
+            let is_known = self.bias[kind(&arm.plan)].count() >= ENOUGH / 2;
             let doubt = if is_known { model.max(DOUBT.0) } else { DOUBT.1 };
             // Each outcome leaves less of it.
             let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes() + 1);
-            arm.expected * (1.0 - doubt) < fastest
+            arm.expected - doubt * arm.usual() < fastest
         };
         let arms = self.arms.iter().enumerate();
         let untried = arms.filter(|&(index, arm)| {
@@ -409,14 +408,15 @@ impl Guard {
     fn contender(&self, favourite: usize) -> Option<usize> {
         let at_best = |arm: &Arm| {
             // Mean absolute to standard deviation.
-            let error = (1.25 * self.noise.value / arm.measured.weight().sqrt()).min(LUCK_MAX);
-            arm.expected * (1.0 - error)
+            let error = (1.25 * self.noise.value() / arm.measured.weight().sqrt()).min(LUCK_MAX);
+            arm.expected - error * arm.usual()
         };
         let best = &self.arms[favourite];
-        let limit = best.expected / VETO.0;
+        let limit = best.expected - (1.0 - 1.0 / VETO.0) * best.usual();
         // Where fragments differ no number of turns is enough for what is less than the error.
         let is_luck = |arm: &Arm| {
-            best.plan.is_spread() && arm.expected * (1.0 + self.error(arm, best)) > best.expected
+            best.plan.is_spread()
+                && arm.expected + self.error(arm, best) * arm.usual() > best.expected
         };
         let known = self.arms.iter().enumerate();
         let known = known.filter(|&(index, arm)| {
@@ -444,14 +444,15 @@ impl Guard {
         }
         let most = if arm.plan.is_spread() { VETO_SPREAD } else { VETO.1 };
         let margin = 2.0 * self.error(arm, other);
-        arm.expected > other.expected * (1.0 + margin).clamp(VETO.0, most)
+        let margin = (1.0 + margin).clamp(VETO.0, most) - 1.0;
+        arm.expected - other.expected > margin * other.usual()
     }
 
     /// The standard error of the difference of two candidates' means, as a part of a mean.
     fn error(&self, one: &Arm, other: &Arm) -> f64 {
         let errors = 1.0 / one.measured.weight() + 1.0 / other.measured.weight();
         // Mean absolute to standard deviation.
-        1.25 * self.noise.value * errors.sqrt()
+        1.25 * self.noise.value() * errors.sqrt()
     }
 
     fn is_vetoed(&self, index: usize) -> bool {

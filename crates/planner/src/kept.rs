@@ -51,6 +51,8 @@ impl Eq for KeptStage {}
 pub struct KeptSpread {
     /// The mean time that multiples are of, in seconds.
     pub seconds: f64,
+    /// Number of fragments that this was known of, at most a million.
+    pub samples: f64,
     /// The part of the fragments in each bin of multiples and those before it
     /// ([`Spread::of_parts`]).
     pub parts: Vec<f64>,
@@ -136,8 +138,8 @@ impl KeptStage {
         });
         let now = estimator.estimate();
         let spread = published.spread.map(|spread| {
-            let (seconds, parts) = spread.parts();
-            KeptSpread { seconds, parts: parts.collect() }
+            let (seconds, samples, parts) = spread.parts();
+            KeptSpread { seconds, samples: samples.min(SAMPLES_MAX), parts: parts.collect() }
         });
         let kept = Self {
             lines: lines.collect(),
@@ -173,6 +175,7 @@ impl KeptStage {
         }
         if let Some(spread) = &self.spread {
             within("spread", spread.seconds, LATENCY_MAX)?;
+            within("samples", spread.samples, SAMPLES_MAX)?;
             spread.known().ok_or(KeptFault::Spread)?;
         }
         let lines = self.lines.windows(2).all(|pair| pair[0].bytes < pair[1].bytes);
@@ -221,7 +224,7 @@ impl KeptStage {
 
 impl KeptSpread {
     fn known(&self) -> Option<Spread> {
-        Spread::of_parts(self.seconds, &self.parts)
+        Spread::of_parts(self.seconds, self.samples, &self.parts)
     }
 }
 

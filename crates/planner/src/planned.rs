@@ -141,28 +141,27 @@ pub(super) struct Choice {
     pub(super) late_seconds: f64,
     /// The mean latency in seconds, stalls included.
     pub(super) mean_seconds: f64,
-    /// The latency that the plan is judged by, as a multiple of the predicted one: see
-    /// [`super::late`].
-    pub(super) tail: f64,
+    /// How much longer the latency is that the plan is judged by, in seconds: see
+    /// [`super::late`]. Outcomes say nothing of it.
+    pub(super) tail_seconds: f64,
     /// How long the busiest server works for it, so that others wait.
     pub(super) work_seconds: f64,
 }
 
 impl Choice {
-    /// Work of the busiest server as a part of the latency that the plan is judged by. What the
-    /// slowest fragments cost is no work.
+    /// Work of the busiest server as a part of the predicted latency.
     pub(super) fn part_of_work(&self) -> f64 {
-        self.work_seconds / self.predicted_seconds / self.tail
+        self.work_seconds / self.predicted_seconds
     }
 
     /// The latency in seconds that the plan is judged by.
     pub(super) fn judged(&self) -> f64 {
-        self.predicted_seconds * self.tail
+        self.predicted_seconds + self.tail_seconds
     }
 
     /// Whether fragments of the path's stages are known to differ.
     pub(super) fn is_spread(&self) -> bool {
-        self.late_seconds != 0.0 || self.tail != 1.0
+        self.late_seconds != 0.0 || self.tail_seconds != 0.0
     }
 
     /// A plan with equal sizes at every level. `per_byte`: time of a byte at the slowest stage, in
@@ -180,7 +179,7 @@ impl Choice {
             margin_seconds: plan.margin_seconds,
             late_seconds: 0.0,
             mean_seconds: plan.predicted_seconds,
-            tail: 1.0,
+            tail_seconds: 0.0,
             work_seconds: 0.0,
         }
     }
@@ -206,7 +205,7 @@ impl Choice {
             margin_seconds: plan.margin_seconds,
             late_seconds: 0.0,
             mean_seconds: plan.predicted_seconds,
-            tail: 1.0,
+            tail_seconds: 0.0,
             work_seconds: 0.0,
         }
     }
@@ -333,7 +332,7 @@ impl Planned {
             margin_seconds: 0.0,
             late_seconds: 0.0,
             mean_seconds: 0.0,
-            tail: 1.0,
+            tail_seconds: 0.0,
             work_seconds: 0.0,
         };
         let (costs, candidates) = (Arc::new(costs), Candidates::default());

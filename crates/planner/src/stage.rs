@@ -164,7 +164,11 @@ impl StageState {
         };
         if moved || !spreads_alike || known > self.known {
             self.known = known.max(self.known);
+            let spread = self.published.spread;
             self.published = estimate;
+            if spreads_alike {
+                self.published.spread = spread;
+            }
             self.version += 1;
         }
     }

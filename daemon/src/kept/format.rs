@@ -270,7 +270,8 @@ pub(super) mod tests {
         most.cost.sizes = (0..11).map(|n| KeptSize { bytes: f64::from(n) + 0.1, ..size }).collect();
         let part = |bin: u16| f64::from(f32::from(bin) / 49.0);
         let parts = (1..=49).map(part).collect();
-        most.cost.spread = Some(KeptSpread { seconds: 0.123_456_789_012_345, parts });
+        most.cost.spread =
+            Some(KeptSpread { seconds: 0.123_456_789_012_345, samples: 4096.5, parts });
         let bytes = write(vec![most; STAGES_MAX]);
         assert!(parse(&bytes).is_ok(), "{} bytes", bytes.len());
     }

@@ -49,7 +49,7 @@ pub fn check(input: &[u8]) {
                 let (bytes, seconds) = (size(&mut input), number(&mut input));
                 estimator.observe(match kind {
                     0 => Sample::Alone { bytes, seconds },
-                    1 => Sample::Overtaken { bytes, seconds },
+                    1 => Sample::Met { bytes, seconds },
                     _ => Sample::Backlogged { bytes, seconds },
                 });
             }

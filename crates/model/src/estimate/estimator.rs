@@ -190,12 +190,12 @@ impl Estimator {
     pub fn observe(&mut self, sample: Sample) {
         let (Sample::Alone { bytes, seconds }
         | Sample::Backlogged { bytes, seconds }
-        | Sample::Overtaken { bytes, seconds }) = sample;
+        | Sample::Met { bytes, seconds }) = sample;
         if !(seconds > 0.0 && seconds < SECONDS_MAX) {
             return;
         }
         // One that was overtaken was slow by chance, and says nothing of costs.
-        if !matches!(sample, Sample::Overtaken { .. }) {
+        if !matches!(sample, Sample::Met { .. }) {
             self.test_kept(sample);
         }
         let place = regime(bytes);
@@ -209,7 +209,7 @@ impl Estimator {
             Sample::Backlogged { .. } => {
                 (&mut self.backlogged, &mut self.alone, &mut self.samples_backlogged)
             }
-            Sample::Overtaken { .. } => return,
+            Sample::Met { .. } => return,
         };
         *count += 1;
         let verdict = cells[place].observe(bytes as f64, seconds);

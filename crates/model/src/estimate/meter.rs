@@ -45,9 +45,9 @@ pub enum Sample {
         /// Departure to departure (the mean of several).
         seconds: f64,
     },
-    /// The stage was empty, and others that came later left sooner: `seconds` says how long
-    /// fragments may take, and nothing of what they cost in the mean.
-    Overtaken {
+    /// The stage was empty, and others that came later left sooner or together with it: `seconds`
+    /// says how long fragments may take, and nothing of what they cost in the mean.
+    Met {
         /// The fragment's size in bytes.
         bytes: u64,
         /// Time from the fragment's arrival to its departure, in seconds.
@@ -115,6 +115,8 @@ struct First {
     waited: Nanos,
     /// Whether it was the first to arrive, too.
     in_turn: bool,
+    /// Whether it is known to have taken no longer than one alone.
+    in_time: bool,
     /// Fragments that it left behind.
     behind: u32,
     /// What it waited beyond the time of one alone, if that is known and much.
@@ -180,7 +182,9 @@ impl Meter {
             let waited = now.since(filled);
             let excess = alone_seconds.map_or(Nanos::ZERO, |alone| beyond(waited, alone));
             let in_turn = ticket.alone_as.is_some();
-            self.first = Some(First { bytes, waited, in_turn, behind: self.inside, excess });
+            let in_time = alone_seconds.is_some() && excess == Nanos::ZERO;
+            let behind = self.inside;
+            self.first = Some(First { bytes, waited, in_turn, in_time, behind, excess });
             if excess == Nanos::ZERO {
                 self.silent = Some(now);
             }
@@ -193,7 +197,9 @@ impl Meter {
                 return first.in_turn.then_some(Sample::Alone { bytes: first.bytes, seconds });
             }
             self.gaps.wait(first);
-            None
+            // Only late ones would count otherwise.
+            let counts = first.in_turn && first.in_time;
+            counts.then_some(Sample::Met { bytes: first.bytes, seconds: first.waited.seconds() })
         });
         if ticket.arrived > last {
             self.silent = Some(now);
@@ -202,7 +208,7 @@ impl Meter {
         // It met no other but those that left sooner, and was not told of with the last of them.
         if ticket.alone_as.is_some() && now.since(last).0 * TOLD_WITH >= sojourn.0 {
             self.silent = Some(now);
-            return alone.or(Some(Sample::Overtaken { bytes, seconds: sojourn.seconds() }));
+            return alone.or(Some(Sample::Met { bytes, seconds: sojourn.seconds() }));
         }
         if alone_seconds.is_some_and(|alone| beyond(sojourn, alone) == Nanos::ZERO) {
             self.silent = Some(now);
@@ -418,7 +424,10 @@ mod tests {
                 let now = at(100 * (round + 1) + 3 * place);
                 let ticket = tickets.pop_front().expect("as many as arrived");
                 let alone = if place == 3 { 70e-6 } else { 90e-6 };
-                assert_eq!(meter.depart(ticket, 100, now, Some(alone)), None);
+                // The first one met an empty stage, and took no longer than one alone.
+                let first = (round, place) == (0, 1);
+                let met = first.then_some(Sample::Met { bytes: 100, seconds: 100e-6 });
+                assert_eq!(meter.depart(ticket, 100, now, Some(alone)), met);
                 tickets.push_back(meter.arrive(now));
             }
         }
@@ -440,13 +449,30 @@ mod tests {
         let mut meter = Meter::new();
         let (slow, fast) = (meter.arrive(at(0)), meter.arrive(at(1)));
         assert_eq!(meter.depart(fast, 100, at(50), None), None);
-        let overtaken = Sample::Overtaken { bytes: 100, seconds: at(90).seconds() };
+        let overtaken = Sample::Met { bytes: 100, seconds: at(90).seconds() };
         assert_eq!(meter.depart(slow, 100, at(90), None), Some(overtaken));
         let failed = meter.arrive(at(100));
         let behind = meter.arrive(at(100));
         meter.abandon(failed, at(120));
         assert_eq!(meter.depart(behind, 100, at(150), None), None);
         assert_eq!(meter.inside(), 0);
+    }
+
+    /// Were only those counted that are late, all would seem to be.
+    #[test]
+    fn one_that_left_with_others_counts_if_it_was_in_time() {
+        let left = |first: u64, next: u64, alone: Option<f64>| {
+            let mut meter = Meter::new();
+            let (one, other) = (meter.arrive(at(0)), meter.arrive(at(0)));
+            assert_eq!(meter.depart(one, 100, at(first), alone), None);
+            meter.depart(other, 100, at(next), alone)
+        };
+        let met = Some(Sample::Met { bytes: 100, seconds: at(90).seconds() });
+        assert_eq!(left(90, 100, Some(87e-6)), met);
+        assert_eq!(left(90, 110, Some(87e-6)), alone(90), "that is a cost");
+        // How long the device waited to tell of them is not known.
+        assert!(matches!(left(200, 210, Some(87e-6)), Some(Sample::Backlogged { .. })));
+        assert_eq!(left(90, 100, None), None);
     }
 
     #[test]

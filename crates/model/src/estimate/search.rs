@@ -163,7 +163,7 @@ impl Search {
     /// comes.
     pub fn handle(&mut self, sample: Sample) {
         let (mode, bytes, seconds) = match sample {
-            Sample::Alone { bytes, seconds } | Sample::Overtaken { bytes, seconds } => {
+            Sample::Alone { bytes, seconds } | Sample::Met { bytes, seconds } => {
                 (Mode::Alone, bytes, seconds)
             }
             Sample::Backlogged { bytes, seconds } => (Mode::Backlogged, bytes, seconds),

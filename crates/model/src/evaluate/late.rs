@@ -13,11 +13,21 @@
 //! exactly; that is the distribution of the highest order statistic where all slacks are 0. Several
 //! stages that spread are taken to be late one after the other, independently of which fragment is
 //! the slowest in each: their `M` add up.
+//!
+//! The quantile `Q` of a plan jumps to the length of a stall where the part of the transfers that
+//! meet one passes what is allowed. That part is known by the few fragments that were seen to
+//! stall. So `Q` is not taken at the part that was found, but in the mean over all that it may be:
+//! of `y` that `c` fragments of all were beyond, the part beyond is taken to have the gamma
+//! distribution of shape `c` around what was found, and
+//!
+//! ```text
+//! E Q = y_0 + integral over y > y_0 of P(the part beyond y is more than is allowed)
+//! ```
 
 use core::num::NonZeroU32;
 
 use super::{check, sum};
-use crate::spread::Spread;
+use crate::spread::{Spread, normal};
 use crate::stage::{STAGES_MAX, StageCost};
 
 /// The most fragments of a stage that [`late`] looks at.
@@ -29,8 +39,13 @@ pub const STALLED_TIMES: f64 = 8.0;
 /// Fragments whose slacks count one by one; those of the others are taken together.
 const NEAR: usize = 8;
 
-/// Halvings of an interval in which a quantile is sought.
-const HALVINGS: u32 = 24;
+/// Part of a latency that the integral of a quantile is known to between two of its points, and the
+/// most halvings to get there.
+const FINE: f64 = 0.01;
+const HALVINGS: u32 = 20;
+
+/// More fragments than anybody counts.
+const SAMPLES_MAX: f64 = 1e12;
 
 /// By how much a transfer takes longer than its stages' means say, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -39,7 +54,8 @@ pub struct Late {
     pub mean: f64,
     /// The mean over those that met no stall ([`STALLED_TIMES`]).
     pub usual: f64,
-    /// The wanted quantile of the lateness.
+    /// The wanted quantile of the lateness, in the mean over what spreads may be
+    /// ([`Spread::samples`]).
     pub quantile: f64,
 }
 
@@ -92,34 +108,77 @@ pub fn late<C: StageCost>(
     let all = || known.iter().flatten();
     let far = (STALLED_TIMES - 1.0) * ways.seconds;
     let mut late = Late::default();
-    let mut squares = 0.0;
     let mut usual = [0.0; STAGES_MAX];
     for (slowest, own) in all().zip(&mut usual) {
         let [mean, within] = slowest.means(far);
         *own = within;
         late.mean += mean;
         late.usual += within;
-        let away = slowest.quantile(part) - within;
-        squares += away * away.abs();
     }
-    // One of them is late, and the others as usual; or each a little.
-    let together = |y: f64| -> f64 {
-        all().zip(&usual).map(|(it, own)| it.part_within(y - late.usual + own)).product()
-    };
     let top = all().map(|slowest| slowest.spread.quantile(1.0)).fold(0.0, f64::max);
-    let one = bisect((-ways.seconds, late.usual.abs() + top), |y| together(y) >= part);
-    let turns = all().map(Slowest::before_last).sum::<f64>();
-    late.quantile = one.max(late.usual + squares.abs().sqrt().copysign(squares)) + turns;
+    let bounds = (-ways.seconds, late.usual.abs() + top);
+    let quantile = |beyond: &dyn Fn(f64) -> Beyond| {
+        let exceeds = |y| beyond(y).exceeds(1.0 - part);
+        falling(bounds, FINE * ways.seconds, &exceeds)
+    };
+    // One of them is late, and the others as usual; or each a little.
+    let together =
+        |y: f64| Beyond::any(all().zip(&usual).map(|(it, own)| it.beyond(y - late.usual + own)));
+    late.quantile = quantile(&together);
+    if all().count() > 1 {
+        let away = |(it, own): (&Slowest<'_>, &f64)| quantile(&|y| it.beyond(y)) - own;
+        let squares: f64 = all().zip(&usual).map(away).map(|away| away * away.abs()).sum();
+        late.quantile = late.quantile.max(late.usual + squares.abs().sqrt().copysign(squares));
+    }
+    late.quantile += all().map(Slowest::before_last).sum::<f64>();
     Some(late)
 }
 
-/// The least number within bounds for which something holds that holds for all larger ones.
-fn bisect((mut low, mut high): (f64, f64), holds: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..HALVINGS {
-        let middle = 0.5 * (low + high);
-        if holds(middle) { high = middle } else { low = middle }
+/// The part of the transfers that are later than something, as far as is known.
+#[derive(Clone, Copy)]
+struct Beyond {
+    part: f64,
+    /// Number of fragments that were as late.
+    samples: f64,
+}
+
+impl Beyond {
+    /// Where one of several independent causes is enough.
+    fn any(causes: impl Iterator<Item = Self>) -> Self {
+        let (mut within, mut sum, mut variance) = (1.0, 0.0, 0.0);
+        for Self { part, samples } in causes.filter(|it| it.part > 0.0) {
+            within *= 1.0 - part;
+            sum += part;
+            variance += part * part / samples;
+        }
+        Self { part: 1.0 - within, samples: sum * sum / variance }
     }
-    high
+
+    /// The probability that the true part is more than is `allowed`: the gamma distribution by its
+    /// cube root (Wilson and Hilferty, The distribution of chi-square, 1931).
+    fn exceeds(self, allowed: f64) -> f64 {
+        if self.part <= 0.0 || self.samples <= 0.0 {
+            return 0.0;
+        }
+        let samples = self.samples.min(SAMPLES_MAX);
+        let away = (allowed / self.part).cbrt() - (1.0 - 1.0 / (9.0 * samples));
+        1.0 - normal(away * 3.0 * samples.sqrt())
+    }
+}
+
+/// The lower bound plus the integral of a function within bounds that falls from 1 to 0, to `fine`
+/// between each two points: no more is uncertain than the area between its values at both.
+fn falling((low, high): (f64, f64), fine: f64, f: &dyn Fn(f64) -> f64) -> f64 {
+    fn area(ends: [(f64, f64); 2], fine: f64, left: u32, f: &dyn Fn(f64) -> f64) -> f64 {
+        let [(from, before), (to, after)] = ends;
+        if left == 0 || (before - after).abs() * (to - from) <= fine {
+            return 0.5 * (before + after) * (to - from);
+        }
+        let middle = 0.5 * (from + to);
+        let middle = (middle, f(middle));
+        area([ends[0], middle], fine, left - 1, f) + area([middle, ends[1]], fine, left - 1, f)
+    }
+    low + area([(low, 1.0), (high, f(high))], fine, HALVINGS, f)
 }
 
 /// The longest ways through all fragments and stages.
@@ -231,18 +290,25 @@ impl<'a> Slowest<'a> {
 
     /// The probability that no fragment delays the end by more than so many seconds.
     fn part_within(&self, late: f64) -> f64 {
-        let groups = self.slacks[..self.groups].iter();
-        groups
-            .map(|&(slack, count)| match self.spread.part_within(late + slack) {
-                part if part >= 1.0 => 1.0,
-                part => part.powi(count),
-            })
-            .product()
+        let mut product = 1.0;
+        for &(slack, count) in &self.slacks[..self.groups] {
+            let part = self.spread.part_within(late + slack);
+            // Slacks rise: so it is for all others.
+            if part >= 1.0 || product <= 0.0 {
+                break;
+            }
+            product *= part.powi(count);
+        }
+        product
     }
 
-    fn quantile(&self, part: f64) -> f64 {
-        let bounds = (self.spread.quantile(0.0), self.spread.quantile(1.0));
-        bisect(bounds, |late| self.part_within(late) >= part)
+    /// How many transfers are later than that.
+    fn beyond(&self, late: f64) -> Beyond {
+        let fragments = 1.0 - self.spread.part_within(late + self.slacks[0].0);
+        Beyond {
+            part: 1.0 - self.part_within(late),
+            samples: if fragments > 0.0 { fragments * self.spread.samples() } else { 0.0 },
+        }
     }
 
     /// The mean lateness, and the mean of those that are late by at most `far`.
@@ -256,7 +322,11 @@ impl<'a> Slowest<'a> {
         let mut edges = self.spread.edges();
         let first = edges.next().unwrap_or(0.0);
         let (mut from, mut mean, mut within) = (first, first, first);
+        let top = self.spread.latest();
         for to in edges {
+            if from >= top {
+                break;
+            }
             // Two points between each two: the product is no line where the factors are.
             for quarter in [0.25, 0.75] {
                 let step = 0.5 * (to - from);
@@ -280,5 +350,63 @@ impl<'a> Slowest<'a> {
         }
         let [one, _] = self.means(f64::INFINITY);
         one * (1.0 - 1.0 / self.count as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_core::noise::Noise;
+
+    use super::*;
+    use crate::stage::{Spreading, Stage};
+
+    const DISK: Stage = Stage { latency: 70e-6, overhead: 2e-6, per_byte: 0.4e-9, window: None };
+
+    /// The quantile of 64 KiB in so many fragments, if this part of them is known to stall by so
+    /// many samples.
+    fn p99(fragments: usize, stalled: f64, samples: f64) -> f64 {
+        let exact = Spread::lognormal(DISK.latency, 0.2, (stalled, 50.0)).expect("it differs");
+        let (unit, _, parts) = exact.parts();
+        let spread = Spread::of_parts(unit, samples, &parts.collect::<Vec<_>>());
+        let disk = Spreading { stage: DISK, spread };
+        let sizes = vec![65_536 / fragments as u64; fragments];
+        late(&[disk], &[&sizes], None, 0.99).expect("it spreads").quantile
+    }
+
+    /// A gamma distributed number of whole shape and scale 1.
+    fn gamma(shape: u32, noise: &mut Noise) -> f64 {
+        let unit = |noise: &mut Noise| (noise.below(1 << 53) as f64 + 0.5) / (1_u64 << 53) as f64;
+        (0..shape).map(|_| -unit(noise).ln()).sum()
+    }
+
+    #[test]
+    fn a_quantile_is_that_of_all_shares_that_stalls_may_have() {
+        let mut noise = Noise(1);
+        let stall = 49.0 * DISK.latency;
+        for (fragments, stalls, samples) in
+            [(1, 2, 400.0), (1, 20, 4000.0), (2, 20, 4000.0), (3, 20, 4000.0), (4, 5, 4000.0)]
+        {
+            let share = f64::from(stalls) / samples;
+            let runs = 2000;
+            let drawn = |_| {
+                let share = gamma(stalls, &mut noise) / samples;
+                p99(fragments, share, f64::INFINITY)
+            };
+            let mean = (0..runs).map(drawn).sum::<f64>() / f64::from(runs);
+            let found = p99(fragments, share, samples);
+            let case = format!("{fragments} of {stalls} in {samples}: {found} {mean}");
+            println!("{case}");
+            assert!((found - mean).abs() < 0.05 * stall, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_exactly_is_a_quantile_as_ever() {
+        let at = |stalled| p99(1, stalled, f64::INFINITY);
+        assert!(at(0.0099) < 2.0 * DISK.latency && at(0.0101) > 40.0 * DISK.latency);
+        // The fewer fragments are known, the more may be stalls.
+        let known = [1e6, 1e4, 1e3, 200.0].map(|samples| p99(1, 0.005, samples));
+        assert!(known[1] < 1.1 * known[0], "{known:?}");
+        assert!(known[2] > 2.0 * known[1] && known[3] > 2.0 * known[2], "{known:?}");
     }
 }

@@ -18,7 +18,7 @@ fn plan(fragment_bytes: u64, predicted_us: f64) -> Choice {
         margin_seconds: 0.0,
         late_seconds: 0.0,
         mean_seconds: predicted_us * 1e-6,
-        tail: 1.0,
+        tail_seconds: 0.0,
         work_seconds: 0.0,
     }
 }
@@ -398,4 +398,22 @@ fn beside_others_fragments_are_larger_and_the_more_the_more_others_there_are() {
     drop(guard.renew(false, serial, &[], &others));
     assert_ne!(guard.plan(guard.beside(1)).cut.depth, 1);
     assert_eq!(guard.pick(false, 0), guard.favourite());
+}
+
+#[test]
+fn a_tail_is_no_work_that_others_wait_for() {
+    let of = |kib: u64, predicted: f64, tail: f64, work: f64| Choice {
+        tail_seconds: tail * 1e-6,
+        work_seconds: work * 1e-6,
+        ..plan(kib << 10, predicted)
+    };
+    let mut guard = Guard::new();
+    let [late, busy] = [of(128, 100.0, 200.0, 20.0), of(256, 280.0, 0.0, 60.0)];
+    drop(guard.renew(false, late, &[], &[busy]));
+    // 300 + 20 n / 2 and 280 + 60 n / 2; if the tail were work, 300 + 60 n / 2.
+    assert_eq!([0, 1, 8, 64].map(|others| guard.beside(others)), [1, 0, 0, 0]);
+    // One that takes twice as long as the model says works twice as long.
+    (0..ENOUGH).for_each(|_| guard.observe(number_of(late), 200e-6));
+    (0..ENOUGH).for_each(|_| guard.observe(number_of(busy), 140e-6));
+    assert_eq!(guard.pick(true, 8), 1);
 }

@@ -326,7 +326,7 @@ impl Planner {
         state.last_bytes = match sample {
             Sample::Alone { bytes, .. }
             | Sample::Backlogged { bytes, .. }
-            | Sample::Overtaken { bytes, .. } => bytes,
+            | Sample::Met { bytes, .. } => bytes,
         };
         let due = state.samples < SAMPLES_PER_LOOK
             || state.samples - state.looked_at >= SAMPLES_PER_LOOK

@@ -301,10 +301,19 @@ fn size_classes_grow_with_the_size() {
 /// A disk of 70 us whose latency is lognormal with this deviation, and stalls for 50 times as long,
 /// before a fast connection; for urgent requests or not. What is measured follows a seed.
 fn spread_disk(seed: u64, (cv, stalls): (f64, f64), class: LaneClass) -> (Planner, Path) {
-    let mut noise = Noise(seed);
     let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
     let disk = planner.disk_stage(DeviceId(1), false);
     let (_, net) = planner.net_stages("peer", class, false);
+    measure(&mut planner, [disk, net], &mut Noise(seed), (cv, stalls));
+    (planner, path_of([disk, net]))
+}
+
+fn measure(
+    planner: &mut Planner,
+    [disk, net]: [StageIndex; 2],
+    noise: &mut Noise,
+    (cv, stalls): (f64, f64),
+) {
     for _ in 0..3000 {
         let bytes = [16_384, 32_768, 65_536][noise.below(3) as usize];
         let mut unit = || (noise.below(1 << 53) as f64 + 0.5) / (1_u64 << 53) as f64;
@@ -318,7 +327,32 @@ fn spread_disk(seed: u64, (cv, stalls): (f64, f64), class: LaneClass) -> (Planne
         planner.sample_alone(net, bytes as u32, Nanos(8_000 + bytes * 4 / 5));
         planner.sample_backlogged(net, bytes as u32, Nanos(3_000 + bytes * 4 / 5));
     }
-    (planner, path_of([disk, net]))
+}
+
+/// How often of many times a plan of several fragments is given out.
+fn cut(planner: &mut Planner, path: Path) -> usize {
+    (0..64).filter(|_| planner.plan(path, 65_536).cut.source.count(65_536) > 1).count()
+}
+
+#[test]
+fn plans_follow_stalls_that_come_when_all_costs_are_known() {
+    for seed in 1..=4 {
+        let (mut planner, path) = spread_disk(seed, (0.0, 0.0), LaneClass::Latency);
+        assert!(cut(&mut planner, path) > 48, "seed {seed}");
+        let mut noise = Noise(100 + seed);
+        let stages = [path[0], path[1]];
+        for _ in 0..3 {
+            measure(&mut planner, stages, &mut noise, (0.0, 0.006));
+        }
+        cut(&mut planner, path);
+        assert!(cut(&mut planner, path) < 16, "seed {seed}");
+        // They end, and it is worth while again.
+        for _ in 0..8 {
+            measure(&mut planner, stages, &mut noise, (0.0, 0.0));
+        }
+        cut(&mut planner, path);
+        assert!(cut(&mut planner, path) > 48, "seed {seed}");
+    }
 }
 
 #[test]

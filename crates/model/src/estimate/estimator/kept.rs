@@ -61,7 +61,7 @@ impl Kept {
     /// What a sample should have been; nothing if nobody knew.
     fn claim(&self, sample: Sample) -> Option<f64> {
         let (bytes, kind) = match sample {
-            Sample::Alone { bytes, .. } | Sample::Overtaken { bytes, .. } => (bytes, 0),
+            Sample::Alone { bytes, .. } | Sample::Met { bytes, .. } => (bytes, 0),
             Sample::Backlogged { bytes, .. } => (bytes, 1),
         };
         if !self.known[regime(bytes)][kind] {
@@ -162,7 +162,7 @@ impl Estimator {
     pub(super) fn test_kept(&mut self, sample: Sample) {
         let (Sample::Alone { seconds, .. }
         | Sample::Backlogged { seconds, .. }
-        | Sample::Overtaken { seconds, .. }) = sample;
+        | Sample::Met { seconds, .. }) = sample;
         let Some(kept) = &mut self.kept else { return };
         let Some(claim) = kept.claim(sample).filter(|_| seconds > 0.0 && seconds < SECONDS_MAX)
         else {

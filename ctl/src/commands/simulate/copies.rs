@@ -248,3 +248,20 @@ fn a_copy_between_peers_tells_of_every_stage_it_passed() {
         .collect();
     assert_eq!(passed.len(), 9, "{passed:?}");
 }
+
+/// A dial that only takes the thread's time has no stage of its own beside that.
+#[test]
+fn a_dial_of_host_time_stands_between_the_halves_of_a_copy() {
+    let text =
+        "[nodes.a]\n[nodes.b]\n[nodes.c]\n[[transfers]]\nnode = 'b'\nread = 'a'\nbytes = '1MiB'\n";
+    let mut world = World::new(&scenario::parse(text).expect("a scenario")).expect("nodes");
+    let node = world.find("b").expect("it is there");
+    let copy = copy(&mut world, node, ["a", "c"], MIB);
+    let free = last_of(&mut world, node, 4, copy);
+    dial(&mut world, "b", "copy", "o = '2ms'");
+    let told = last_of(&mut world, node, 4, copy);
+    let mut passed = told.passed.iter().filter(|it| it.measured.is_some());
+    assert!(passed.any(|it| it.name.starts_with("dial copy")), "{:?}", told.passed);
+    let more = told.measured_seconds - free.measured_seconds;
+    assert!(more > 1.9e-3, "{more}");
+}

@@ -34,6 +34,10 @@ const HELD: usize = 16;
 const FINER: f64 = 1.25;
 const COARSER: f64 = 2.0;
 
+/// What takes more than so many times as long as expected met an outage: the device stood still,
+/// and all that were there waited for it, however they were cut.
+const OUTAGE: f64 = 512.0;
+
 type Counts = [f32; BINS];
 
 /// Counts of samples by their lateness. Constant memory; a sample is a logarithm and an addition.
@@ -72,6 +76,9 @@ impl Default for Sketch {
 impl Sketch {
     /// Takes a sample of a fragment that met no other, in seconds, and what was expected of it.
     pub(super) fn observe(&mut self, seconds: f64, expected: f64) {
+        if seconds > expected * OUTAGE {
+            return;
+        }
         if self.unit <= 0.0 {
             self.unit = expected;
         } else if expected * FINER < self.unit {
@@ -215,6 +222,18 @@ mod tests {
             }
         }
         assert!(worst < 0.5, "{worst}");
+    }
+
+    #[test]
+    fn outages_of_a_device_are_no_spread_of_its_fragments() {
+        let mut sketch = Sketch::default();
+        for number in 0..4000 {
+            let times = if number % 12 == 0 { 100_000.0 } else { 1.0 };
+            sketch.observe(times * EXPECTED, EXPECTED);
+        }
+        assert_eq!(sketch.spread(), None);
+        take(&mut sketch, 4000, 500, 1.0, &mut Noise(1));
+        assert!(share(&sketch) > 0.03, "stalls of single fragments are");
     }
 
     #[test]

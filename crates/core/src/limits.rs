@@ -270,6 +270,9 @@ pub const LATENCY_LANE_BYTES_MAX: u64 = 256 * 1024;
 /// ones take about as long as the request that each way costs.
 pub const WAYS_BYTES_MIN: u64 = 128 * 1024;
 
+/// A way on which nothing was heard for so long, though something was asked for, gets no new reads.
+pub const WAY_SILENT: Nanos = Nanos::from_millis(250);
+
 /// Where a transfer may be cut that goes two ways: at what devices read at once.
 pub const WAY_UNIT_BYTES: u64 = 4096;
 

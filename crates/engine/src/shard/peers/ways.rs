@@ -70,8 +70,6 @@ const SIZES: usize = 12;
 pub(in crate::shard) struct Ways {
     /// By whether a file is read or a region, and how long the read is.
     kinds: [[Kind; SIZES]; 2],
-    /// When something ended last on the bulk lane, and on the second.
-    ended: [Nanos; 2],
 }
 
 /// What one kind of request takes.
@@ -168,7 +166,12 @@ impl Kind {
         self.since += 1;
         let tries = self.since >= self.until;
         if tries {
-            let tried = if splits { 0..1 } else { 1..3 };
+            let tried = match (splits, cut) {
+                // All goes the second way: the first one is what is not measured.
+                (true, 0) => 1..2,
+                (true, _) => 0..1,
+                (false, _) => 1..3,
+            };
             self.recent[tried].iter_mut().for_each(Recent::forget);
             let most = if known.is_some() { TRY_MOST } else { TRY_FIRST };
             (self.since, self.until) = (0, (2 * self.until).min(most));
@@ -176,8 +179,9 @@ impl Kind {
         let choice = match (splits, tries) {
             (true, false) if cut == 0 => Choice::Whole(Way::Second),
             (true, false) => split_at(offset, bytes, cut),
-            (false, false) | (true, true) => Choice::Whole(Way::Alone),
-            (false, true) => {
+            (false, false) => Choice::Whole(Way::Alone),
+            (true, true) if cut > 0 => Choice::Whole(Way::Alone),
+            (_, true) => {
                 let least = bytes / TRIED_PART;
                 split_at(offset, bytes, cut.clamp(least, bytes - least))
             }
@@ -242,11 +246,9 @@ impl Ways {
     /// A read, or a part of one, ended well.
     pub(in crate::shard) fn note(&mut self, taken: Taken, now: Nanos) {
         let Taken { operation, way, whole, bytes, sent, alone } = taken;
-        let ended = &mut self.ended[usize::from(way == Way::Second)];
-        // What came behind another one has the time between the two ends for itself.
-        let began = std::mem::replace(ended, now).max(sent);
-        if alone || began > sent {
-            self.kind(operation, whole).learn(way, bytes, now.since(began).seconds());
+        // The peer shares the lane out between those that are there together.
+        if alone {
+            self.kind(operation, whole).learn(way, bytes, now.since(sent).seconds());
         }
     }
 
@@ -254,8 +256,7 @@ impl Ways {
     pub(in crate::shard) fn note_unfinished(&mut self, taken: Taken, now: Nanos) {
         let Taken { operation, way, whole, bytes, sent, alone } = taken;
         if alone {
-            let began = self.ended[usize::from(way == Way::Second)].max(sent);
-            self.kind(operation, whole).learn_least(way, bytes, now.since(began).seconds());
+            self.kind(operation, whole).learn_least(way, bytes, now.since(sent).seconds());
         }
     }
 
@@ -339,6 +340,22 @@ mod tests {
         assert!(median(&times[100..]) <= 1.05, "{times:?}");
         let times = run(&mut ways, 50e-6, [10.0, 10.0], 2500);
         assert!(median(&times[2400..]) <= 1.05, "{:?}", &times[2400..]);
+    }
+
+    /// Where a bad spell left the first way out of all reads, it comes back.
+    #[test]
+    fn a_first_way_that_hung_is_found_again() {
+        let mut ways = Ways::default();
+        let _ = run(&mut ways, 50e-6, [10.0, 5.0], 40);
+        let mut now = Nanos::from_millis(60_000);
+        for _ in 0..RECENT {
+            ways.note(taken(Way::First, BYTES / 3, now), now + Nanos::from_millis(1000));
+            now = now + Nanos::from_millis(2000);
+        }
+        let choices = [(); 2].map(|()| ways.choose(Operation::Get, 0, BYTES));
+        assert!(choices.contains(&Choice::Whole(Way::Second)), "{choices:?}");
+        let times = run(&mut ways, 50e-6, [10.0, 5.0], 200);
+        assert!(median(&times[100..]) <= 1.05, "{times:?}");
     }
 
     /// A way that is bad from the start costs a few small parts, and then ever fewer.

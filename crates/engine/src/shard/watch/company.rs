@@ -262,6 +262,15 @@ impl Company {
         }
     }
 
+    /// A request that was held goes on.
+    pub(super) fn go_on(&mut self, stays: &mut Stays) {
+        for stay in stays.stays.iter_mut().flatten() {
+            if let Some(class) = stay.long.filter(|_| !std::mem::replace(&mut stay.counts, true)) {
+                self.guests[stay.place as usize].long[class as usize] += 1;
+            }
+        }
+    }
+
     /// How many requests are under way beside one that its fragments would keep waiting: those of
     /// its class where most are, and none while others come that should not wait longer.
     pub(super) fn beside(&self, stays: &Stays) -> u32 {
@@ -465,6 +474,11 @@ mod tests {
             // The one that is held meets those that are not.
             assert_eq!(all.each_ref().map(|stays| company.beside(stays)), [2, 1, 1], "{by:?}");
         }
+        for _ in 0..2 {
+            company.go_on(&mut all[0]);
+            assert_eq!(all.each_ref().map(|stays| company.beside(stays)), [2; 3], "it goes on");
+        }
+        company.hold(&mut all[1], HeldBy::Order);
         all.into_iter().for_each(|stays| assert!(!company.settle(stays, (0, false)).alone()));
         assert!(company.guests.iter().all(|guests| (guests.now, guests.long) == (0, [0; 2])));
     }

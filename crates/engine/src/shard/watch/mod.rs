@@ -321,9 +321,15 @@ impl Watch {
         self.of(subject).is_none_or(|observed| self.company.is_alone(&observed.stays))
     }
 
-    /// How many requests are under way beside one that its fragments would keep waiting.
-    pub(in crate::shard) fn beside(&self, subject: Subject) -> u32 {
-        self.of(subject).map_or(0, |observed| self.company.beside(&observed.stays))
+    /// How many requests are under way beside one that is about to begin, and that its fragments
+    /// would keep waiting.
+    pub(in crate::shard) fn beside(&mut self, subject: Subject) -> u32 {
+        let Some(mut stays) = self.of(subject).map(|observed| observed.stays) else { return 0 };
+        self.company.go_on(&mut stays);
+        if let Some(observed) = self.of_mut(subject) {
+            observed.stays = stays;
+        }
+        self.company.beside(&stays)
     }
 
     /// A part of a request is over.

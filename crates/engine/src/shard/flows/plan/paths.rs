@@ -303,8 +303,8 @@ impl Shard {
         self.cx.planner.sample_alone(stage, bytes, left);
     }
 
-    /// A write that was alone on its lane shows what its plan is good for; a short one times the
-    /// wire, less what the peer took and the checksums.
+    /// A write that was alone on its lane shows what its plan is good for; a short one that nothing
+    /// held times the wire, less what the peer took and the checksums.
     pub(in crate::shard) fn time_write(
         &mut self,
         key: TransferKey,
@@ -334,7 +334,10 @@ impl Shard {
             let outcome = Outcome { length, plan, time, alone };
             self.cx.planner.observe_outcome(planned.path.stages(), outcome);
         }
-        if length <= planned.cut.lane.first() && !waited {
+        // What a dial, a rate or a limit held here was not on the wire meanwhile.
+        let dials = body.lane.filter(|_| self.cx.dials.any()).map(|lane| self.dials_out(lane));
+        let is_dialled = dials.is_some_and(|it| it != [[StageIndex::NONE; 2]; 2]);
+        if length <= planned.cut.lane.first() && !waited && is_alone && !is_dialled {
             let checks = lane.check_time(&self.cx.planner, length as u32);
             let service = Nanos::from_micros(service_us.into());
             let wire = time.since(service).since(checks).since(checks);

@@ -247,7 +247,7 @@ impl Shard {
             return;
         }
         let flow = self.flow_of(Work::Transfer(key));
-        let (mut queued, mut is_read) = (0, true);
+        let (mut queued, mut is_read, mut has_credit) = (0, true, true);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let (length, available) = (transfer.length, transfer.available);
         let planned = transfer.plans.own().cloned();
@@ -269,6 +269,7 @@ impl Shard {
                 break;
             }
             if !lane.asking().is_some_and(|asking| asking.window.has(bytes)) {
+                has_credit = body.next > 0;
                 break;
             }
             let backlogged = lane.has_data();
@@ -292,6 +293,9 @@ impl Shard {
         }
         let more = is_read && body.next < length && body.frames == 0;
         self.cx.watch.moved(Subject::Transfer(key), Spot::Peer(body.peer), queued);
+        if !has_credit {
+            self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
+        }
         self.charge(Work::Transfer(key), queued, now);
         self.cx.sched.make_ready(Work::Lane(lane_key));
         if more {

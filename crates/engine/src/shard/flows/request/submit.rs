@@ -96,7 +96,7 @@ impl Shard {
         let (kind, handles, length, body) =
             self.resolve(origin.session, request.verb, request.no_wait)?;
         let body = match body {
-            Body::Remote(remote) => self.by_ways((kind, request.class, length), remote),
+            Body::Remote(remote) => self.by_ways((kind, request.class, length), remote, now),
             body => body,
         };
         let allowed = request.deadline.unwrap_or(self.cx.config.deadline_default);

@@ -207,13 +207,15 @@ impl Shard {
         remote.is_some_and(|it| it.lane.is_none()) && self.peer_is_lost(key)
     }
 
-    /// The parts of a vectored transfer that are under way.
+    /// The parts of a vectored transfer that are under way; of others there are none to look for.
     fn parts_of(&self, whole: TransferKey) -> impl Iterator<Item = TransferKey> {
+        let body = self.transfers.get(whole).map(|it| &it.body);
+        let all = matches!(body, Some(Body::Vector(_))).then(|| self.transfers.iter());
         let is_part = move |it: &Transfer| match it.waiter {
             Waiter::Vector { parent, .. } => parent == whole,
             _ => false,
         };
-        self.transfers.iter().filter(move |(_, it)| is_part(it)).map(|(key, _)| key)
+        all.into_iter().flatten().filter(move |(_, it)| is_part(it)).map(|(key, _)| key)
     }
 
     /// Ends and forgets a transfer whose end is decided and whose buffer nothing touches.

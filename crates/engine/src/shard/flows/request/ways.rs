@@ -7,7 +7,7 @@
 //! after the new.
 
 use piped_core::ids::PeerId;
-use piped_core::limits::WAYS_BYTES_MIN;
+use piped_core::limits::{WAY_SILENT, WAYS_BYTES_MIN};
 use piped_core::link::LaneClass;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
@@ -74,12 +74,22 @@ impl Shard {
         self.lanes_of(transfer, body).into_iter().flatten().all(is_lost)
     }
 
+    /// Whether something is heard on a lane where something was asked for. It takes seconds until a
+    /// wire on which nothing arrives counts as lost, and a read on both waits for the slower one.
+    fn answers(&self, lane: LaneKey, now: Nanos) -> bool {
+        self.lanes.get(lane).is_some_and(|lane| {
+            let waits = lane.asking().is_some_and(|asking| !asking.outstanding.is_empty());
+            !waits || now.since(lane.heard) < WAY_SILENT
+        })
+    }
+
     /// What a client's request becomes: a long read of a peer that is reached on two ways goes one
     /// of them or both.
     pub(in crate::shard) fn by_ways(
         &mut self,
         (operation, class, length): (Operation, Class, u64),
         remote: RemoteBody,
+        now: Nanos,
     ) -> Body {
         let body = Body::Remote(remote);
         let is_read = remote.op == RemoteOp::Read && remote.pieces.is_none();
@@ -87,15 +97,16 @@ impl Shard {
             return body;
         }
         let Some(state) = self.peers.get(remote.peer) else { return body };
-        let both = [LaneClass::Bulk, LaneClass::Second];
-        let are_up = both.into_iter().all(|class| self.lane_up_of(state, class).is_some());
+        let answers = |class| self.lane_up_of(state, class).is_some_and(|it| self.answers(it, now));
+        let [first, second] = [LaneClass::Bulk, LaneClass::Second].map(answers);
         let may_split = self.transfers.room() > 1;
         let Some(ways) = self.peers.get_mut(remote.peer).and_then(Peer::ways_mut) else {
             return body;
         };
-        let choice = match are_up && may_split {
-            true => ways.choose(operation, remote.offset, length),
-            false => Choice::Whole(Way::Alone),
+        let choice = match (first, second) {
+            (true, true) if may_split => ways.choose(operation, remote.offset, length),
+            (false, true) => Choice::Whole(Way::Second),
+            _ => Choice::Whole(Way::Alone),
         };
         match choice {
             Choice::Split(cut) => {

@@ -82,6 +82,8 @@ pub(super) struct StageState {
     pub(super) is_urgent: bool,
     /// Whether the stage is a device, or a delay injection on one.
     pub(super) at_device: bool,
+    /// Whether each fragment is an operation of a device, which takes a time of its own.
+    draws: bool,
     /// Whether the shard's thread does the work, so that it is timed by itself.
     pub(super) on_thread: bool,
     pub(super) meter: Meter,
@@ -128,6 +130,7 @@ impl StageState {
                         ..
                     }
             ),
+            draws: matches!(resource, StageResource::Disk { .. }),
             on_thread: matches!(
                 resource,
                 StageResource::Check | StageResource::Copy | StageResource::Dial { host: true, .. }
@@ -181,10 +184,10 @@ impl StageState {
     }
 
     /// How much fragments differ, if that is a matter of how bytes are cut. A device takes its own
-    /// time for each fragment. What delays a wire or a thread comes with time or with bytes: it is
-    /// shown, and not planned with.
+    /// time for each fragment. What delays a wire or a thread (a copy from the page cache, the end
+    /// of a delay injection) comes with time or with bytes: it is shown, and not planned with.
     pub(super) fn spread(&self) -> Option<&Spread> {
-        self.published.spread.as_ref().filter(|_| self.at_device)
+        self.published.spread.as_ref().filter(|_| self.draws)
     }
 
     /// The published cost, with the present number of samples.

@@ -13,7 +13,9 @@ use piped_report::shard::StageReport;
 use piped_wire::Message;
 
 use crate::asking::{HANDLE, answer, connected};
-use crate::world::{LineId, SESSION, World, no_stage, read, region, reports, write, write_data};
+use crate::world::{
+    LineId, SESSION, World, end, no_stage, read, region, reports, write, write_data,
+};
 
 const LOCAL: HandleId = HandleId(9);
 const SPAN: u64 = 64 << 10;
@@ -420,6 +422,39 @@ fn a_dial_of_latency_is_known_from_fragments_that_are_never_alone() {
         let stage = measured(place, micros(10_000, 0, 0, 0), &[12]);
         assert!((stage.latency_seconds * 1e3 - 10.0).abs() < 0.2, "{place}: {stage:?}");
         assert!(stage.overhead_seconds < 2e-6, "{place}: {stage:?}");
+    }
+}
+
+/// A write is a sample of its wire, and not of what holds it before that.
+#[test]
+fn the_wire_of_writes_is_not_what_a_dial_holds_them_for() {
+    for (latency, samples) in [(0, 8), (10_000, 0)] {
+        let mut world = World::fast();
+        world.command(Command::SetCalibration(CalibrationMode::Live));
+        let (line, _) = connected(&mut world, &[SESSION]);
+        if latency > 0 {
+            set(&mut world, "send:beta", micros(latency, 0, 0, 0));
+        }
+        for number in 0..8 {
+            let buffer = ArenaBuffer { segment: 0, offset: 0, length: 16 << 10 };
+            let (handle, offset, durable) = (HANDLE, 0, false);
+            let verb = Verb::Write { handle, offset, buffer, durable, notify: None };
+            world.submit(SESSION, number, verb);
+            let mut asked = None;
+            while asked.is_none() {
+                match world.next(line) {
+                    Message::Write { .. } | Message::Report { .. } => {}
+                    Message::WriteData { transfer, .. } => asked = Some(transfer),
+                    other => panic!("{other:?}"),
+                }
+            }
+            world.run_for(Nanos::from_micros(100));
+            world.send(line, end(asked.expect("a write"), Status::Ok, 16 << 10), &[]);
+            world.wait_until("an end", |world| world.end_of(number).is_some());
+        }
+        let stages = world.shard.stages();
+        let wire = stages.iter().find(|it| it.name == "net beta latency asked out");
+        assert_eq!(wire.expect("a stage").samples_alone, samples, "{latency} us");
     }
 }
 

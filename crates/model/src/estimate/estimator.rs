@@ -194,7 +194,7 @@ impl Estimator {
         if !(seconds > 0.0 && seconds < SECONDS_MAX) {
             return;
         }
-        // One that was overtaken was slow by chance, and says nothing of costs.
+        // One that met others says how late fragments are, and nothing of costs.
         if !matches!(sample, Sample::Met { .. }) {
             self.test_kept(sample);
         }

@@ -55,7 +55,7 @@ pub(in crate::shard) enum Answer {
 pub(in crate::shard) struct Ending {
     /// Where the bytes ended, and how.
     pub(in crate::shard) last: LastPart,
-    /// What the peer took for the request, in microseconds.
+    /// What the peer took, of a write from its last piece on, in microseconds.
     pub(in crate::shard) service_us: u32,
 }
 

@@ -300,7 +300,7 @@ impl Shard {
         if last.bytes > 0 && !(durable && last.status == Status::Ok) {
             self.note_unsynced(key, body, now);
         }
-        // The peer took `service_us` for all of it.
+        // The peer took `service_us` for what followed the last piece.
         let piece = (0, u32::try_from(length).unwrap_or(u32::MAX));
         let times = (Some(now - Nanos::from_micros(service_us.into())), now);
         self.cx.watch.pass_stage(Subject::Transfer(key), StageIndex::PEER, piece, times);

@@ -450,13 +450,9 @@ impl Guard {
 
     /// The standard error of the difference of two candidates' means, as a part of a mean.
     fn error(&self, one: &Arm, other: &Arm) -> f64 {
-        let weights = [one, other].map(|arm| arm.measured.weight());
-        if weights.contains(&0.0) {
-            return f64::INFINITY;
-        }
-        let errors = weights.map(f64::recip).iter().sum::<f64>();
-        // Mean absolute to standard deviation.
-        1.25 * self.noise.value() * errors.sqrt()
+        let errors = 1.0 / one.measured.weight() + 1.0 / other.measured.weight();
+        // Mean absolute to standard deviation; infinite for one without outcomes.
+        1.25 * self.noise.value().max(f64::MIN_POSITIVE) * errors.sqrt()
     }
 
     fn is_vetoed(&self, index: usize) -> bool {

@@ -142,11 +142,16 @@ impl Watch {
 
     /// What was seen of a request that runs, to be added to.
     fn of_mut(&mut self, subject: Subject) -> Option<&mut Observed> {
+        self.in_company(subject).map(|(_, observed)| observed)
+    }
+
+    /// What is observed of a request, and those that it meets.
+    fn in_company(&mut self, subject: Subject) -> Option<(&mut Company, &mut Observed)> {
         let (observed, generation) = match subject {
             Subject::Transfer(key) => (self.transfers.get_mut(key)?, key.generation()),
             Subject::Serve(key) => (self.serves.get_mut(key)?, key.generation()),
         };
-        (observed.generation == generation).then_some(observed)
+        (observed.generation == generation).then_some((&mut self.company, observed))
     }
 
     /// The request that a fragment counts for, and where that has the first byte of the request
@@ -303,10 +308,8 @@ impl Watch {
         };
         let part = self.of(subject).and_then(|observed| observed.part);
         let subject = part.map_or(subject, |part| Subject::Transfer(part.whole));
-        let Some(mut stays) = self.of(subject).map(|observed| observed.stays) else { return };
-        self.company.hold(&mut stays, by);
-        if let Some(observed) = self.of_mut(subject) {
-            observed.stays = stays;
+        if let Some((company, observed)) = self.in_company(subject) {
+            company.hold(&mut observed.stays, by);
         }
     }
 
@@ -324,12 +327,10 @@ impl Watch {
     /// How many requests are under way beside one that is about to begin, and that its fragments
     /// would keep waiting.
     pub(in crate::shard) fn beside(&mut self, subject: Subject) -> u32 {
-        let Some(mut stays) = self.of(subject).map(|observed| observed.stays) else { return 0 };
-        self.company.go_on(&mut stays);
-        if let Some(observed) = self.of_mut(subject) {
-            observed.stays = stays;
-        }
-        self.company.beside(&stays)
+        self.in_company(subject).map_or(0, |(company, observed)| {
+            company.go_on(&mut observed.stays);
+            company.beside(&observed.stays)
+        })
     }
 
     /// A part of a request is over.

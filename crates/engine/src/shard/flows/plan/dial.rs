@@ -162,9 +162,14 @@ impl Shard {
         }
     }
 
+    /// Whether frames are held before they leave by a lane.
+    pub(in crate::shard) fn is_dialled(&self, lane: LaneKey) -> bool {
+        self.peer_of(lane).is_some_and(|peer| self.cx.dials.holds_frames_to(peer))
+    }
+
     /// Frames that were queued since the last look come to the dials.
     pub(in crate::shard) fn dial_frames<I: Io>(&mut self, key: LaneKey, io: &mut I) {
-        let dialled = self.peer_of(key).is_some_and(|peer| self.cx.dials.holds_frames_to(peer));
+        let dialled = self.is_dialled(key);
         while let Some(lane) = self.lanes.get_mut(key).filter(|_| dialled)
             && let Some((number, bytes, owner)) = lane.sender.hold_next()
         {

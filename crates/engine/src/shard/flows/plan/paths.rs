@@ -335,8 +335,7 @@ impl Shard {
             self.cx.planner.observe_outcome(planned.path.stages(), outcome);
         }
         // What a dial, a rate or a limit held here was not on the wire meanwhile.
-        let dials = body.lane.filter(|_| self.cx.dials.any()).map(|lane| self.dials_out(lane));
-        let is_dialled = dials.is_some_and(|it| it != [[StageIndex::NONE; 2]; 2]);
+        let is_dialled = body.lane.is_some_and(|lane| self.is_dialled(lane));
         if length <= planned.cut.lane.first() && !waited && is_alone && !is_dialled {
             let checks = lane.check_time(&self.cx.planner, length as u32);
             let service = Nanos::from_micros(service_us.into());

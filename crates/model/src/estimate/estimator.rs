@@ -188,9 +188,7 @@ impl Estimator {
     /// ignored: nothing costs nothing, a cost of zero would look infinitely precise, and sums of
     /// the longest would be infinite.
     pub fn observe(&mut self, sample: Sample) {
-        let (Sample::Alone { bytes, seconds }
-        | Sample::Backlogged { bytes, seconds }
-        | Sample::Met { bytes, seconds }) = sample;
+        let (bytes, seconds) = sample.measured();
         if !(seconds > 0.0 && seconds < SECONDS_MAX) {
             return;
         }

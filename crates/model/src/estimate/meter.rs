@@ -55,6 +55,17 @@ pub enum Sample {
     },
 }
 
+impl Sample {
+    /// The size in bytes and the time in seconds, of whatever kind it is.
+    #[must_use]
+    pub const fn measured(self) -> (u64, f64) {
+        let (Self::Alone { bytes, seconds }
+        | Self::Backlogged { bytes, seconds }
+        | Self::Met { bytes, seconds }) = self;
+        (bytes, seconds)
+    }
+}
+
 /// A fragment inside the stage, from [`Meter::arrive`] to [`Meter::depart`] or [`Meter::abandon`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a fragment that never departs keeps the stage from being seen empty"]

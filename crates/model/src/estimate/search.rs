@@ -162,11 +162,10 @@ impl Search {
     /// is not, but counts as one of [`SearchOptions::samples_max`], so that a search ends whatever
     /// comes.
     pub fn handle(&mut self, sample: Sample) {
-        let (mode, bytes, seconds) = match sample {
-            Sample::Alone { bytes, seconds } | Sample::Met { bytes, seconds } => {
-                (Mode::Alone, bytes, seconds)
-            }
-            Sample::Backlogged { bytes, seconds } => (Mode::Backlogged, bytes, seconds),
+        let (bytes, seconds) = sample.measured();
+        let mode = match sample {
+            Sample::Alone { .. } | Sample::Met { .. } => Mode::Alone,
+            Sample::Backlogged { .. } => Mode::Backlogged,
         };
         self.taken = self.taken.saturating_add(1);
         if seconds.is_finite() && seconds > 0.0 {

@@ -323,11 +323,7 @@ impl Planner {
         }
         state.estimator.observe(sample);
         state.samples += 1;
-        state.last_bytes = match sample {
-            Sample::Alone { bytes, .. }
-            | Sample::Backlogged { bytes, .. }
-            | Sample::Met { bytes, .. } => bytes,
-        };
+        (state.last_bytes, _) = sample.measured();
         let due = state.samples < SAMPLES_PER_LOOK
             || state.samples - state.looked_at >= SAMPLES_PER_LOOK
             || state.estimator.changes() != state.changes;

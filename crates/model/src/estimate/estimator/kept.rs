@@ -60,10 +60,8 @@ impl Kept {
 
     /// What a sample should have been; nothing if nobody knew.
     fn claim(&self, sample: Sample) -> Option<f64> {
-        let (bytes, kind) = match sample {
-            Sample::Alone { bytes, .. } | Sample::Met { bytes, .. } => (bytes, 0),
-            Sample::Backlogged { bytes, .. } => (bytes, 1),
-        };
+        let (bytes, _) = sample.measured();
+        let kind = usize::from(matches!(sample, Sample::Backlogged { .. }));
         if !self.known[regime(bytes)][kind] {
             return None;
         }
@@ -160,9 +158,7 @@ impl Estimator {
 
     /// Compares a sample with what was kept.
     pub(super) fn test_kept(&mut self, sample: Sample) {
-        let (Sample::Alone { seconds, .. }
-        | Sample::Backlogged { seconds, .. }
-        | Sample::Met { seconds, .. }) = sample;
+        let (_, seconds) = sample.measured();
         let Some(kept) = &mut self.kept else { return };
         let Some(claim) = kept.claim(sample).filter(|_| seconds > 0.0 && seconds < SECONDS_MAX)
         else {

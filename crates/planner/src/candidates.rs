@@ -171,7 +171,10 @@ fn propose_on(
     }
     nested.iter().for_each(|&plan| others.push(plan));
     let mut near = Others { choices: [proposal; ARMS_MAX], count: 0 };
-    [low, best, high].iter().for_each(|plan| near.push(choice(plan)));
+    // A size beyond the length is the whole once more.
+    let is_cut = |plan: &&FixedBest| plan.fragment_bytes < whole.fragment_bytes;
+    let sizes = [low, best, high];
+    sizes.iter().filter(is_cut).for_each(|plan| near.push(choice(plan)));
     let proposal = settle(path, serial, proposal, &mut near, &mut others);
     guard.renew(changed, proposal, near.as_slice(), others.as_slice())
 }

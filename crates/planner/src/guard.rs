@@ -20,44 +20,21 @@
 mod mean;
 mod measured;
 mod similar;
+mod trials;
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use self::mean::Mean;
-use self::measured::Measured;
+use self::measured::{MEMORY, Measured, moved};
 use self::similar::{KINDS, SAME_SIZE, differ_at_most, is_near, kind};
+use self::trials::Trials;
 use super::planned::{Choice, Planned};
 
 /// The most candidates: the proposal, variations of it, whole, powers of two, three serial plans
 /// and nested plans.
 pub(super) const ARMS_MAX: usize = 24;
-
-/// One transfer in this many tries a candidate that is not the favourite.
-const TRY_EVERY: u32 = 16;
-
-/// One transfer in this many tries a candidate while some candidate worth trying has never been
-/// used.
-const TRY_EVERY_AT_FIRST: u32 = 2;
-
-/// One transfer in this many gets a candidate that looks faster than the favourite but is not known
-/// well enough to replace it. The two take turns, so that both see the same machine.
-const CONTEND_EVERY: u32 = 2;
-
-/// The largest assumed bad luck of such a candidate, as a part of its mean, however much transfers
-/// differ.
-const LUCK_MAX: f64 = 0.02;
-
-/// One trial in this many is of a candidate that seemed not worth it.
-const LONG_SHOT_EVERY: u32 = 8;
-
-/// One trial in this many where fragments are known to differ: transfers are planned for the latest
-/// of a hundred, which no trials shall be.
-const LONG_SHOT_EVERY_SPREAD: u32 = 32;
-
-/// How many times worse than other tried candidates such a long shot may look.
-const LONG_SHOT: f64 = 2.0;
 
 /// Uses after which a candidate's plan is made anew, to include what is known of the others.
 const REFRESH_EVERY: u32 = 250;
@@ -85,23 +62,24 @@ const VETO_SPREAD: f64 = 1.25;
 /// favourite.
 const WORTH_TRYING: f64 = 1.15;
 
-/// The least and the largest assumed error of an expectation, as a part of it.
-const DOUBT: (f64, f64) = (0.1, 0.5);
-
 /// Plans in company are equally good up to this factor.
 const ALIKE: f64 = 1.01;
 
-/// Weight of an outcome in the pace: so few transfers see one state of the machine.
-const PACE_DECAY: f64 = 1.0 / 8.0;
+/// Weight of an outcome in the pace, over that in a believed mean: few transfers see one state of
+/// the machine.
+const PACE_DECAY: f64 = 3.0;
 
-/// The weight where fragments are known to differ: most of what is slow then is a late fragment.
-const PACE_DECAY_SPREAD: f64 = 1.0 / 64.0;
+/// How much slower the favourite has to get, for what reason ever, until the others are asked.
+const SLOWER: f64 = 1.25;
+
+/// The error that a believed mean shall have, as a part of it.
+const ERROR: f64 = 0.01;
 
 /// Paces at which means are kept. Beyond them, they are of another machine, or were never right.
 const PACES: RangeInclusive<f64> = 1.0 / STALLED..=STALLED;
 
 /// Weight of an outcome in the noise.
-const SLOW_DECAY: f64 = 1.0 / 16.0;
+const SLOW_DECAY: f64 = 1.0 / 32.0;
 
 /// Ratios of measurement to model beyond these come neither from the model nor from the pace.
 const BIAS: (f64, f64) = (1.0 / STALLED, STALLED);
@@ -145,27 +123,30 @@ pub(super) struct Guard {
     arms: Vec<Arm>,
     /// Number of arms after the proposal that lie in its flat region.
     variations: usize,
+    /// The candidate that most transfers get, as far as is known now.
+    favourite: usize,
     uses: u32,
-    next_trial: usize,
-    trials: u32,
-    /// Whether an outcome came since the last trial outside the flat region.
-    heard: bool,
+    trials: Trials,
     /// How many times slower than usual transfers are now, whatever their candidate. A machine that
     /// others use changes its speed within seconds, and candidates are tried at different times.
     /// Compared directly, the candidate with the better moments would win. Therefore outcomes are
-    /// compared relative to this pace.
+    /// compared relative to this pace. Only the favourite's outcomes move it: an error of another
+    /// candidate's mean says nothing of the machine.
     pace: f64,
+    /// The pace at which the others were last asked how they are, or a lower one since.
+    asked_at: f64,
     /// For each kind of plan, the mean ratio of measured latencies to present predictions, with the
     /// number of outcomes.
     bias: [Mean; KINDS],
-    /// Mean distance of a transfer from its candidate's mean, as a part of the mean.
+    /// Mean distance of a transfer from its candidate's mean, as a part of the mean. What all
+    /// transfers have in common for a while is not part of it.
     noise: Mean,
 }
 
 impl Guard {
     /// An empty guard with room for all candidates, so that renewing allocates nothing.
     pub(super) fn new() -> Self {
-        Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, ..Self::default() }
+        Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, asked_at: 1.0, ..Self::default() }
     }
 
     /// Takes new predictions: the proposal, sizes nearly as good, and others to compare with.
@@ -221,7 +202,7 @@ impl Guard {
         }
         // What stays was measured at a pace.
         if changed && !stays.get() {
-            self.pace = 1.0;
+            (self.pace, self.asked_at) = (1.0, 1.0);
         }
         self.expect();
         retired.into_iter().flatten()
@@ -237,6 +218,10 @@ impl Guard {
             let promised = arm.plan.predicted_seconds * bias[kind(&arm.plan)];
             arm.expected = arm.measured.beside(promised) + arm.plan.tail_seconds;
         }
+        self.favourite = match self.fastest() {
+            Some(fastest) if self.is_beaten(0, fastest) => fastest,
+            _ => 0,
+        };
     }
 
     /// Measured against predicted latency by kind of plan. Present predictions are used, because a
@@ -266,10 +251,14 @@ impl Guard {
     /// Takes the latency of a transfer with the candidate of this number.
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
         let is_informed = self.bias.iter().any(|mean| mean.count() > 0);
-        let Some(arm) = self.arms.iter_mut().find(|arm| arm.number == number) else { return };
-        let (before, is_spread) = (arm.measured.known(), arm.plan.is_spread());
+        let Some(index) = self.arms.iter().position(|arm| arm.number == number) else { return };
+        let memory = self.memory();
+        let arm = &mut self.arms[index];
+        if self.trials.hear(number) {
+            return;
+        }
+        let before = arm.measured.known();
         let usual = seconds / self.pace;
-        self.heard = true;
         let mean = arm.measured.seconds();
         let is_its_own = match arm.measured.outcomes() {
             // It may well be slower than the model says, but not so much faster.
@@ -281,24 +270,42 @@ impl Guard {
         // that are used next would be those of a slower machine, and so too low, after each stall.
         let counts = arm.measured.note_nearness(is_its_own);
         if counts {
-            arm.measured.observe(usual, arm.plan.predicted_seconds, self.uses);
-        }
-        if let Some(mean) = before.filter(|_| counts) {
-            self.noise.observe((usual / mean - 1.0).abs().min(1.0), SLOW_DECAY);
-            let slower = (seconds / mean).clamp(self.pace / CLIP, self.pace * CLIP);
-            let decay = if is_spread { PACE_DECAY_SPREAD } else { PACE_DECAY };
-            self.pace += decay * (slower - self.pace);
-            if !PACES.contains(&self.pace) {
-                self.forget();
+            if let Some(distance) = arm.measured.distance(usual, self.uses) {
+                self.noise.observe(distance, SLOW_DECAY);
+            }
+            let (outcome, is_favourite) =
+                ((usual, arm.plan.predicted_seconds), index == self.favourite);
+            arm.measured.observe(outcome, self.uses, (self.noise.value(), memory), is_favourite);
+            if let Some(mean) = before.filter(|_| is_favourite) {
+                self.keep_pace(moved(usual, mean, PACE_DECAY / memory));
             }
         }
         self.expect();
     }
 
+    /// Moves the pace by a factor.
+    fn keep_pace(&mut self, by: f64) {
+        self.pace *= by;
+        if self.pace > self.asked_at * SLOWER {
+            // It may be the machine, or the favourite alone: the others are asked.
+            self.asked_at = self.pace;
+            self.trials.ask(self.arms.len());
+        }
+        self.asked_at = self.asked_at.min(self.pace * SLOWER);
+        if !PACES.contains(&self.pace) {
+            self.forget();
+        }
+    }
+
+    /// Outcomes that a mean is of. The more they differ, the more of them tell a percent.
+    fn memory(&self) -> f64 {
+        (1.25 * self.noise.value() / ERROR).powi(2).clamp(MEMORY.0, MEMORY.1)
+    }
+
     /// Begins anew. The means were not of what transfers take: a clock stood still, say.
     fn forget(&mut self) {
         self.arms.iter_mut().for_each(|arm| arm.measured = Measured::default());
-        self.pace = 1.0;
+        (self.pace, self.asked_at) = (1.0, 1.0);
     }
 
     /// The predicted latency, in seconds, of a transfer of so many bytes with the candidate of this
@@ -317,45 +324,6 @@ impl Guard {
             0 => self.favourite(),
             _ => self.beside(others),
         }
-    }
-
-    /// Picks the candidate for the next transfer, which is alone.
-    pub(super) fn choose(&mut self) -> usize {
-        self.uses = self.uses.wrapping_add(1);
-        let favourite = self.favourite();
-        let untried = self.heard.then(|| self.untried(favourite)).flatten();
-        let every = if untried.is_some() { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
-        if !self.uses.is_multiple_of(every) {
-            let contender = self.contender(favourite).filter(|_| self.heard && untried.is_none());
-            let is_its_turn = self.uses.is_multiple_of(CONTEND_EVERY);
-            return contender.filter(|_| is_its_turn).unwrap_or(favourite);
-        }
-        self.trials = self.trials.wrapping_add(1);
-        // Without outcomes there is nothing to learn but the estimators' variety.
-        let reach = if self.heard { self.arms.len() } else { 1 + self.variations };
-        let best = &self.arms[favourite];
-        let within = |factor: f64| best.expected + (factor - 1.0) * best.usual();
-        let every = if best.plan.is_spread() { LONG_SHOT_EVERY_SPREAD } else { LONG_SHOT_EVERY };
-        if self.heard && self.trials.is_multiple_of(every) {
-            let limit = within(WORTH_TRYING * LONG_SHOT);
-            let shots = (0..reach).filter(|&index| self.arms[index].expected <= limit);
-            let longest_ago = shots.min_by_key(|&index| self.arms[index].measured.last());
-            self.heard = false;
-            return longest_ago.unwrap_or(favourite);
-        }
-        if let Some(index) = untried {
-            self.heard &= index <= self.variations;
-            return index;
-        }
-        let limit = within(WORTH_TRYING);
-        for _ in 0..reach {
-            self.next_trial = (self.next_trial + 1) % reach;
-            if self.arms[self.next_trial].expected <= limit {
-                self.heard &= self.next_trial <= self.variations;
-                return self.next_trial;
-            }
-        }
-        favourite
     }
 
     /// The candidate with which a transfer and so many `others` beside it end soonest in the mean
@@ -383,55 +351,9 @@ impl Guard {
         least.map_or(usual, |(index, _)| index)
     }
 
-    /// The candidate with the least expected latency among those that may beat the favourite and
-    /// have too few outcomes to tell.
-    fn untried(&self, favourite: usize) -> Option<usize> {
-        let fastest = self.arms[favourite].expected;
-        let may_win = |arm: &Arm| {
-            let model = arm.plan.margin_seconds / arm.plan.predicted_seconds;
-            // How far the model is off about plans of its kind is not known before some were used.
-            let is_known = self.bias[kind(&arm.plan)].count() >= ENOUGH / 2;
-            let doubt = if is_known { model.max(DOUBT.0) } else { DOUBT.1 };
-            // Each outcome leaves less of it.
-            let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes() + 1);
-            arm.expected - doubt * arm.usual() < fastest
-        };
-        let arms = self.arms.iter().enumerate();
-        let untried = arms.filter(|&(index, arm)| {
-            index != favourite && arm.measured.known().is_none() && may_win(arm)
-        });
-        untried.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
-    }
-
-    /// The candidate that may be faster than the favourite by more than the threshold of a change,
-    /// if its outcomes were bad luck.
-    fn contender(&self, favourite: usize) -> Option<usize> {
-        let at_best = |arm: &Arm| {
-            // Mean absolute to standard deviation.
-            let error = (1.25 * self.noise.value() / arm.measured.weight().sqrt()).min(LUCK_MAX);
-            arm.expected - error * arm.usual()
-        };
-        let best = &self.arms[favourite];
-        let limit = best.expected - (1.0 - 1.0 / VETO.0) * best.usual();
-        // Where fragments differ no number of turns is enough for what is less than the error.
-        let is_luck = |arm: &Arm| {
-            best.plan.is_spread()
-                && arm.expected + self.error(arm, best) * arm.usual() > best.expected
-        };
-        let known = self.arms.iter().enumerate();
-        let known = known.filter(|&(index, arm)| {
-            let may_win = arm.measured.known().is_some() && at_best(arm) < limit;
-            index != favourite && may_win && !is_luck(arm)
-        });
-        known.min_by(|a, b| at_best(a.1).total_cmp(&at_best(b.1))).map(|(index, _)| index)
-    }
-
     /// The candidate that most transfers get: the proposal, unless measurements object.
     pub(super) fn favourite(&self) -> usize {
-        match self.fastest() {
-            Some(fastest) if self.is_beaten(0, fastest) => fastest,
-            _ => 0,
-        }
+        self.favourite
     }
 
     /// Whether the other candidate, which is known, is faster by more than the errors of both

@@ -6,7 +6,10 @@ use super::measured::STALE_USES;
 use super::*;
 use piped_core::noise::Noise;
 
-fn plan(fragment_bytes: u64, predicted_us: f64) -> Choice {
+/// So many seconds are a unit of what transfers take: they are not so short that plans have runs.
+const UNIT: f64 = 10e-6;
+
+fn plan(fragment_bytes: u64, predicted: f64) -> Choice {
     Choice {
         cut: Cut::same(Sizes::equal(fragment_bytes), 8),
         algorithm: Algorithm::Fixed,
@@ -14,10 +17,10 @@ fn plan(fragment_bytes: u64, predicted_us: f64) -> Choice {
         ramp: None,
         length: 1 << 20,
         per_byte: 0.0,
-        predicted_seconds: predicted_us * 1e-6,
+        predicted_seconds: predicted * UNIT,
         margin_seconds: 0.0,
         late_seconds: 0.0,
-        mean_seconds: predicted_us * 1e-6,
+        mean_seconds: predicted * UNIT,
         tail_seconds: 0.0,
         work_seconds: 0.0,
     }
@@ -42,7 +45,7 @@ fn serve(guard: &mut Guard, count: u32, mut truth: impl FnMut(u64) -> f64) -> Ve
         let index = guard.choose();
         let bytes = guard.plan(index).cut.source.first();
         *used.entry(bytes).or_insert(0) += 1;
-        guard.observe(number_of(guard.plan(index)), truth(bytes) * 1e-6);
+        guard.observe(number_of(guard.plan(index)), truth(bytes) * UNIT);
     }
     used.into_iter().collect()
 }
@@ -101,7 +104,7 @@ fn a_few_percent_are_found_in_noise() {
             let truth = if plan.cut.source.first() == 65_536 { 210.0 } else { 220.0 };
             // Within 15 % of it.
             let noise = 0.85 + random.below(301) as f64 / 1000.0;
-            guard.observe(number_of(plan), truth * noise * 1e-6);
+            guard.observe(number_of(plan), truth * noise * UNIT);
             time += if number >= 1000 { truth } else { 0.0 };
         }
         let lost = time / 1000.0 / 210.0 - 1.0;
@@ -138,7 +141,7 @@ fn a_machine_that_changes_its_speed_is_no_reason_to_change_the_size() {
             let index = guard.choose();
             let plan = guard.plan(index);
             right += u32::from(plan.cut.source.first() == 262_144 && number >= 400);
-            guard.observe(number_of(plan), truth(plan.cut.source.first()) * speed * 1e-6);
+            guard.observe(number_of(plan), truth(plan.cut.source.first()) * speed * UNIT);
         }
         // One in sixteen tries another.
         assert!(right > 3200, "seed {seed}: {right} of 3600");
@@ -191,7 +194,7 @@ fn a_change_that_moves_no_prediction_leaves_what_is_known() {
     for step in 0..20 {
         let before = outcomes(&other);
         renew(&mut other, 2.0 * (1.0 + 0.02 * f64::from(step)));
-        assert!(before > 40 && outcomes(&other) >= before, "nothing is forgotten");
+        assert!(before > ENOUGH && outcomes(&other) >= before, "nothing is forgotten");
         serve(&mut other, 100, |_| 440.0 * (1.0 + 0.02 * f64::from(step)));
     }
 }
@@ -223,16 +226,18 @@ fn what_a_worse_model_promised_is_not_held_against_plans() {
     drop(guard.renew(false, plan(409_600, 150.0), &[], &others));
     assert_eq!(favourite(&guard), 409_600);
     let expected = guard.arms[0].expected;
-    assert!((expected / 150e-6 - 1.0).abs() < 0.05, "{expected}");
+    assert!((expected / (150.0 * UNIT) - 1.0).abs() < 0.05, "{expected}");
 }
 
 #[test]
 fn a_stall_does_not_count_for_more_than_a_slow_transfer() {
     let mut measured = Measured::default();
-    (0..32).for_each(|use_| measured.observe(100e-6, 100e-6, use_));
-    measured.observe(5.0, 100e-6, 32);
+    (0..32).for_each(|use_| {
+        measured.observe((100.0 * UNIT, 100.0 * UNIT), use_, (0.0, MEMORY.0), false)
+    });
+    measured.observe((5.0, 100.0 * UNIT), 32, (0.0, MEMORY.0), false);
     let mean = measured.known().expect("enough");
-    assert!(mean < 115e-6, "{mean}");
+    assert!(mean < 115.0 * UNIT, "{mean}");
 }
 
 #[test]
@@ -301,19 +306,26 @@ fn a_candidate_that_stalls_every_other_time_is_charged_for_it() {
 fn a_candidate_whose_outcomes_are_of_two_kinds_gets_known() {
     let mut measured = Measured::default();
     for use_ in 0..20 {
-        measured.observe(if use_ % 2 == 0 { 100e-6 } else { 400e-6 }, 100e-6, use_);
+        measured.observe(
+            (if use_ % 2 == 0 { 100.0 * UNIT } else { 400.0 * UNIT }, 100.0 * UNIT),
+            use_,
+            (0.0, MEMORY.0),
+            false,
+        );
     }
     let mean = measured.known().expect("enough");
-    assert!((100e-6..400e-6).contains(&mean), "{mean}");
+    assert!((100.0 * UNIT..400.0 * UNIT).contains(&mean), "{mean}");
 }
 
 #[test]
 fn a_stall_after_a_change_leaves_what_is_known() {
     let mut measured = Measured::default();
-    (0..32).for_each(|use_| measured.observe(100e-6, 100e-6, use_));
-    measured.follow(200e-6);
+    (0..32).for_each(|use_| {
+        measured.observe((100.0 * UNIT, 100.0 * UNIT), use_, (0.0, MEMORY.0), false)
+    });
+    measured.follow(200.0 * UNIT);
     let before = measured.seconds();
-    measured.observe(before * CLIP * 2.0, 200e-6, 32);
+    measured.observe((before * CLIP * 2.0, 200.0 * UNIT), 32, (0.0, MEMORY.0), false);
     assert!(measured.outcomes() > 0 && measured.seconds() < 2.0 * before, "{measured:?}");
 }
 
@@ -326,7 +338,7 @@ fn means_that_are_wrong_by_a_factor_keep_no_candidate_out() {
         for _ in 0..40 {
             // Only the proposal was ever used.
             guard.choose();
-            guard.observe(guard.arms[0].number, 220e-6 / factor);
+            guard.observe(guard.arms[0].number, 220.0 * UNIT / factor);
         }
         serve(&mut guard, 800, truth);
         let used = serve(&mut guard, 100, truth);
@@ -340,10 +352,15 @@ fn a_stall_at_the_first_trial_is_not_held_against_a_candidate() {
     for stalled in 0..ENOUGH {
         let mut measured = Measured::default();
         for use_ in 0..2 * ENOUGH {
-            measured.observe(if use_ == stalled { 10.0 } else { 100e-6 }, 100e-6, use_);
+            measured.observe(
+                (if use_ == stalled { 10.0 } else { 100.0 * UNIT }, 100.0 * UNIT),
+                use_,
+                (0.0, MEMORY.0),
+                false,
+            );
         }
         let mean = measured.known().expect("enough");
-        assert!(mean < 150e-6, "{stalled}: {mean}");
+        assert!(mean < 150.0 * UNIT, "{stalled}: {mean}");
     }
 }
 
@@ -370,7 +387,7 @@ fn a_clock_that_ticks_takes_no_candidate_its_place() {
 #[test]
 fn outcomes_of_sizes_nobody_planned_are_ignored() {
     let mut guard = guard();
-    (0..100).for_each(|_| guard.observe(number_of(plan(12_288, 1.0)), 1e-6));
+    (0..100).for_each(|_| guard.observe(number_of(plan(12_288, 1.0)), 1.0 * UNIT));
     assert!(guard.seen().all(|seen| seen.measured.is_none()));
 }
 
@@ -379,7 +396,7 @@ fn beside_others_fragments_are_larger_and_the_more_the_more_others_there_are() {
     let of = |kib: u64, count: u32, predicted: f64| Choice {
         counts: [count; 3],
         // A stage of 50 us a fragment.
-        work_seconds: (100.0 + 50.0 * f64::from(count)) * 1e-6,
+        work_seconds: (100.0 + 50.0 * f64::from(count)) * UNIT,
         ..plan(kib << 10, predicted)
     };
     let mut guard = Guard::new();
@@ -390,7 +407,7 @@ fn beside_others_fragments_are_larger_and_the_more_the_more_others_there_are() {
     // One that looks good, has smaller fragments, and was never tried is not believed in.
     let new = Choice { work_seconds: 0.0, ..of(16, 64, 100.0) };
     drop(guard.renew(false, of(200, 5, 415.0), &[new], &others));
-    (0..ENOUGH).for_each(|_| guard.observe(number_of(of(200, 5, 0.0)), 415e-6));
+    (0..ENOUGH).for_each(|_| guard.observe(number_of(of(200, 5, 0.0)), 415.0 * UNIT));
     assert_eq!(beside(&guard, 1), 2);
     // Neither is one that asks for its fragments one by one, however good it was alone.
     let mut serial = of(512, 2, 300.0);
@@ -403,8 +420,8 @@ fn beside_others_fragments_are_larger_and_the_more_the_more_others_there_are() {
 #[test]
 fn a_tail_is_no_work_that_others_wait_for() {
     let of = |kib: u64, predicted: f64, tail: f64, work: f64| Choice {
-        tail_seconds: tail * 1e-6,
-        work_seconds: work * 1e-6,
+        tail_seconds: tail * UNIT,
+        work_seconds: work * UNIT,
         ..plan(kib << 10, predicted)
     };
     let mut guard = Guard::new();
@@ -413,7 +430,73 @@ fn a_tail_is_no_work_that_others_wait_for() {
     // 300 + 20 n / 2 and 280 + 60 n / 2; if the tail were work, 300 + 60 n / 2.
     assert_eq!([0, 1, 8, 64].map(|others| guard.beside(others)), [1, 0, 0, 0]);
     // One that takes twice as long as the model says works twice as long.
-    (0..ENOUGH).for_each(|_| guard.observe(number_of(late), 200e-6));
-    (0..ENOUGH).for_each(|_| guard.observe(number_of(busy), 140e-6));
+    (0..ENOUGH).for_each(|_| guard.observe(number_of(late), 200.0 * UNIT));
+    (0..ENOUGH).for_each(|_| guard.observe(number_of(busy), 140.0 * UNIT));
     assert_eq!(guard.pick(true, 8), 1);
+}
+
+/// By how much more than the best size transfers take in the mean, in the latter half of 60 000:
+/// gets of 64 KiB over loopback, as they were recorded. The model is wrong by up to a third. A plan
+/// that is not the one before takes a fifth longer. One transfer in forty is disturbed, mostly two
+/// in a row, and the machine is a quarter slower for seconds. The first forty are as slow as the code
+/// is cold. With `jumps` the model believes for a while that what is cut takes three times as long.
+fn lost_on_loopback(seed: u64, renew_every: u32, jumps: bool) -> f64 {
+    const BEST: f64 = 24.5;
+    let sizes = [4096, 8192, 16_384, 20_480, 32_768, 65_536].map(|bytes: u64| match bytes {
+        4096 => (bytes, 32.0, 40.0),
+        8192 => (bytes, 22.5, 31.0),
+        16_384 => (bytes, 20.5, BEST),
+        20_480 => (bytes, 20.8, 26.0),
+        32_768 => (bytes, 21.0, 27.5),
+        _ => (bytes, 21.0, 27.0),
+    });
+    let mut random = Noise(seed);
+    let mut guard = Guard::new();
+    let (mut last, mut total, mut speed, mut phase, mut disturbed) = (0, 0.0, 1.0, 0, 1.0);
+    for number in 0..60_000 {
+        if number % renew_every == 0 {
+            let moved = 0.94 + random.below(121) as f64 / 1000.0;
+            let wrong = if jumps && number < 20_000 && random.below(4) == 0 { 3.0 } else { 1.0 };
+            let others = sizes.map(|(bytes, predicted, _)| {
+                let wrong = if bytes < 65_536 { wrong } else { 1.0 };
+                plan(bytes, predicted * moved * wrong * 1e-6 / UNIT)
+            });
+            drop(guard.renew(number > 0, others[5], &[others[3]], &others));
+        }
+        if phase == 0 {
+            phase = 20_000 + random.below(40_000);
+            speed = [1.0, 1.25][random.below(2) as usize];
+        }
+        phase -= 1;
+        disturbed = match random.below(1000) {
+            0..500 if disturbed > 1.0 => disturbed,
+            500..512 => 1.3 + 20.0 / (1.0 + random.below(100) as f64),
+            _ => 1.0,
+        };
+        let index = guard.choose();
+        let plan = guard.plan(index);
+        let bytes = plan.cut.source.first();
+        let truth = sizes.iter().find(|size| size.0 == bytes).map_or(f64::NAN, |size| size.2);
+        let truth = truth * if bytes == last { 1.0 } else { 1.2 };
+        last = bytes;
+        total += if number >= 30_000 { truth } else { 0.0 };
+        let cold = if number < 40 { 4.0 } else { 1.0 };
+        let noise = cold * disturbed * (0.9 + random.below(201) as f64 / 1000.0);
+        guard.observe(number_of(plan), truth * noise * speed * 1e-6);
+    }
+    total / 30_000.0 / BEST - 1.0
+}
+
+#[test]
+fn the_best_size_of_short_transfers_is_found_in_their_noise() {
+    for (renew_every, jumps) in
+        [(200, false), (2000, false), (100_000, false), (200, true), (1000, true)]
+    {
+        let lost = (1..=10).map(|seed| lost_on_loopback(seed, renew_every, jumps));
+        let lost: Vec<f64> = lost.collect();
+        let mean = lost.iter().sum::<f64>() / 10.0;
+        let most = lost.iter().copied().fold(0.0, f64::max);
+        // Trials of what is a tenth worse are 0.007.
+        assert!(mean < 0.03 && most < 0.05, "made anew after {renew_every}, {jumps}: {lost:?}");
+    }
 }

@@ -327,7 +327,7 @@ impl Planner {
         let due = state.samples < SAMPLES_PER_LOOK
             || state.samples - state.looked_at >= SAMPLES_PER_LOOK
             || state.estimator.changes() != state.changes;
-        if calibration == CalibrationMode::Live && due && !state.reported {
+        if calibration == CalibrationMode::Live && due {
             (state.looked_at, state.changes) = (state.samples, state.estimator.changes());
             state.publish();
         }

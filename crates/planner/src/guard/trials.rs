@@ -1,0 +1,201 @@
+//! Which candidate the next transfer gets: the favourite, one that takes turns with it, or one on
+//! trial.
+//!
+//! A transfer whose plan is another one than its predecessor's is slower than the same plan is when
+//! it stays: the receiver expects frames of other sizes, and both threads run other code. Of 64 KiB
+//! over loopback that was a fifth, and sizes were vetoed for it that were the best by as much.
+//! Where a transfer is that short, candidates are tried in runs, and the first of a run does not
+//! count.
+
+use super::Arm;
+use super::similar::kind;
+use super::{ENOUGH, Guard, VETO, WORTH_TRYING};
+
+/// One transfer in this many tries a candidate that is not the favourite.
+const TRY_EVERY: u32 = 16;
+
+/// One transfer in this many tries a candidate while some candidate worth trying has never been
+/// used.
+const TRY_EVERY_AT_FIRST: u32 = 2;
+
+/// One transfer in this many gets a candidate that looks faster than the favourite but is not known
+/// well enough to replace it. The two take turns, so that both see the same machine.
+const CONTEND_EVERY: u32 = 2;
+
+/// Transfers that get a candidate one after the other when it is tried or has its turn, if they are
+/// expected to take less than `BRIEF` seconds. To others a change of plan is nothing.
+const RUN: u32 = 4;
+const BRIEF: f64 = 500e-6;
+
+/// The largest assumed bad luck of such a candidate, as a part of its mean, however much transfers
+/// differ.
+const LUCK_MAX: f64 = 0.02;
+
+/// One trial in this many is of a candidate that seemed not worth it.
+const LONG_SHOT_EVERY: u32 = 8;
+
+/// One trial in this many where fragments are known to differ: transfers are planned for the latest
+/// of a hundred, which no trials shall be.
+const LONG_SHOT_EVERY_SPREAD: u32 = 32;
+
+/// One turn in this many is a trial while the others are asked.
+const ROUND_EVERY: u32 = 4;
+
+/// How many times worse than other tried candidates such a long shot may look.
+const LONG_SHOT: f64 = 2.0;
+
+/// The least and the largest assumed error of an expectation, as a part of it.
+const DOUBT: (f64, f64) = (0.1, 0.5);
+
+/// What was tried, and what is.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Trials {
+    /// Number of trials so far.
+    count: u32,
+    /// The candidate after which the next one to be tried is looked for.
+    next: usize,
+    /// Whether an outcome came since the last trial outside the flat region.
+    heard: bool,
+    /// Number of the candidate whose run it is; 0 if it is the favourite's.
+    run_of: u32,
+    /// Number of the last outcome's candidate.
+    last: u32,
+    /// Whether transfers are so short that candidates have runs.
+    in_runs: bool,
+    /// Candidates that are still to be asked in a round through all.
+    round: usize,
+}
+
+impl Trials {
+    /// Begins a round of so many trials.
+    pub(super) fn ask(&mut self, candidates: usize) {
+        self.round = candidates;
+    }
+
+    /// Notes an outcome. Returns whether it is the first of a run, and so says little of its
+    /// candidate.
+    pub(super) fn hear(&mut self, number: u32) -> bool {
+        self.heard = true;
+        let is_first = std::mem::replace(&mut self.last, number) != number;
+        is_first && self.in_runs
+    }
+}
+
+impl Guard {
+    /// Picks the candidate for the next transfer, which is alone.
+    pub(in super::super) fn choose(&mut self) -> usize {
+        self.uses = self.uses.wrapping_add(1);
+        let favourite = self.favourite();
+        self.trials.in_runs = self.arms[favourite].usual() < BRIEF;
+        let run = if self.trials.in_runs { RUN } else { 1 };
+        if self.uses.is_multiple_of(run) {
+            let next = self.turn(favourite, self.uses / run);
+            self.trials.run_of = if next == favourite { 0 } else { self.arms[next].number };
+            return next;
+        }
+        let run_of = self.trials.run_of;
+        let of_run = self.arms.iter().position(|arm| arm.number == run_of);
+        of_run.unwrap_or(favourite)
+    }
+
+    /// Picks the candidate of the run with this number.
+    fn turn(&mut self, favourite: usize, turn: u32) -> usize {
+        if self.trials.heard && self.trials.round > 0 && turn.is_multiple_of(ROUND_EVERY) {
+            self.trials.round -= 1;
+            self.trials.heard = false;
+            return self.longest_ago(favourite, self.arms.len());
+        }
+        let untried = self.trials.heard.then(|| self.untried(favourite)).flatten();
+        let every = if untried.is_some() { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
+        if !turn.is_multiple_of(every) {
+            let may_contend = self.trials.heard && untried.is_none();
+            let contender = self.contender(favourite).filter(|_| may_contend);
+            let is_its_turn = turn.is_multiple_of(CONTEND_EVERY);
+            return contender.filter(|_| is_its_turn).unwrap_or(favourite);
+        }
+        self.trials.count = self.trials.count.wrapping_add(1);
+        // Without outcomes there is nothing to learn but the estimators' variety.
+        let reach = if self.trials.heard { self.arms.len() } else { 1 + self.variations };
+        let is_spread = self.arms[favourite].plan.is_spread();
+        let every = if is_spread { LONG_SHOT_EVERY_SPREAD } else { LONG_SHOT_EVERY };
+        if self.trials.heard && self.trials.count.is_multiple_of(every) {
+            self.trials.heard = false;
+            return self.longest_ago(favourite, reach);
+        }
+        if let Some(index) = untried {
+            self.trials.heard &= index <= self.variations;
+            return index;
+        }
+        let limit = self.within(favourite, WORTH_TRYING);
+        for _ in 0..reach {
+            let next = (self.trials.next + 1) % reach;
+            self.trials.next = next;
+            if self.arms[next].expected <= limit {
+                self.trials.heard &= next <= self.variations;
+                return next;
+            }
+        }
+        favourite
+    }
+
+    /// What a candidate is expected to take that takes so many times as long as the favourite.
+    fn within(&self, favourite: usize, factor: f64) -> f64 {
+        let best = &self.arms[favourite];
+        best.expected + (factor - 1.0) * best.usual()
+    }
+
+    /// Of the first `reach` candidates that are not out of the question the one whose last outcome
+    /// is the oldest. One of few outcomes is never out of it: they may be of a machine that had just
+    /// begun, or scaled by a model that was wrong meanwhile.
+    fn longest_ago(&self, favourite: usize, reach: usize) -> usize {
+        let limit = self.within(favourite, WORTH_TRYING * LONG_SHOT);
+        let may_be = |arm: &Arm| {
+            arm.expected <= limit || (1..=2 * ENOUGH).contains(&arm.measured.outcomes())
+        };
+        let shots = (0..reach).filter(|&index| may_be(&self.arms[index]));
+        shots.min_by_key(|&index| self.arms[index].measured.last()).unwrap_or(favourite)
+    }
+
+    /// The candidate with the least expected latency among those that may beat the favourite and
+    /// have too few outcomes to tell.
+    fn untried(&self, favourite: usize) -> Option<usize> {
+        let fastest = self.arms[favourite].expected;
+        let may_win = |arm: &Arm| {
+            let model = arm.plan.margin_seconds / arm.plan.predicted_seconds;
+            // How far the model is off about plans of its kind is not known before some were used.
+            let is_known = self.bias[kind(&arm.plan)].count() >= ENOUGH / 2;
+            let doubt = if is_known { model.max(DOUBT.0) } else { DOUBT.1 };
+            // Each outcome leaves less of it.
+            let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes() + 1);
+            arm.expected - doubt * arm.usual() < fastest
+        };
+        let arms = self.arms.iter().enumerate();
+        let untried = arms.filter(|&(index, arm)| {
+            index != favourite && arm.measured.known().is_none() && may_win(arm)
+        });
+        untried.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
+    }
+
+    /// The candidate that may be faster than the favourite by more than the threshold of a change,
+    /// if its outcomes were bad luck.
+    fn contender(&self, favourite: usize) -> Option<usize> {
+        let at_best = |arm: &Arm| {
+            // Mean absolute to standard deviation.
+            let error = (1.25 * self.noise.value() / arm.measured.weight().sqrt()).min(LUCK_MAX);
+            arm.expected - error * arm.usual()
+        };
+        let best = &self.arms[favourite];
+        let limit = best.expected - (1.0 - 1.0 / VETO.0) * best.usual();
+        // Where fragments differ no number of turns is enough for what is less than the error.
+        let is_luck = |arm: &Arm| {
+            best.plan.is_spread()
+                && arm.expected + self.error(arm, best) * arm.usual() > best.expected
+        };
+        let known = self.arms.iter().enumerate();
+        let known = known.filter(|&(index, arm)| {
+            let may_win = arm.measured.known().is_some() && at_best(arm) < limit;
+            index != favourite && may_win && !is_luck(arm)
+        });
+        known.min_by(|a, b| at_best(a.1).total_cmp(&at_best(b.1))).map(|(index, _)| index)
+    }
+}

@@ -176,6 +176,38 @@ pub const NOTICE_IN_PLACE: i32 = 0;
 /// Result of a notice: the kernel copied after all, as it does when both ends are on one machine.
 pub const NOTICE_COPIED: i32 = 1;
 
+/// What the page cache has of a range of a file, in pages that have a byte of the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cached {
+    /// All pages of the range; 0 if nothing is known of it.
+    pub pages: u64,
+    /// Those of them that are in the cache.
+    pub cached: u64,
+}
+
+impl Cached {
+    /// Whether all pages are there.
+    #[must_use]
+    pub const fn is_all(self) -> bool {
+        self.pages > 0 && self.cached >= self.pages
+    }
+
+    /// Whether no page is there.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.cached == 0
+    }
+
+    /// What is known of the rest, if this is the range and `part` is a part of it that shares no
+    /// page with the rest. Pages may have come and gone between the two looks.
+    #[must_use]
+    pub const fn without(self, part: Self) -> Self {
+        let pages = self.pages.saturating_sub(part.pages);
+        let cached = self.cached.saturating_sub(part.cached);
+        Self { pages, cached: if cached < pages { cached } else { pages } }
+    }
+}
+
 /// What the kernel knows of a socket's way to the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireState {
@@ -267,10 +299,10 @@ pub trait Io {
         None
     }
 
-    /// Whether the page cache has all of these bytes of a file, as far as the driver can tell. Only
-    /// a hint: they may leave it at any time.
-    fn is_cached(&mut self, _file: FileId, _offset: u64, _length: u64) -> bool {
-        false
+    /// What the page cache has of these bytes of a file, as far as the driver can tell. Only a
+    /// hint: they may leave it at any time.
+    fn cached(&mut self, _file: FileId, _offset: u64, _length: u64) -> Cached {
+        Cached::default()
     }
 
     /// Limit what a socket hands to the wire to so many bytes per second; `None` lifts the limit.

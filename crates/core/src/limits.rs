@@ -276,6 +276,26 @@ pub const WAY_SILENT: Nanos = Nanos::from_millis(250);
 /// Where a transfer may be cut that goes two ways: at what devices read at once.
 pub const WAY_UNIT_BYTES: u64 = 4096;
 
+/// Reads of files of at least this many bytes are taken from the page cache and from the device at
+/// once where the cache has a part of them: of shorter ones the latency of the device is most.
+pub const STRIPED_BYTES_MIN: u64 = 128 * 1024;
+
+/// Where the page cache is asked for a part of a range: no page of any machine lies on both sides,
+/// and a part is long enough to be worth a request of its own.
+pub const STRIPE_UNIT_BYTES: u64 = 64 * 1024;
+
+/// Most calls that find out which parts of a range are in the page cache. Each halves a part that
+/// is there in part. So many find one end of what is cached in 8 MiB to the unit, and take less
+/// than the device takes for a block.
+pub const STRIPE_LOOKS_MAX: usize = 7;
+
+/// Most parts of a read that come from the page cache and the device by turns: all looks find them.
+pub const STRIPES_MAX: usize = STRIPE_LOOKS_MAX + 1;
+
+/// Most bytes that a peer's read is ahead at the device of what is sent, while what is before them
+/// comes from the page cache: so much staging waits.
+pub const STRIPES_AHEAD_BYTES: u64 = 4 << 20;
+
 /// Most bytes that are copied from memory to memory at once.
 pub const COPY_PIECE_BYTES: u32 = 256 * 1024;
 
@@ -347,6 +367,9 @@ const _: () = assert!(EAGER_BYTES_MAX <= PAYLOAD_BYTES_MAX && EAGER_BYTES_MAX <=
 // A misaligned fragment needs a granule more on each side.
 const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);
 const _: () = assert!(DEPTH_MAX as usize <= EXTENTS_MAX);
+// All parts may be under way at once, and land in any order.
+const _: () = assert!(STRIPES_MAX <= VECTOR_PARTS);
+const _: () = assert!(STRIPE_UNIT_BYTES.is_multiple_of(WAY_UNIT_BYTES));
 const _: () = assert!(FRAGMENT_BYTES_MIN <= FRAGMENT_BYTES_MAX);
 const _: () = assert!(FRAGMENT_BYTES_MAX as u64 <= STAGING_LEAST / 2);
 const _: () = assert!(UNREAD_TIME.0 < UNREAD_TIME_MAX.0);

@@ -2,9 +2,11 @@
 //! operation.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use piped_core::access::Alignment;
 use piped_core::ids::{DeviceId, FileId};
+use piped_core::io::Cached;
 use piped_core::units::Nanos;
 
 use super::random::Random;
@@ -25,6 +27,9 @@ pub struct DeviceCosts {
     pub sync: Cost,
     /// The most operations in the device at once.
     pub window: Option<u32>,
+    /// Cost of each read that the page cache answers, one at a time beside the device; without, it
+    /// is a read of the device.
+    pub cached: Option<Cost>,
     /// Most bytes that all files of the device may have together.
     pub capacity: u64,
     /// Alignment that a file opened with O_DIRECT demands.
@@ -81,6 +86,8 @@ pub(super) struct Disk {
 struct Device {
     costs: DeviceCosts,
     server: Server,
+    /// What the page cache has of it.
+    cache: Server,
     used: u64,
 }
 
@@ -95,8 +102,8 @@ struct Inode {
     /// began.
     flushed: BTreeMap<u64, u64>,
     writes: u64,
-    /// Whether the page cache has all of it.
-    cached: bool,
+    /// The pages that are in the page cache, in order and apart.
+    cached: Vec<Range<u64>>,
 }
 
 /// A file's open descriptor.
@@ -120,7 +127,8 @@ pub(super) type OpenFiles = BTreeMap<FileId, OpenFile>;
 impl Disk {
     pub(super) fn add_device(&mut self, costs: DeviceCosts) -> DeviceId {
         let id = DeviceId(self.devices.len() as u32);
-        self.devices.push(Device { costs, server: Server::new(costs.window), used: 0 });
+        let (server, cache) = (Server::new(costs.window), Server::new(None));
+        self.devices.push(Device { costs, server, cache, used: 0 });
         id
     }
 
@@ -136,7 +144,7 @@ impl Disk {
             dirty,
             flushed,
             writes: 0,
-            cached: false,
+            cached: Vec::new(),
         });
         id
     }
@@ -145,12 +153,61 @@ impl Disk {
         &self.inodes[inode.0 as usize].content
     }
 
-    pub(super) fn set_cached(&mut self, inode: InodeId, cached: bool) {
-        self.inodes[inode.0 as usize].cached = cached;
+    /// Puts pages of a range into the page cache, or takes them out.
+    pub(super) fn set_cached(&mut self, inode: InodeId, range: Range<u64>, cached: bool) {
+        let range = pages_of(range);
+        let all = &mut self.inodes[inode.0 as usize].cached;
+        let outside = |it: Range<u64>| {
+            let before = it.start..it.end.min(range.start);
+            let behind = it.start.max(range.end)..it.end;
+            [before, behind].into_iter().filter(|it| !it.is_empty())
+        };
+        let mut rest: Vec<_> = all.drain(..).flat_map(outside).collect();
+        rest.extend(cached.then_some(range));
+        rest.sort_unstable_by_key(|it| it.start);
+        *all = rest;
     }
 
-    pub(super) fn is_cached(&self, inode: InodeId) -> bool {
-        self.inodes[inode.0 as usize].cached
+    /// What the page cache has of a range.
+    pub(super) fn cached(&self, inode: InodeId, offset: u64, length: u64) -> Cached {
+        let range = pages_of(offset..offset.saturating_add(length));
+        let both =
+            |it: &Range<u64>| it.end.min(range.end).saturating_sub(it.start.max(range.start));
+        let cached = self.inodes[inode.0 as usize].cached.iter().map(both).sum();
+        Cached { pages: range.end - range.start, cached }
+    }
+
+    /// What a read costs that the page cache answers, if it was asked and has all.
+    pub(super) fn by_cache(
+        &self,
+        inode: InodeId,
+        (offset, length): (u64, u64),
+        direct: bool,
+    ) -> Option<Cost> {
+        let cost = self.costs(inode).cached?;
+        (!direct && self.cached(inode, offset, length).is_all()).then_some(cost)
+    }
+
+    /// The cost of a read, and who answers it: the device or its page cache.
+    pub(super) fn reading(
+        &mut self,
+        inode: InodeId,
+        (offset, length): (u64, u64),
+        direct: bool,
+    ) -> (Cost, &mut Server) {
+        let by_cache = self.by_cache(inode, (offset, length), direct);
+        let device = self.device_of(inode);
+        let device = self.device(device);
+        match by_cache {
+            Some(cost) => (cost, &mut device.cache),
+            None => (device.costs.read, &mut device.server),
+        }
+    }
+
+    /// Sets what reads cost from now on, and those that the page cache answers.
+    pub(super) fn set_read_costs(&mut self, device: DeviceId, read: Cost, cached: Cost) {
+        let costs = &mut self.device(device).costs;
+        (costs.read, costs.cached) = (read, Some(cached));
     }
 
     pub(super) fn device_of(&self, inode: InodeId) -> DeviceId {
@@ -290,6 +347,11 @@ impl Disk {
     fn device(&mut self, device: DeviceId) -> &mut Device {
         &mut self.devices[device.0 as usize]
     }
+}
+
+/// The pages with a byte of a range, by number.
+fn pages_of(bytes: Range<u64>) -> Range<u64> {
+    bytes.start / BLOCK..bytes.end.div_ceil(BLOCK)
 }
 
 /// Whether a direct file would refuse this (EINVAL).

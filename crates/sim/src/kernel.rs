@@ -1,6 +1,7 @@
 //! The kernel of all nodes: which nodes there are, the time, and which operations have ended.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use piped_core::ids::{DeviceId, FileId, SegmentId, SocketId};
 use piped_core::io::{Done, Span, Token};
@@ -285,9 +286,20 @@ impl SimKernel {
         inode
     }
 
-    /// Says whether the page cache has all of a file. Reads cost the same either way.
+    /// Says whether the page cache has all of a file, however long it becomes.
     pub fn set_cached(&mut self, inode: InodeId, cached: bool) {
-        self.disk.set_cached(inode, cached);
+        self.set_range_cached(inode, 0..u64::MAX, cached);
+    }
+
+    /// Says whether the page cache has the pages of a range. Nothing else changes that: reads fill
+    /// no page.
+    pub fn set_range_cached(&mut self, inode: InodeId, range: Range<u64>, cached: bool) {
+        self.disk.set_cached(inode, range, cached);
+    }
+
+    /// Changes what reads of a device cost, and those that the page cache answers.
+    pub fn set_read_costs(&mut self, device: DeviceId, read: Cost, cached: Cost) {
+        self.disk.set_read_costs(device, read, cached);
     }
 
     /// The present bytes of a file, stable or not.

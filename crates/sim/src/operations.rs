@@ -121,7 +121,14 @@ impl SimKernel {
         let (Op::Read { file, .. } | Op::Write { file, .. } | Op::Sync { file }) = op.op else {
             return None;
         };
-        self.disk.silent_until(self.inode(op.node, file)).filter(|&later| later > self.now)
+        let &OpenFile { inode, direct, .. } = &self.nodes[op.node.0 as usize].files[&file];
+        if let Op::Read { offset, into, .. } = op.op {
+            let range = (offset, into.length.into());
+            if self.disk.by_cache(inode, range, direct.is_some()).is_some() {
+                return None;
+            }
+        }
+        self.disk.silent_until(inode).filter(|&later| later > self.now)
     }
 
     pub(super) fn close_file(&mut self, node: NodeId, file: FileId) {
@@ -191,10 +198,15 @@ impl SimKernel {
             return;
         }
         let costs = self.disk.costs(inode);
-        let cost = if matches!(transfer, Transfer::Read { .. }) { costs.read } else { costs.write };
+        let (cost, server) = match transfer {
+            Transfer::Read { .. } => self.disk.reading(inode, (offset, length), direct.is_some()),
+            Transfer::Write { .. } => {
+                let device = self.disk.device_of(inode);
+                (costs.write, self.disk.server(device))
+            }
+        };
         let latency = costs.spread.draw(cost.latency, &mut self.random);
-        let cost = Cost { latency, ..cost };
-        let visit = self.disk.server(self.disk.device_of(inode)).visit(self.now, length, &cost);
+        let visit = server.visit(self.now, length, &Cost { latency, ..cost });
         let result = if self.random.chance(self.faults.disk_error) {
             EIO
         } else if self.random.chance(self.faults.disk_short) {

@@ -23,6 +23,7 @@ fn device(window: u32) -> DeviceCosts {
         write: cost(60.0, 20.0, 0.3),
         sync: cost(500.0, 100.0, 0.3),
         window: Some(window),
+        cached: None,
         capacity: 1 << 24,
         alignment: Alignment { offset: 512, memory: 4 },
         spread: LatencySpread::NONE,

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
+use piped_core::io::Cached;
 use rustix::param::page_size;
 
 /// Number of the call on all machines with the common table of calls; `libc` does not name it.
@@ -28,15 +29,18 @@ struct Answer {
 
 const _: () = assert!(size_of::<Range>() == 16 && size_of::<Answer>() == 40);
 
-/// Whether all pages of a range are in the page cache (`cachestat`). Reads nothing, and waits for
+/// How many pages of a range are in the page cache (`cachestat`). Reads nothing, and waits for
 /// nothing.
 ///
 /// # Errors
 /// What the kernel says, `EPERM` for a file that this process neither
 /// owns nor may write, since what is cached says what others read.
-pub(super) fn holds(file: impl AsFd, offset: u64, length: u64) -> io::Result<bool> {
-    let Some(pages) = pages_of(offset, length, page_size() as u64) else { return Ok(false) };
-    ask(file.as_fd().as_raw_fd(), Range { offset, length }).map(|answer| answer.cached >= pages)
+pub(super) fn holds(file: impl AsFd, offset: u64, length: u64) -> io::Result<Cached> {
+    let Some(pages) = pages_of(offset, length, page_size() as u64) else {
+        return Ok(Cached::default());
+    };
+    let answer = ask(file.as_fd().as_raw_fd(), Range { offset, length })?;
+    Ok(Cached { pages, cached: answer.cached })
 }
 
 /// Why the kernel cannot be asked at all, if it cannot.
@@ -91,13 +95,17 @@ mod tests {
             eprintln!("skipped: {error} (cachestat came with Linux 6.5)");
             return;
         }
-        assert!(holds(&file, 0, 8 * page).expect("it is ours"));
-        assert!(!holds(&file, 0, 9 * page).expect("a page beyond the end"), "none is there");
+        let holds = |offset, length| {
+            let Cached { pages, cached } = holds(&file, offset, length).expect("it is ours");
+            (cached, pages)
+        };
+        assert_eq!(holds(0, 8 * page), (8, 8));
+        assert_eq!(holds(0, 9 * page), (8, 9), "none is beyond the end");
         fadvise(&file, 0, None, Advice::DontNeed).expect("dropped");
-        assert!(!holds(&file, 0, page).expect("ours"), "it is gone");
+        assert_eq!(holds(0, page), (0, 1), "it is gone");
         file.write_all_at(&vec![7; 4 * page as usize], 4 * page).expect("written");
-        assert!(!holds(&file, 0, 8 * page).expect("ours"), "the first half is missing");
-        assert!(holds(&file, 4 * page, 4 * page).expect("ours"), "the second is there");
-        assert!(holds(&file, 5 * page + 1, 100).expect("ours"), "and each part of it");
+        assert_eq!(holds(0, 8 * page), (4, 8), "the first half is missing");
+        assert_eq!(holds(4 * page, 4 * page), (4, 4), "the second is there");
+        assert_eq!(holds(5 * page + 1, 100), (1, 1), "and each part of it");
     }
 }

@@ -1,7 +1,7 @@
 //! The engine's view of the driver: its [`Io`] trait.
 
 use piped_core::ids::{FileId, SegmentId, SocketId};
-use piped_core::io::{Io, Op, Resource, Span, Token, WireState};
+use piped_core::io::{Cached, Io, Op, Resource, Span, Token, WireState};
 use piped_core::request::Update;
 use piped_core::units::Nanos;
 
@@ -132,13 +132,13 @@ impl Io for UringIo {
         socket::wire_state(socket).ok()
     }
 
-    fn is_cached(&mut self, FileId(id): FileId, offset: u64, length: u64) -> bool {
+    fn cached(&mut self, FileId(id): FileId, offset: u64, length: u64) -> Cached {
         if !self.features.has(IoFeature::PageCache) {
-            return false;
+            return Cached::default();
         }
-        let Some(file) = self.descriptors.file(id) else { return false };
+        let Some(file) = self.descriptors.file(id) else { return Cached::default() };
         self.counters.other_syscalls += 1;
-        page_cache::holds(file, offset, length).unwrap_or(false)
+        page_cache::holds(file, offset, length).unwrap_or_default()
     }
 
     fn pace(&mut self, SocketId(id): SocketId, bytes_per_second: Option<u64>) {

@@ -114,6 +114,7 @@ impl World {
             write: FREE,
             sync: FREE,
             window: None,
+            cached: None,
             capacity: 512 * 1024,
             alignment: ALIGNMENT,
             spread: LatencySpread::NONE,

@@ -213,12 +213,21 @@ impl World {
         });
         for (file, (areas, content)) in files.into_iter().enumerate() {
             let inode = self.kernel.create_file(id, device, content.clone());
-            self.kernel.set_cached(inode, file % 2 == 1);
+            self.cache_parts(inode, content.len() as u64, file % 2 == 1);
             self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
         }
         let setup = self.setup(node);
         self.controls.add(setup, &self.kernel).expect("a sound configuration");
         self.start_shard(node);
+    }
+
+    /// Puts a file into the page cache or not, but for some ranges of it.
+    fn cache_parts(&mut self, inode: InodeId, length: u64, cached: bool) {
+        self.kernel.set_cached(inode, cached);
+        for _ in 0..self.random.below(4) {
+            let [one, other] = [(); 2].map(|()| self.random.below(length + 1));
+            self.kernel.set_range_cached(inode, one.min(other)..one.max(other), !cached);
+        }
     }
 
     fn add_client(&mut self, client: usize) {
@@ -331,11 +340,13 @@ impl World {
             nanos_per_byte: self.random.between(1, 50) as f64 / 10.0,
         };
         let (read, write, sync) = (cost(100_000), cost(100_000), cost(5_000_000));
+        let cached = cost(100_000);
         DeviceCosts {
             read,
             write,
             sync,
             window: Some(self.random.between(1, 32) as u32),
+            cached: Some(cached),
             capacity,
             alignment: piped_core::access::Alignment { offset: 512, memory: 4 },
             spread: LatencySpread::NONE,

@@ -24,6 +24,14 @@ pub struct FileTarget {
     pub cached: bool,
 }
 
+impl FileTarget {
+    /// The file, whose bytes come through the page cache.
+    #[must_use]
+    pub const fn by_cache(self) -> Self {
+        Self { direct: None, cached: true, ..self }
+    }
+}
+
 /// A memory region of a local client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionTarget {

@@ -7,16 +7,27 @@ use std::collections::VecDeque;
 
 use piped_core::ids::DeviceId;
 use piped_core::io::Io;
+use piped_core::units::Nanos;
 use piped_planner::plan::{Part, Planner};
 use piped_planner::stage::StageIndex;
 
 use super::ShardConfig;
 use super::buffers::{Buffers, Run, Scratch};
 use super::delays::Dials;
-use super::driver::{Driver, Lent, Wanted};
+use super::driver::{Driver, Found, Lent, Wanted};
 use super::sched::{Sched, Work};
+use super::stripes::Stripes;
 use super::watch::Watch;
 use crate::command::{Event, FileTarget, Limits, Output};
+
+/// Where the bytes of a read come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadWay {
+    /// All of them from the page cache, or all from the device.
+    One(FileTarget),
+    /// These parts from here and there.
+    Both(Stripes),
+}
 
 /// What is lent to the components of one shard.
 #[derive(Debug)]
@@ -81,22 +92,46 @@ impl Cx {
         self.sched.wake_starved();
     }
 
-    /// The way of a read: through the page cache if that has all of it. A device that a dial slows
-    /// is to be seen, so it is read itself.
+    /// The way of a read: through the page cache if that has all of it, and both ways if it has a
+    /// part of one that `may_split`. A device that a dial slows is to be seen, so it is read itself.
     pub(super) fn way_of_read<I: Io>(
         &mut self,
         file: FileTarget,
         range: (u64, u64),
+        may_split: bool,
         io: &mut I,
-    ) -> FileTarget {
+    ) -> ReadWay {
         let is_slowed = self.dials.of_disk(file.device, false) != [StageIndex::NONE; 2];
         if file.direct.is_none() || file.foreign || is_slowed {
-            return file;
+            return ReadWay::One(file);
         }
-        match self.driver.is_cached(file.buffered, range, io) {
-            true => FileTarget { direct: None, cached: true, ..file },
-            false => file,
+        match self.driver.find_cached(file.buffered, range, may_split, io) {
+            Found::None => ReadWay::One(file),
+            Found::All => ReadWay::One(file.by_cache()),
+            Found::Some(stripes) => match self.balanced(&file, stripes) {
+                Some(stripes) => {
+                    self.driver.note_found(file.buffered);
+                    ReadWay::Both(stripes)
+                }
+                None => ReadWay::One(file),
+            },
         }
+    }
+
+    /// Which parts of a read come which way, as both stages cost; none if all of it is to come from
+    /// the device. As long as one is not known, what is in the cache comes from there.
+    fn balanced(&mut self, file: &FileTarget, stripes: Stripes) -> Option<Stripes> {
+        let [cache, _, _] = self.read_stages(&file.by_cache());
+        let [disk, _, _] = self.read_stages(file);
+        let is_known = |stage| self.planner.alone_time(stage, 1).is_some();
+        if !is_known(cache) || !is_known(disk) {
+            return Some(stripes);
+        }
+        let seconds = |stage| {
+            let planner = &self.planner;
+            move |bytes| planner.alone_time(stage, bytes).map_or(0.0, Nanos::seconds)
+        };
+        stripes.balanced(seconds(cache), seconds(disk))
     }
 
     /// The stages of what is read of a file.

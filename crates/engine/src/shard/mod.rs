@@ -39,6 +39,7 @@ mod responder;
 mod sched;
 mod slab;
 mod starved;
+mod stripes;
 mod timers;
 mod watch;
 

@@ -19,7 +19,7 @@ use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{
     DeviceId, FileId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId,
 };
-use piped_core::io::{Io, Op, Resource, Span, Token};
+use piped_core::io::{Cached, Io, Op, Resource, Span, Token};
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::request::{Class, Completion, Origin, Progress, Request, Update, Verb};
@@ -170,6 +170,7 @@ impl World {
             write: disk,
             sync: disk,
             window: None,
+            cached: None,
             capacity: 1 << 30,
             alignment: Alignment { offset: 512, memory: 4 },
             spread: LatencySpread::NONE,
@@ -797,9 +798,9 @@ impl Io for Recorder<'_> {
         self.io.release(resource);
     }
 
-    fn is_cached(&mut self, file: FileId, offset: u64, length: u64) -> bool {
+    fn cached(&mut self, file: FileId, offset: u64, length: u64) -> Cached {
         self.steps.push(Step::Look);
-        self.io.is_cached(file, offset, length)
+        self.io.cached(file, offset, length)
     }
 
     fn copy(&mut self, from: Span, to: Span) {

@@ -2,7 +2,7 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 use piped_core::ids::FileId;
-use piped_core::io::{Io, Op, Resource, Span, Token};
+use piped_core::io::{Cached, Io, Op, Resource, Span, Token};
 use piped_core::request::Update;
 use piped_core::units::Nanos;
 
@@ -48,9 +48,9 @@ impl Io for SimIo<'_> {
         }
     }
 
-    fn is_cached(&mut self, file: FileId, _offset: u64, _length: u64) -> bool {
+    fn cached(&mut self, file: FileId, offset: u64, length: u64) -> Cached {
         let inode = self.kernel.inode(self.node, file);
-        self.kernel.disk.is_cached(inode)
+        self.kernel.disk.cached(inode, offset, length)
     }
 
     fn copy(&mut self, from: Span, to: Span) {

@@ -162,6 +162,7 @@ impl World {
                 write: cost,
                 sync: FREE,
                 window: said.window,
+                cached: None,
                 capacity: 1 << 30,
                 alignment: Alignment { offset: 512, memory: 512 },
                 spread: said.spread().map_err(|error| format!("disk {name}:{disk}: {error}"))?,

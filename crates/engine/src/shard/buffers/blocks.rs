@@ -10,6 +10,7 @@ use piped_core::limits::DEPTH_MAX;
 use piped_planner::planned::CUT_BYTES;
 
 use super::super::landed::Extents;
+use super::super::stripes::Stripes;
 use super::staging::Run;
 
 /// A run of staging for the bytes `start..end` of a request.
@@ -62,11 +63,19 @@ pub(in crate::shard) struct Blocks {
     count: u32,
     /// What has landed of the request beyond its watermark.
     beyond: Extents,
+    /// Which parts of a read come from the page cache, if it says that others do not.
+    stripes: Stripes,
 }
 
 impl Default for Blocks {
     fn default() -> Self {
-        Self { ring: [None; DEPTH_MAX as usize], first: 0, count: 0, beyond: Extents::default() }
+        Self {
+            ring: [None; DEPTH_MAX as usize],
+            first: 0,
+            count: 0,
+            beyond: Extents::default(),
+            stripes: Stripes::NONE,
+        }
     }
 }
 
@@ -79,6 +88,10 @@ impl Blocks {
 
     pub(in crate::shard) fn beyond(&mut self) -> &mut Extents {
         &mut self.beyond
+    }
+
+    pub(in crate::shard) fn stripes(&mut self) -> &mut Stripes {
+        &mut self.stripes
     }
 
     pub(in crate::shard) fn is_full(&self) -> bool {

@@ -20,8 +20,8 @@ mod pieces;
 use std::collections::BTreeMap;
 
 use piped_core::ids::FileId;
-use piped_core::io::{Done, Io, Op};
-use piped_core::limits::OPS_PER_JOB;
+use piped_core::io::{Cached, Done, Io, Op};
+use piped_core::limits::{OPS_PER_JOB, STRIPED_BYTES_MIN};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
@@ -31,6 +31,7 @@ use super::keys::{JobKey, LaneKey, OpKey, TransferKey, kind};
 use super::pins::{AnyPin, Pin, Pins};
 use super::sched::{Sched, Work};
 use super::slab::{Key, Slab};
+use super::stripes::Stripes;
 use super::watch::Watch;
 use crate::command::FileTarget;
 
@@ -94,6 +95,14 @@ pub(super) enum Ended {
     Sent(LaneKey, i32),
     /// A lane's receive is over.
     Received(LaneKey, i32),
+}
+
+/// What the page cache has of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    None,
+    All,
+    Some(Stripes),
 }
 
 /// What became of allocating ahead.
@@ -385,21 +394,51 @@ impl Driver {
         self.files.get(&file).map_or(0, |file| file.length)
     }
 
-    /// Whether the page cache has a range of an open file, as far as that is asked: a file that is
-    /// not there is looked for at some of its reads only.
-    pub(super) fn is_cached<I: Io>(&mut self, file: FileId, range: (u64, u64), io: &mut I) -> bool {
-        let Some(FileState { looks, .. }) = self.files.get_mut(&file) else { return false };
-        let (offset, length) = range;
+    /// What the page cache has of a range of an open file, as far as that is asked: a file that is
+    /// not there is looked for at some of its reads only. If the read may come from two ways, the
+    /// parts are asked for that are there.
+    pub(super) fn find_cached<I: Io>(
+        &mut self,
+        file: FileId,
+        (offset, length): (u64, u64),
+        may_split: bool,
+        io: &mut I,
+    ) -> Found {
+        let Some(FileState { looks, .. }) = self.files.get_mut(&file) else { return Found::None };
+        if !looks.is_due() {
+            return Found::None;
+        }
+        let may_split = may_split && length >= STRIPED_BYTES_MIN;
         // Of a long read both ends are looked at: to look at all of it takes a part of the time of
         // the read itself.
         let looked_at = length.min(LOOK_BYTES);
-        let is_cached = looks.is_due()
-            && io.is_cached(file, offset, looked_at)
-            && (length == looked_at || io.is_cached(file, offset + length - looked_at, looked_at));
-        if is_cached {
-            looks.note_found();
+        let mut known = io.cached(file, offset, looked_at);
+        if length > looked_at {
+            let is_all =
+                known.is_all() && io.cached(file, offset + length - looked_at, looked_at).is_all();
+            known = match is_all {
+                true => known,
+                // What is there costs less to count than to read from the device.
+                false if may_split => io.cached(file, offset, length),
+                false => Cached::default(),
+            };
         }
-        is_cached
+        if known.is_all() {
+            looks.note_found();
+            return Found::All;
+        }
+        if !may_split || known.is_none() {
+            return Found::None;
+        }
+        let look = |offset, length| io.cached(file, offset, length);
+        Stripes::find((offset, length), known, look).map_or(Found::None, Found::Some)
+    }
+
+    /// Parts of a read of an open file come from the page cache.
+    pub(super) fn note_found(&mut self, file: FileId) {
+        if let Some(state) = self.files.get_mut(&file) {
+            state.looks.note_found();
+        }
     }
 
     /// Gives an extending write its blocks before its bytes, so that direct writes beside each

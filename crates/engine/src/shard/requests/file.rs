@@ -27,6 +27,8 @@ pub(in crate::shard) struct FileBody {
     phase: Phase,
     /// A fragment came back short.
     ended: bool,
+    /// Where the bytes of a read come from is decided.
+    decided: bool,
     /// When the sync of a durable write began.
     syncing: Nanos,
 }
@@ -64,6 +66,7 @@ impl FileBody {
             in_flight: 0,
             phase,
             ended: false,
+            decided: false,
             syncing: Nanos::ZERO,
         }
     }
@@ -98,9 +101,19 @@ impl FileBody {
         self.phase = phase;
     }
 
-    /// The transfer takes another way to the file.
+    /// The client's memory.
+    pub(in crate::shard) fn memory(&self) -> Memory {
+        self.memory
+    }
+
+    /// The transfer takes this way to the file.
     pub(in crate::shard) fn go_by(&mut self, target: FileTarget) {
-        self.target = target;
+        (self.target, self.decided) = (target, true);
+    }
+
+    /// Whether it is to be seen where the bytes come from.
+    pub(in crate::shard) fn seeks_way(&self) -> bool {
+        self.direction == Direction::Read && !self.decided
     }
 
     /// The sizes of its fragments, and how many are at the device at once. What a write finds in

@@ -2,7 +2,7 @@
 
 use piped_core::ids::SegmentId;
 use piped_core::io::{Io, Span};
-use piped_core::limits::VECTOR_PARTS;
+use piped_core::limits::{STRIPES_MAX, VECTOR_PARTS};
 use piped_core::pieces::Row;
 use piped_core::status::Status;
 use piped_report::tally::Route;
@@ -12,7 +12,9 @@ use super::super::buffers::Run;
 use super::super::clients::Place;
 use super::super::driver::Direction;
 use super::super::peers::Way;
-use crate::command::{RegionTarget, Target};
+use super::super::stripes::{Stripe, Stripes};
+use super::Body;
+use crate::command::{FileTarget, RegionTarget, Target};
 
 /// What is wanted first of a read: about as much as a page fault waits for.
 const CRITICAL_BYTES: u64 = 4096;
@@ -34,10 +36,19 @@ pub(in crate::shard) struct VectorBody {
     ended: bool,
     /// The request has its place in the line of copies.
     waits: bool,
-    /// Its two pieces go two ways.
-    by_ways: bool,
+    /// Its pieces go two ways.
+    split: Option<Split>,
     /// Where it begins in the file or region, if it is a range of it.
     offset: u64,
+}
+
+/// Between what the pieces of a request are divided.
+#[derive(Debug, Clone, Copy)]
+enum Split {
+    /// Both ways to a peer.
+    Lanes,
+    /// The page cache and the device behind it.
+    Sources(Stripes),
 }
 
 /// How its pieces count.
@@ -72,7 +83,7 @@ struct Rows {
     offset: u64,
     left: u32,
     /// The rest of rows that were cut; the last one is the next to be done.
-    cut: [Option<Row>; 3],
+    cut: [Option<Row>; STRIPES_MAX],
 }
 
 impl Rows {
@@ -157,7 +168,7 @@ impl VectorBody {
         (memory, room): (Memory, u64),
         (segment, offset, left): (SegmentId, u64, u32),
     ) -> Self {
-        let rows = Rows { segment, offset, left, cut: [None; 3] };
+        let rows = Rows { segment, offset, left, cut: [None; STRIPES_MAX] };
         let order = if is_region { Order::Packed } else { Order::Single };
         let parts = [None; VECTOR_PARTS];
         Self {
@@ -171,23 +182,25 @@ impl VectorBody {
             order,
             ended: false,
             waits: false,
-            by_ways: false,
+            split: None,
             offset: 0,
         }
     }
 
-    /// The transfer of a range whose rows, of single pieces, lie in the buffer as in the file or
-    /// region. The last row comes first.
+    /// The transfer of a range whose pieces, from where to where, lie in the buffer as in the file
+    /// or region. The last one comes first.
     fn placed(
         (place, direction): (Place, Direction),
         (offset, length): (u64, u64),
         memory: Memory,
-        cut: [Option<Row>; 3],
+        pieces: impl IntoIterator<Item = (u64, u64)>,
     ) -> Self {
         let table = (memory.segment, 0, 0);
-        let vector = Self::new((place, false), direction, (memory, length), table);
-        let rows = Rows { cut, ..vector.rows };
-        Self { order: Order::Placed, rows, offset, ..vector }
+        let mut vector = Self::new((place, false), direction, (memory, length), table);
+        let row = |(from, to)| Row::single(offset + from, from as u32, (to - from) as u32);
+        let pieces = pieces.into_iter().filter(|(from, to)| from < to);
+        vector.rows.cut.iter_mut().zip(pieces).for_each(|(place, it)| *place = Some(row(it)));
+        Self { order: Order::Placed, offset, ..vector }
     }
 
     /// The transfer of a range of which the first `cut` bytes go the first way to a peer, and the
@@ -198,15 +211,36 @@ impl VectorBody {
         memory: Memory,
         cut: u64,
     ) -> Self {
-        let [before, behind] = halves(range, cut);
-        let rows = [None, Some(before), Some(behind)];
-        Self { by_ways: true, ..Self::placed(ends, range, memory, rows) }
+        let pieces = [(0, cut), (cut, range.1)];
+        Self { split: Some(Split::Lanes), ..Self::placed(ends, range, memory, pieces) }
     }
 
-    /// The way of a piece, if the request goes two.
-    pub(in crate::shard) fn way_of(&self, piece: Row) -> Option<Way> {
-        let way = if piece.at == 0 { Way::First } else { Way::Second };
-        self.by_ways.then_some(way)
+    /// The read of a range of a file of this node of which some parts come from the page cache and
+    /// the others from its device, which gets its work first.
+    pub(in crate::shard) fn striped(
+        file: FileTarget,
+        range: (u64, u64),
+        memory: Memory,
+        stripes: Stripes,
+    ) -> Self {
+        let ends = (Place::Local(Target::File(file)), Direction::Read);
+        let of = |cached| stripes.iter().rev().filter(move |it: &Stripe| it.cached == cached);
+        let pieces = of(true).chain(of(false)).map(|it| (it.start, it.end));
+        Self { split: Some(Split::Sources(stripes)), ..Self::placed(ends, range, memory, pieces) }
+    }
+
+    /// Has the transfer of a piece go its way, if the request goes two.
+    pub(in crate::shard) fn lead(&self, piece: Row, body: &mut Body) {
+        match (self.split, body) {
+            (Some(Split::Lanes), Body::Remote(body)) => {
+                body.way = Some(if piece.at == 0 { Way::First } else { Way::Second });
+            }
+            (Some(Split::Sources(stripes)), Body::File(body)) => {
+                let cached = stripes.at(piece.at.into()).is_some_and(|stripe| stripe.cached);
+                body.go_by(if cached { body.target().by_cache() } else { body.target() });
+            }
+            _ => {}
+        }
     }
 
     /// Where it begins in the file or region, if it is a range of it.
@@ -224,11 +258,8 @@ impl VectorBody {
         let page = |at: u64| (offset + at) / CRITICAL_BYTES * CRITICAL_BYTES;
         let start = page(wanted).saturating_sub(offset);
         let end = (page(wanted) + CRITICAL_BYTES - offset).min(length);
-        let row = |from: u64, to: u64| {
-            (from < to).then(|| Row::single(offset + from, from as u32, (to - from) as u32))
-        };
-        let cut = [row(end, length), row(0, start), row(start, end)];
-        Self::placed((place, Direction::Read), (offset, length), memory, cut)
+        let pieces = [(end, length), (0, start), (start, end)];
+        Self::placed((place, Direction::Read), (offset, length), memory, pieces)
     }
 
     /// Where its bytes are, but for the client's.
@@ -257,8 +288,11 @@ impl VectorBody {
     /// Where its other end is, and the way of its bytes, for `explain`.
     pub(in crate::shard) fn route(&self) -> (Route, &'static str) {
         match self.place {
+            Place::Local(_) if self.split.is_some() => {
+                (Route::Local, "page cache and local file -> client memory")
+            }
             Place::Local(_) => (Route::Local, "local pieces <-> client memory"),
-            Place::Remote(..) if self.by_ways => {
+            Place::Remote(..) if self.split.is_some() => {
                 (Route::Remote, "peer -> 2 lanes -> client memory")
             }
             Place::Remote(..) => (Route::Remote, "pieces at a peer <-> lane <-> client memory"),
@@ -352,10 +386,4 @@ impl VectorBody {
     pub(in crate::shard) fn take_parts(&mut self) -> impl Iterator<Item = Part> + use<> {
         std::mem::take(&mut self.parts).into_iter().flatten()
     }
-}
-
-/// The pieces of a range on both sides of a cut.
-fn halves((offset, length): (u64, u64), cut: u64) -> [Row; 2] {
-    [(0, cut), (cut, length)]
-        .map(|(from, to)| Row::single(offset + from, from as u32, (to - from) as u32))
 }

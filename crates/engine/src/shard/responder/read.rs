@@ -1,10 +1,12 @@
 //! How far a peer's read is: what was asked of the device, what is in staging, and what the lane
 //! has taken.
 
+use piped_core::limits::{DEPTH_MAX, STRIPES_AHEAD_BYTES};
 use piped_planner::planned::Planned;
 
 use super::super::buffers::Blocks;
 use super::super::landed::Extents;
+use super::super::stripes::{Stripe, Stripes};
 use super::Serve;
 
 /// How far a read is, in bytes from the request's start.
@@ -18,8 +20,14 @@ pub(in crate::shard) struct ReadState {
     oldest: u64,
     /// Fragments from there on that were started.
     held: u32,
-    /// Fragments at the device.
+    /// Fragments at the device or its page cache.
     reading: u32,
+    /// Those of them at the page cache of a read that comes both ways.
+    copying: u32,
+    /// Parts of it come from the page cache and others from the device: which ones its blocks say.
+    striped: bool,
+    /// Before this byte all fragments of such a read were begun that come from the page cache.
+    copied: u64,
     /// The source ends here.
     end: u64,
     /// A turn ended early for its reads, and nothing was sent since.
@@ -35,6 +43,9 @@ impl ReadState {
             oldest: from,
             held: 0,
             reading: 0,
+            copying: 0,
+            striped: false,
+            copied: from,
             end: u64::MAX,
             handed_over: false,
         }
@@ -50,9 +61,30 @@ impl ReadState {
         self.held
     }
 
-    /// Fragments at the device.
+    /// Fragments at the device, or at its page cache.
     pub(in crate::shard) fn reading(&self) -> u32 {
         self.reading
+    }
+
+    /// Whether parts of it come from the page cache and others from the device.
+    pub(in crate::shard) fn is_striped(&self) -> bool {
+        self.striped
+    }
+
+    /// Whether as much is read as may be, where byte `next` would be the next one and those before
+    /// `done` have left: as many fragments as a plan of `depth` has at the device, and as many being
+    /// sent. A read that comes both ways has more, so that the device has work while what is before
+    /// that comes from the page cache.
+    pub(in crate::shard) fn is_ahead(&self, depth: u32, (next, done): (u64, u64)) -> bool {
+        match self.striped {
+            true => self.held >= DEPTH_MAX || next - done >= STRIPES_AHEAD_BYTES,
+            false => self.held >= Planned::held_max(depth).min(DEPTH_MAX),
+        }
+    }
+
+    /// Whether the device has as much as a plan of `depth` gives it.
+    pub(in crate::shard) fn is_deep(&self, depth: u32) -> bool {
+        self.reading - self.copying >= depth
     }
 
     /// A fragment is at the device.
@@ -61,9 +93,22 @@ impl ReadState {
         self.reading += 1;
     }
 
-    /// A fragment is back from the device.
-    pub(in crate::shard) fn end_fragment(&mut self) {
+    /// A fragment that is to come from the page cache has its staging.
+    pub(in crate::shard) fn pass_fragment(&mut self) {
+        self.held += 1;
+    }
+
+    /// The fragment that ends there is at the page cache.
+    pub(in crate::shard) fn begin_copy(&mut self, end: u64) {
+        self.copied = end;
+        self.reading += 1;
+        self.copying += 1;
+    }
+
+    /// A fragment is back from the device, or from its page cache if it is a copy.
+    pub(in crate::shard) fn end_fragment(&mut self, is_copy: bool) {
         self.reading -= 1;
+        self.copying -= u32::from(is_copy);
     }
 
     /// The source ends at `end`, or before.
@@ -92,9 +137,40 @@ impl Serve {
         self.next = self.ask.length;
     }
 
+    /// These parts of it come from the page cache, and the others from the device.
+    pub(in crate::shard) fn stripe(&mut self, blocks: &mut Blocks, stripes: Stripes) {
+        self.read.striped = true;
+        *blocks.stripes() = stripes;
+    }
+
+    fn stripe_at(&self, blocks: &mut Blocks, byte: u64) -> Option<Stripe> {
+        if self.read.striped { blocks.stripes().at(byte) } else { None }
+    }
+
+    /// Whether a byte comes from the page cache, and others from the device.
+    pub(in crate::shard) fn is_copied(&self, blocks: &mut Blocks, byte: u64) -> bool {
+        self.stripe_at(blocks, byte).is_some_and(|stripe| stripe.cached)
+    }
+
+    /// Where the next fragment begins that comes from the page cache, if it has staging and others
+    /// come from the device.
+    pub(in crate::shard) fn next_copy(&mut self, blocks: &mut Blocks) -> Option<u64> {
+        let next = self.next.min(self.read.end);
+        while let Some(stripe) = self.stripe_at(blocks, self.read.copied).filter(|it| !it.cached) {
+            self.read.copied = stripe.end;
+        }
+        (self.read.striped && self.read.copied < next).then_some(self.read.copied)
+    }
+
     /// Where the fragment ends that begins at `at`.
-    pub(in crate::shard) fn source_end(&self, planned: &Planned, at: u64) -> u64 {
-        planned.source_end(self.ask.offset, at, self.ask.length)
+    pub(in crate::shard) fn source_end(
+        &self,
+        blocks: &mut Blocks,
+        planned: &Planned,
+        at: u64,
+    ) -> u64 {
+        let end = planned.source_end(self.ask.offset, at, self.ask.length);
+        self.stripe_at(blocks, at).map_or(end, |stripe| end.min(stripe.end))
     }
 
     /// Where the frame ends that begins at `at`: where the plan says, or its block or the source
@@ -129,7 +205,7 @@ impl Serve {
         self.read.sent = self.frame_end(blocks, planned, at).max(at);
         while self.read.held > 0 {
             let oldest = self.read.oldest;
-            let end = self.source_end(planned, oldest);
+            let end = self.source_end(blocks, planned, oldest);
             let end = blocks.at(oldest).map_or(end, |block| end.min(block.end));
             if end > self.read.sent {
                 break;

@@ -187,6 +187,9 @@ impl Serve {
 
     pub(in crate::shard) fn route(&self) -> &'static str {
         match (self.op, self.target) {
+            (ServeOp::Read { .. }, Target::File(_)) if self.read.is_striped() => {
+                "page cache and local file -> staging -> lane -> peer"
+            }
             (ServeOp::Read { .. }, Target::File(_)) => "local file -> staging -> lane -> peer",
             (ServeOp::Read { .. }, Target::Region(_)) => "local region -> lane -> peer",
             (_, Target::File(_)) => "peer -> lane -> staging -> local file",

@@ -141,7 +141,10 @@ pub(in crate::shard) fn end_serve(key: ServeKey, serve: &Serve, cx: &mut Cx, now
         held: cx.watch.first_fragment(subject).unwrap_or(now).since(serve.started),
         mispredicted: 0,
         retries: 0,
-        not_compared: "",
+        not_compared: match serve.read.is_striped() {
+            true => "it came from the page cache and the device",
+            false => "",
+        },
     };
     let head = head_of_serve(serve, cx.watch.next_number());
     cx.watch.end(subject, (head, outcome), &cx.planner, now);

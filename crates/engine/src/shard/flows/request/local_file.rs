@@ -6,11 +6,11 @@ use piped_core::limits;
 use piped_core::status::Status;
 
 use crate::shard::Shard;
-use crate::shard::cx::Cx;
-use crate::shard::driver::{Ahead, Direction, Fragment, JobOwner, JobResult, On, status_of};
+use crate::shard::cx::{Cx, ReadWay};
+use crate::shard::driver::{Ahead, Fragment, JobOwner, JobResult, On, status_of};
 use crate::shard::keys::{Subject, TransferKey, kind};
 use crate::shard::pins::Pin;
-use crate::shard::requests::{Body, FileBody, Phase, Waiter};
+use crate::shard::requests::{Body, FileBody, Phase, VectorBody, Waiter};
 use crate::shard::sched::Work;
 
 impl Shard {
@@ -35,9 +35,18 @@ impl Shard {
             }
         }
         if body.phase() == Phase::Moving {
-            if is_new && body.direction() == Direction::Read {
-                let range = (body.offset(), length);
-                body.go_by(self.cx.way_of_read(body.target(), range, io));
+            if is_new && body.seeks_way() {
+                let (file, range) = (body.target(), (body.offset(), length));
+                let may_split = !is_part && self.transfers.room() > 1;
+                match self.cx.way_of_read(file, range, may_split, io) {
+                    ReadWay::One(file) => body.go_by(file),
+                    ReadWay::Both(stripes) => {
+                        let vector = VectorBody::striped(file, range, body.memory(), stripes);
+                        let vector = self.bodies.keep_vector(vector);
+                        self.store_body(key, Body::Vector(vector));
+                        return self.drive_vector(key, io);
+                    }
+                }
             }
             let planned = self.plan_local(key, &body, length);
             loop {

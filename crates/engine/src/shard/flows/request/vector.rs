@@ -105,11 +105,8 @@ impl Shard {
         let (memory, direction) = vector.buffer();
         let memory = Memory { offset: memory.offset + u64::from(piece.at), ..memory };
         let length = piece.length.into();
-        let way = vector.way_of(piece);
         let mut body = body_for(vector.end(), direction, false, piece.offset, length, memory)?;
-        if let Body::Remote(body) = &mut body {
-            body.way = way;
-        }
+        vector.lead(piece, &mut body);
         let part = Part::new(start, piece.length);
         Ok(self.start_part(key, index, part, body, io))
     }

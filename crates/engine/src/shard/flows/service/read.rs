@@ -15,9 +15,9 @@ use piped_wire::{LastPart, Message};
 
 use crate::command::{FileTarget, RegionTarget, Target};
 use crate::shard::Shard;
-use crate::shard::buffers::{Block, Run, footprint_of, run_bytes};
+use crate::shard::buffers::{Block, Blocks, Run, footprint_of, run_bytes};
 use crate::shard::connections::{Lane, Lanes, PeerLane};
-use crate::shard::cx::Cx;
+use crate::shard::cx::{Cx, ReadWay};
 use crate::shard::driver::{Direction, Fragment, JobOwner, JobResult, On, Wanted};
 use crate::shard::flows::plan::facts;
 use crate::shard::flows::service::serve::micros;
@@ -29,13 +29,19 @@ use crate::shard::sched::Work;
 
 /// Where the bytes of a peer's read are taken from, which the first look decides.
 fn way_of<I: Io>(
-    serve: &mut Serve,
+    (serve, blocks): (&mut Serve, &mut Blocks),
     file: FileTarget,
     lanes: &mut Lanes,
     cx: &mut Cx,
     io: &mut I,
 ) -> FileTarget {
-    let file = cx.way_of_read(file, (serve.ask.offset, serve.ask.length), io);
+    let file = match cx.way_of_read(file, (serve.ask.offset, serve.ask.length), true, io) {
+        ReadWay::One(file) => file,
+        ReadWay::Both(stripes) => {
+            serve.stripe(blocks, stripes);
+            file
+        }
+    };
     serve.target = Target::File(file);
     if let Some(serving) = lanes.get_mut(serve.lane).and_then(Lane::serving_mut) {
         serving.begin_read(file.cached);
@@ -50,10 +56,10 @@ impl Shard {
         file: FileTarget,
         io: &mut I,
     ) {
-        let Some(serve) = self.serves.get_mut(key) else { return };
-        let file = match serve.plan {
+        let Some(of) = self.serves.with_blocks(key) else { return };
+        let file = match of.0.plan {
             Some(_) => file,
-            None => way_of(serve, file, &mut self.lanes, &mut self.cx, io),
+            None => way_of(of, file, &mut self.lanes, &mut self.cx, io),
         };
         let Some(planned) = self.plan_serve(key, Some(&file)) else { return };
         let Some(serve) = self.serves.get(key) else { return };
@@ -63,7 +69,10 @@ impl Shard {
             return self.wind_up(key, io);
         }
         let next_before = serve.next;
-        let wanted = self.start_reads(key, file, &planned, io).err();
+        // The device first: what is in the page cache is copied by this thread.
+        let reads = self.start_reads(key, file, &planned, io);
+        let copies = self.start_copies(key, file, &planned, io);
+        let wanted = reads.and(copies).err();
         let starved = wanted.is_some();
         let Some(serve) = self.serves.get_mut(key) else { return };
         // The device has nothing else to do: it gets its work before the checksum of what is to be
@@ -105,26 +114,32 @@ impl Shard {
             let is_new = blocks.at(next).is_none();
             let at = self.cx.driver.devices().line(On::from(&file), io.now());
             let at = at.filter(|_| !planned.store_first).map(|at| at.by(serve.class_of_lane));
-            let left = (end - next, serve.source_end(planned, next) >= end);
+            let left = (end - next, serve.source_end(blocks, planned, next) >= end);
             let together = self.cx.sched.stand_in_line(Work::Serve(key), at, left);
             if is_new && together.is_none() {
                 return Ok(());
             }
             // With others behind it the device is asked for as much as they would ask for.
             let depth = planned.cut.depth.saturating_mul(together.unwrap_or(1)).min(DEPTH_MAX);
-            let ahead = serve.read.held() >= Planned::held_max(depth).min(DEPTH_MAX);
+            let ahead = serve.read.is_ahead(depth, (next, serve.done));
             // What the next frame waits for is never too much, however many fragments that are.
             let ahead = ahead && next >= serve.frame_end(blocks, planned, serve.done);
-            if serve.read.reading() >= depth || ahead {
+            let cached = serve.is_copied(blocks, next);
+            if ahead || !cached && serve.read.is_deep(depth) {
                 return Ok(());
             }
             if is_new {
                 self.open_read_block(key, file, planned)?;
             }
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
-            let boundary = serve.source_end(planned, next).min(end);
+            let boundary = serve.source_end(blocks, planned, next).min(end);
             let Some(block) = blocks.at(next) else { return Ok(()) };
             let boundary = boundary.min(block.end);
+            if cached {
+                serve.read.pass_fragment();
+                serve.next = boundary;
+                continue;
+            }
             let (offset, span) = (serve.ask.offset + next, block.span(next, boundary));
             let fragment = Fragment {
                 owner: JobOwner::ServeRead { serve: key, start: next },
@@ -147,6 +162,36 @@ impl Shard {
             serve.read.begin_fragment();
             serve.next = boundary;
             self.cx.sched.give(Work::Serve(key));
+        }
+    }
+
+    /// Starts copies from the page cache of what has staging, if the read comes both ways, or says
+    /// what they must wait for.
+    fn start_copies<I: Io>(
+        &mut self,
+        key: ServeKey,
+        file: FileTarget,
+        planned: &Planned,
+        io: &mut I,
+    ) -> Result<(), Wanted> {
+        loop {
+            let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
+            let Some(start) = serve.next_copy(blocks) else { return Ok(()) };
+            let end = serve.source_end(blocks, planned, start).min(serve.next);
+            let Some(block) = blocks.at(start) else { return Ok(()) };
+            let end = end.min(block.end);
+            let fragment = Fragment {
+                owner: JobOwner::ServeRead { serve: key, start },
+                flow: serve.flow(),
+                target: file.by_cache(),
+                direction: Direction::Read,
+                offset: serve.ask.offset + start,
+                span: block.span(start, end),
+            };
+            let (driver, mut lent) = self.cx.lend();
+            driver.start_job(fragment, &mut serve.pins, &mut lent, io)?;
+            block.jobs += 1;
+            serve.read.begin_copy(end);
         }
     }
 
@@ -200,7 +245,7 @@ impl Shard {
         let key = pin.key();
         let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
         serve.pins.give_back(pin);
-        serve.read.end_fragment();
+        serve.read.end_fragment(serve.is_copied(blocks, start));
         if let Some(block) = blocks.at(start) {
             block.jobs -= 1;
         }
@@ -298,6 +343,8 @@ impl Shard {
     ) -> bool {
         let has_company = last && !self.cx.watch.is_alone(Subject::Serve(key));
         let Some(serve) = self.serves.get_mut(key) else { return true };
+        // What comes both ways is no example of a plan for the device.
+        let has_company = has_company || serve.read.is_striped();
         let Some(lane) = self.lanes.get_mut(serve.lane) else { return false };
         // The checksum comes when the frame leaves, but is no part of the wire either.
         let check = lane.check_time(&self.cx.planner, span.length);

@@ -80,3 +80,16 @@ pub fn split(bytes: u64, unit: u64, ways: &[&dyn Fn(u64) -> f64]) -> (Vec<u64>, 
     sizes.extend(split(bytes - taken, unit, others).0);
     (sizes, seconds)
 }
+
+/// The mean of the middle half of some figures, which it sorts: one that is far off does not
+/// count. Not a number, if there are none.
+///
+/// ```
+/// use piped_model::ways::middle;
+/// assert_eq!(middle(&mut [2.0, 900.0, 4.0, 0.1]), 3.0);
+/// ```
+pub fn middle(figures: &mut [f64]) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    let middle = &figures[figures.len() / 4..figures.len() - figures.len() / 4];
+    middle.iter().sum::<f64>() / middle.len() as f64
+}

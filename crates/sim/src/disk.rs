@@ -261,6 +261,17 @@ impl Disk {
         bytes.len() as i32
     }
 
+    /// Cuts a file to a length, if it is longer. What was not flushed is lost with the rest.
+    pub(super) fn truncate(&mut self, inode: InodeId, length: u64) {
+        let file = &mut self.inodes[inode.0 as usize];
+        let lost = (file.content.len() as u64).saturating_sub(length);
+        file.content.truncate(length as usize);
+        file.stable.truncate(length as usize);
+        file.dirty.split_off(&length.div_ceil(BLOCK));
+        let device = file.device;
+        self.device(device).used -= lost;
+    }
+
     /// Allocates a range and returns zero, or a negative errno.
     pub(super) fn allocate(&mut self, inode: InodeId, offset: u64, length: u64) -> i32 {
         match self.extend(inode, offset.saturating_add(length)) {

@@ -297,6 +297,11 @@ impl SimKernel {
         self.disk.set_cached(inode, range, cached);
     }
 
+    /// Cuts a file to a length, as another program does.
+    pub fn truncate(&mut self, inode: InodeId, length: u64) {
+        self.disk.truncate(inode, length);
+    }
+
     /// Changes what reads of a device cost, and those that the page cache answers.
     pub fn set_read_costs(&mut self, device: DeviceId, read: Cost, cached: Cost) {
         self.disk.set_read_costs(device, read, cached);

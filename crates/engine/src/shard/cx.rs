@@ -108,30 +108,32 @@ impl Cx {
         match self.driver.find_cached(file.buffered, range, may_split, io) {
             Found::None => ReadWay::One(file),
             Found::All => ReadWay::One(file.by_cache()),
-            Found::Some(stripes) => match self.balanced(&file, stripes) {
-                Some(stripes) => {
-                    self.driver.note_found(file.buffered);
-                    ReadWay::Both(stripes)
-                }
-                None => ReadWay::One(file),
-            },
+            Found::Some(stripes) => {
+                let balanced = self.balanced(&file, stripes);
+                self.driver.note_striped(file.buffered, balanced.is_some());
+                balanced.map_or(ReadWay::One(file), ReadWay::Both)
+            }
         }
     }
 
-    /// Which parts of a read come which way, as both stages cost; none if all of it is to come from
-    /// the device. As long as one is not known, what is in the cache comes from there.
+    /// Which parts of a read come which way, as both stages cost and as much longer as they took of
+    /// late; none if all of it is to come from the device. As long as a stage is not known, what is
+    /// in the cache comes from there.
     fn balanced(&mut self, file: &FileTarget, stripes: Stripes) -> Option<Stripes> {
-        let [cache, _, _] = self.read_stages(&file.by_cache());
-        let [disk, _, _] = self.read_stages(file);
-        let is_known = |stage| self.planner.alone_time(stage, 1).is_some();
-        if !is_known(cache) || !is_known(disk) {
+        let [[device, ..], [cache, ..]] = [*file, file.by_cache()].map(|it| self.read_stages(&it));
+        let planner = &self.planner;
+        let costs = |stage| move |bytes| planner.alone_time(stage, bytes).map(Nanos::seconds);
+        if costs(device)(1).is_none() || costs(cache)(1).is_none() {
             return Some(stripes);
         }
-        let seconds = |stage| {
-            let planner = &self.planner;
-            move |bytes| planner.alone_time(stage, bytes).map_or(0.0, Nanos::seconds)
-        };
-        stripes.balanced(seconds(cache), seconds(disk))
+        let seconds = |stage| move |bytes| costs(stage)(bytes).unwrap_or(0.0);
+        let recent = self.driver.recent(file.buffered);
+        let [of_device, of_cache] = [(recent[0], device), (recent[1], cache)]
+            .map(|(recent, stage)| recent.factor(seconds(stage)));
+        stripes.balanced(
+            |bytes| of_cache * seconds(cache)(bytes),
+            |bytes| of_device * seconds(device)(bytes),
+        )
     }
 
     /// The stages of what is read of a file.

@@ -80,7 +80,8 @@ impl Stripes {
         self.iter().find(|stripe| byte < stripe.end)
     }
 
-    fn bytes(&self, cached: bool) -> u64 {
+    /// Bytes that come from the page cache, or from the device.
+    pub(in crate::shard) fn bytes(&self, cached: bool) -> u64 {
         self.iter().filter(|it| it.cached == cached).map(Stripe::bytes).sum()
     }
 

@@ -19,6 +19,7 @@ mod nested;
 mod once;
 mod peering;
 mod serving;
+mod striped;
 mod sums;
 mod tracing;
 mod vectored;

@@ -293,7 +293,12 @@ impl World {
     }
 
     pub(crate) fn file_and_inode(&mut self, length: usize) -> (Target, InodeId) {
-        let inode = self.kernel.create_file(self.node, self.device, vec![7; length]);
+        self.file_of(vec![7; length])
+    }
+
+    fn file_of(&mut self, content: Vec<u8>) -> (Target, InodeId) {
+        let length = content.len();
+        let inode = self.kernel.create_file(self.node, self.device, content);
         let target = Target::File(FileTarget {
             direct: None,
             buffered: self.kernel.open_file(self.node, inode, false),
@@ -308,7 +313,11 @@ impl World {
 
     /// A file that is open with O_DIRECT, too.
     pub(crate) fn direct_file(&mut self, length: usize) -> (Target, InodeId) {
-        let (target, inode) = self.file_and_inode(length);
+        self.direct_file_of(vec![7; length])
+    }
+
+    pub(crate) fn direct_file_of(&mut self, content: Vec<u8>) -> (Target, InodeId) {
+        let (target, inode) = self.file_of(content);
         let Target::File(file) = target else { unreachable!("it is one") };
         let direct = self.kernel.open_file(self.node, inode, true);
         let alignment = Alignment { offset: 512, memory: 4 };

@@ -16,6 +16,7 @@ mod jobs;
 mod looks;
 mod ops;
 mod pieces;
+mod recent;
 
 use std::collections::BTreeMap;
 
@@ -40,6 +41,7 @@ use self::jobs::Job;
 use self::looks::Looks;
 use self::ops::Ops;
 use self::pieces::PIECES_MAX;
+use self::recent::Recent;
 
 pub(super) use self::devices::{On, Wanted};
 pub(super) use self::jobs::{Fragment, JobEnd, JobOwner, JobResult};
@@ -80,6 +82,8 @@ struct FileState {
     can_allocate: bool,
     on: On,
     looks: Looks,
+    /// What reads took of late that came both ways: at the device, and at its page cache.
+    recent: [Recent; 2],
 }
 
 /// What the end of an operation means.
@@ -374,8 +378,13 @@ impl Driver {
 
     /// A file is open from now on.
     pub(super) fn open_file(&mut self, file: &FileTarget) {
-        let (on, looks) = (On::from(file), Looks::default());
-        let state = FileState { length: file.length, can_allocate: true, on, looks };
+        let state = FileState {
+            length: file.length,
+            can_allocate: true,
+            on: On::from(file),
+            looks: Looks::default(),
+            recent: Default::default(),
+        };
         self.files.insert(file.buffered, state);
     }
 
@@ -434,10 +443,25 @@ impl Driver {
         Stripes::find((offset, length), known, look).map_or(Found::None, Found::Some)
     }
 
-    /// Parts of a read of an open file come from the page cache.
-    pub(super) fn note_found(&mut self, file: FileId) {
+    /// Whether parts of a read of an open file, which the page cache has, come from there.
+    pub(super) fn note_striped(&mut self, file: FileId, is_striped: bool) {
+        match self.files.get_mut(&file) {
+            Some(state) if is_striped => state.looks.note_found(),
+            Some(state) => state.recent.iter_mut().for_each(Recent::forget_one),
+            None => {}
+        }
+    }
+
+    /// What reads of an open file took of late that came both ways: at the device, and at its page
+    /// cache.
+    pub(super) fn recent(&self, file: FileId) -> [Recent; 2] {
+        self.files.get(&file).map(|state| state.recent).unwrap_or_default()
+    }
+
+    /// Of a read that came both ways so many bytes took so long at the device, or its page cache.
+    pub(super) fn note_source(&mut self, file: FileId, cached: bool, bytes: u64, seconds: f64) {
         if let Some(state) = self.files.get_mut(&file) {
-            state.looks.note_found();
+            state.recent[usize::from(cached)].learn(bytes, seconds);
         }
     }
 

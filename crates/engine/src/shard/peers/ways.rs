@@ -141,10 +141,7 @@ impl Recent {
         self.seconds[self.count % RECENT] = seconds;
         self.count += 1;
         let known = self.count.min(RECENT);
-        let mut sorted = self.seconds;
-        sorted[..known].sort_unstable_by(f64::total_cmp);
-        let middle = &sorted[known / 4..known - known / 4];
-        let mean = middle.iter().sum::<f64>() / middle.len() as f64;
+        let mean = ways::middle(&mut self.seconds.clone()[..known]);
         let before = std::mem::replace(&mut self.middle, mean);
         before > 0.0 && (mean - before).abs() > CHANGE * before
     }

@@ -382,6 +382,22 @@ impl VectorBody {
         self.ended |= bytes < part.length.into() && self.order != Order::Placed;
     }
 
+    /// The file of a read that comes from the page cache and the device, of which this part was the
+    /// last one of its kind: which kind, and how many bytes that are.
+    pub(in crate::shard) fn ends_source(&self, part: &Part) -> Option<(FileTarget, bool, u64)> {
+        let (Some(Split::Sources(stripes)), Place::Local(Target::File(file))) =
+            (self.split, self.place)
+        else {
+            return None;
+        };
+        let of = |at: u64| stripes.at(at).map(|stripe| stripe.cached);
+        let cached = of(part.start)?;
+        let under_way = self.parts.iter().flatten().map(|part| part.start);
+        let left = self.rows.cut.iter().flatten().map(|row| row.at.into());
+        let is_last = under_way.chain(left).all(|at| of(at) != Some(cached));
+        is_last.then(|| (file, cached, stripes.bytes(cached)))
+    }
+
     /// Takes out all parts; none has a child.
     pub(in crate::shard) fn take_parts(&mut self) -> impl Iterator<Item = Part> + use<> {
         std::mem::take(&mut self.parts).into_iter().flatten()

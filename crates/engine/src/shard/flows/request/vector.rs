@@ -28,7 +28,7 @@ use crate::shard::clients::Place;
 use crate::shard::driver::Direction;
 use crate::shard::flows::request::memory::overlap;
 use crate::shard::flows::request::resolve::body_for;
-use crate::shard::keys::{TransferKey, VectorKey, kind};
+use crate::shard::keys::{Subject, TransferKey, VectorKey, kind};
 use crate::shard::pins::Pin;
 use crate::shard::requests::{Body, Order, Part, RemoteBody, RemoteOp, Start, VectorBody, Waiter};
 use crate::shard::sched::Work;
@@ -279,7 +279,7 @@ impl Shard {
         io: &mut I,
     ) {
         let Some(transfer) = self.transfers.get_mut(parent) else { return };
-        let session = transfer.session;
+        let (session, begun) = (transfer.session, transfer.begun);
         let given_up = transfer.status.is_some();
         let Body::Vector(vector) = transfer.body else { return };
         let vector = &mut self.bodies[vector];
@@ -288,8 +288,10 @@ impl Shard {
         // What a peer leaves out was never written here.
         let is_cut = status == Status::Ok && part.is_cut(bytes);
         let status = if is_cut { Status::Corrupt } else { status };
+        let mut source = None;
         if status == Status::Ok {
             vector.note_read(&part, bytes);
+            source = vector.ends_source(&part).filter(|_| bytes == u64::from(part.length()));
         }
         // A client that was told has its buffer still, but what it is told no more need not be
         // there.
@@ -297,6 +299,12 @@ impl Shard {
             self.move_part(memory, part, direction, io);
         }
         self.free_part(session, part);
+        if let Some((file, cached, bytes)) = source
+            && self.cx.watch.is_alone(Subject::Transfer(parent))
+        {
+            let seconds = io.now().since(begun).seconds();
+            self.cx.driver.note_source(file.buffered, cached, bytes, seconds);
+        }
         if status != Status::Ok {
             self.transfers.end_with(parent, status);
             self.give_up_children(parent, status, io);

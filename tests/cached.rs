@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -21,6 +22,21 @@ fn source(daemon: &Daemon) -> String {
     let kinds = ["disk", "page cache"].into_iter();
     let of_names = |kind: &&str| names.clone().any(|name| name.starts_with(kind));
     kinds.filter(of_names).collect::<Vec<_>>().join(" and ")
+}
+
+/// The way of the bytes of the last read that a daemon did.
+fn route(daemon: &Daemon) -> String {
+    daemon.await_rest();
+    let last = daemon.json(&["explain", "last"]);
+    last["explanation"]["route"].as_str().expect("a text").to_owned()
+}
+
+/// Has the page cache have a range of a file and nothing else of it, as far as it was asked.
+fn cache_only(path: &Path, range: Range<usize>) {
+    drop_cached(path);
+    let other = File::open(path).expect("opened");
+    rustix::fs::fadvise(&other, 0, None, rustix::fs::Advice::Random).expect("advised");
+    other.read_exact_at(&mut vec![0; range.len()], range.start as u64).expect("read");
 }
 
 /// Whether this kernel tells, and this file system has anything to go past.
@@ -66,16 +82,54 @@ fn a_read_goes_where_the_bytes_are() {
     assert_eq!(reads(0, 1 << 20), "disk", "it is on the disk alone");
     assert_eq!(reads(0, 1 << 20), "disk", "and such a read leaves nothing in the cache");
     // Somebody else reads the first half, and nothing ahead of it.
-    let mut half = vec![0; BLOCKS_BYTES / 2];
-    let other = File::open(&path).expect("opened");
-    rustix::fs::fadvise(&other, 0, None, rustix::fs::Advice::Random).expect("advised");
-    other.read_exact_at(&mut half, 0).expect("read");
+    cache_only(&path, 0..BLOCKS_BYTES / 2);
     assert_eq!(reads(0, 1 << 20), "page cache");
     assert_eq!(reads(5, 1000), "page cache", "aligned or not");
     assert_eq!(reads(BLOCKS_BYTES as u64 - 4096, 4096), "disk", "the end is not there");
     assert_eq!(reads(0, BLOCKS_BYTES), "disk", "nor all of it");
+    assert_eq!(route(&beta), "page cache and local file -> staging -> lane -> peer");
     drop_cached(&path);
     assert_eq!(reads(0, 4096), "disk");
+}
+
+/// A file of which the page cache has a half, whichever, or a piece in the middle: here, and at a
+/// peer. What is on the disk alone stays there.
+#[test]
+fn a_read_takes_what_is_cached_from_there_and_the_rest_from_the_disk() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let Pair { alpha, beta, .. } = Pair::start(&programs, directory.path());
+    if !tells(&beta) {
+        return;
+    }
+    let path = directory.path().join("root/blocks");
+    let whole = pattern(BLOCKS_BYTES);
+    let parties = [(&alpha, Some("beta")), (&beta, None)].map(|(daemon, peer)| {
+        let (client, queue) = session(daemon);
+        let options = OpenOptions::read();
+        let blocks = client.open_export(peer, "data", "blocks", options).expect("it is there");
+        (client, queue, blocks, peer.is_some())
+    });
+    for (client, mut queue, blocks, is_remote) in parties {
+        if !is_remote && blocks.direct_alignment() == 0 {
+            eprintln!("skipped: this file system has no direct reads");
+            return;
+        }
+        for cached in [0..1 << 20, 3 << 20..4 << 20, 1 << 20..2 << 20, (1 << 20) + 4096..3 << 20] {
+            cache_only(&path, cached.clone());
+            for (at, length) in [(0, BLOCKS_BYTES), (777, BLOCKS_BYTES - 1777)] {
+                let read = read(&client, &mut queue, &blocks, at as u64, length);
+                assert!(read == whole[at..][..length], "{cached:?} cached, {length} at {at}");
+                let route = route(&beta);
+                assert!(route.starts_with("page cache and local file"), "{cached:?}: {route}");
+            }
+        }
+        // As before, but for the pages at the ends of what was not aligned.
+        cache_only(&path, 0..1 << 20);
+        let _ = read(&client, &mut queue, &blocks, 0, BLOCKS_BYTES);
+        let _ = read(&client, &mut queue, &blocks, 3 << 20, 1 << 20);
+        assert_eq!(source(&beta), "disk", "the end is still not there");
+    }
 }
 
 /// Writers of all kinds, by turns, and readers of all kinds after each.

@@ -118,6 +118,7 @@ fn worlds_whose_lanes_are_sealed_keep_all_promises() {
 fn worlds_of_two_ways_keep_all_promises() {
     let must_see = &[
         "ended Ok",
+        "from the page cache and the disk",
         "lanes lost",
         "lanes sealed",
         "moved two ways",

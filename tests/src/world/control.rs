@@ -436,6 +436,7 @@ impl World {
                 // Shorter than deadlines, and longer.
                 let time = Nanos(self.random.length(2 * self.options.deadline.0));
                 self.kernel.block_device(self.nodes[node].device, time);
+                self.change_cache(node);
             }
         }
     }

@@ -209,6 +209,10 @@ impl World {
             let last = self.shard(node).explain(None);
             let is_divided = last.is_some_and(|it| it.route.contains("2 lanes"));
             self.tally("moved two ways", is_divided.into());
+            let shards = self.nodes.iter().filter_map(|node| node.shard.as_ref());
+            let lasts = shards.filter_map(|shard| shard.explain(None));
+            let striped = lasts.filter(|it| it.route.contains("page cache")).count();
+            self.tally("from the page cache and the disk", striped as u64);
         }
         if status != Status::Ok && flight.watermark > 0 {
             self.tally("failed with a part done", 1);

@@ -213,7 +213,8 @@ impl World {
         });
         for (file, (areas, content)) in files.into_iter().enumerate() {
             let inode = self.kernel.create_file(id, device, content.clone());
-            self.cache_parts(inode, content.len() as u64, file % 2 == 1);
+            let length = content.len() as u64;
+            self.cache_parts(inode, length, file % 2 == 1, length);
             self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
         }
         let setup = self.setup(node);
@@ -221,11 +222,25 @@ impl World {
         self.start_shard(node);
     }
 
+    /// Files of a node come into the page cache or leave it, in part.
+    pub(super) fn change_cache(&mut self, node: usize) {
+        for object in 0..self.objects.len() {
+            let of = &self.objects[object];
+            if let (true, ObjectKind::File(inode)) = (of.node == node, &of.kind) {
+                let length = self.kernel.file_content(*inode).len() as u64;
+                let seed = self.kernel.now().0;
+                self.cache_parts(*inode, length, seed.is_multiple_of(2), seed);
+            }
+        }
+    }
+
     /// Puts a file into the page cache or not, but for some ranges of it.
-    fn cache_parts(&mut self, inode: InodeId, length: u64, cached: bool) {
+    fn cache_parts(&mut self, inode: InodeId, length: u64, cached: bool, seed: u64) {
+        // Of its own, so that the rest of the world's life is what it was.
+        let mut random = Random::new(seed);
         self.kernel.set_cached(inode, cached);
-        for _ in 0..self.random.below(4) {
-            let [one, other] = [(); 2].map(|()| self.random.below(length + 1));
+        for _ in 0..random.below(4) {
+            let [one, other] = [(); 2].map(|()| random.below(length + 1));
             self.kernel.set_range_cached(inode, one.min(other)..one.max(other), !cached);
         }
     }
@@ -340,7 +355,9 @@ impl World {
             nanos_per_byte: self.random.between(1, 50) as f64 / 10.0,
         };
         let (read, write, sync) = (cost(100_000), cost(100_000), cost(5_000_000));
-        let cached = cost(100_000);
+        // Faster than the device, slower, or as fast.
+        let factor = *[0.1, 1.0, 1.0, 4.0].get(read.latency.0 as usize % 4).expect("one of four");
+        let cached = Cost { nanos_per_byte: factor * read.nanos_per_byte, ..read };
         DeviceCosts {
             read,
             write,

@@ -3,6 +3,7 @@
 
 mod clients;
 mod files;
+mod half;
 mod local;
 mod messages;
 mod placement;
@@ -38,6 +39,10 @@ pub(crate) static PEERS: Group = Group {
         ("file-cached-4k", files::cached),
         ("file-cached-64k", files::cached),
         ("file-cached-1m", files::cached),
+        ("file-half-1m", half::read),
+        ("file-half-16m", half::read),
+        ("file-half-1m-peer", half::read),
+        ("file-half-16m-peer", half::read),
         ("fio-1m-4", local::read),
         ("placement-throughput", placement::placement),
         ("pause-200us-throughput", placement::pause),

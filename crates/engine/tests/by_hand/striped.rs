@@ -408,3 +408,58 @@ fn a_peers_read_takes_both_at_once() {
     assert!(device >= 1.8 * behind, "{device} alone, {behind} together");
     assert_eq!(reader.world.staged(), 0);
 }
+
+/// What becomes of a peer's read that comes both ways: the file ends in either part, a part fails,
+/// or the peer gives it up or goes. No staging is left, and the next one is read as ever.
+#[test]
+fn a_peers_read_of_both_ends_as_others_do() {
+    for half in [0..LENGTH / 2, LENGTH / 2..LENGTH] {
+        for cut in [0, LENGTH / 4, LENGTH / 2, LENGTH * 3 / 4, LENGTH] {
+            let mut reader = Reader::new(EQUAL);
+            let line = open_for_peer(&mut reader);
+            reader.cache(half.clone());
+            // The cache is as it was, so the look still finds half of the read.
+            reader.world.kernel.truncate(reader.inode, cut);
+            let transfer = ask(&mut reader, line, LENGTH);
+            let what = format!("{half:?} cached, cut to {cut}");
+            assert_eq!(bytes_of_end(&mut reader, line, transfer), (Status::Ok, cut), "{what}");
+            reader.world.settle();
+            assert_eq!(reader.world.staged(), 0, "{what}");
+        }
+        let mut reader = Reader::new(EQUAL);
+        let line = open_for_peer(&mut reader);
+        reader.cache(half.clone());
+        reader.world.kernel.set_faults(Faults { disk_error: 1.0, ..Faults::none() });
+        let transfer = ask(&mut reader, line, LENGTH);
+        assert_eq!(bytes_of_end(&mut reader, line, transfer).0, Status::Io);
+        reader.world.kernel.set_faults(Faults::none());
+        let looks = reader.looks();
+        let transfer = ask(&mut reader, line, LENGTH);
+        reader.world.wait_until("the look", |world| looks_of(world) > looks);
+        reader.world.send(line.0, Message::Cancel { transfer }, &[]);
+        assert_eq!(bytes_of_end(&mut reader, line, transfer).0, Status::Cancelled);
+        let _ = serve(&mut reader, line);
+        assert!(reader.route().contains("page cache"), "{}", reader.route());
+        let looks = reader.looks();
+        let _ = ask(&mut reader, line, LENGTH);
+        reader.world.wait_until("the look", |world| looks_of(world) > looks);
+        reader.world.hang_up(line.0);
+        reader.world.settle();
+        assert_eq!(reader.world.staged(), 0);
+    }
+}
+
+/// How a peer's read ends, and with how many bytes.
+fn bytes_of_end(reader: &mut Reader, line: (LineId, u32), transfer: u64) -> (Status, u64) {
+    loop {
+        match reader.world.next(line.0) {
+            Message::End { transfer: of, status, bytes, .. } if of == transfer => {
+                return (status, bytes);
+            }
+            Message::Data { transfer: of, last: Some(last), .. } if of == transfer => {
+                return (last.status, last.bytes);
+            }
+            _ => {}
+        }
+    }
+}

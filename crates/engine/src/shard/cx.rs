@@ -14,7 +14,7 @@ use piped_planner::stage::StageIndex;
 use super::ShardConfig;
 use super::buffers::{Buffers, Run, Scratch};
 use super::delays::Dials;
-use super::driver::{Driver, Found, Lent, Wanted};
+use super::driver::{Driver, Found, Lent, Recent, Wanted};
 use super::sched::{Sched, Work};
 use super::stripes::Stripes;
 use super::watch::Watch;
@@ -105,12 +105,18 @@ impl Cx {
         if file.direct.is_none() || file.foreign || is_slowed {
             return ReadWay::One(file);
         }
-        match self.driver.find_cached(file.buffered, range, may_split, io) {
+        let Some(in_cache) = self.driver.in_cache(file.buffered) else {
+            return ReadWay::One(file);
+        };
+        match in_cache.find(file.buffered, range, may_split, io) {
             Found::None => ReadWay::One(file),
             Found::All => ReadWay::One(file.by_cache()),
             Found::Some(stripes) => {
-                let balanced = self.balanced(&file, stripes);
-                self.driver.note_striped(file.buffered, balanced.is_some());
+                let recent = in_cache.recent();
+                let balanced = self.balanced(&file, stripes, recent);
+                if let Some(in_cache) = self.driver.in_cache(file.buffered) {
+                    in_cache.note_striped(balanced.is_some());
+                }
                 balanced.map_or(ReadWay::One(file), ReadWay::Both)
             }
         }
@@ -119,7 +125,12 @@ impl Cx {
     /// Which parts of a read come which way, as both stages cost and as much longer as they took of
     /// late; none if all of it is to come from the device. As long as a stage is not known, what is
     /// in the cache comes from there.
-    fn balanced(&mut self, file: &FileTarget, stripes: Stripes) -> Option<Stripes> {
+    fn balanced(
+        &mut self,
+        file: &FileTarget,
+        stripes: Stripes,
+        recent: [Recent; 2],
+    ) -> Option<Stripes> {
         let [[device, ..], [cache, ..]] = [*file, file.by_cache()].map(|it| self.read_stages(&it));
         let planner = &self.planner;
         let costs = |stage| move |bytes| planner.alone_time(stage, bytes).map(Nanos::seconds);
@@ -127,7 +138,6 @@ impl Cx {
             return Some(stripes);
         }
         let seconds = |stage| move |bytes| costs(stage)(bytes).unwrap_or(0.0);
-        let recent = self.driver.recent(file.buffered);
         let [of_device, of_cache] = [(recent[0], device), (recent[1], cache)]
             .map(|(recent, stage)| recent.factor(seconds(stage)));
         stripes.balanced(

@@ -12,6 +12,7 @@
 
 mod devices;
 mod gate;
+mod in_cache;
 mod jobs;
 mod looks;
 mod ops;
@@ -21,8 +22,8 @@ mod recent;
 use std::collections::BTreeMap;
 
 use piped_core::ids::FileId;
-use piped_core::io::{Cached, Done, Io, Op};
-use piped_core::limits::{OPS_PER_JOB, STRIPED_BYTES_MIN};
+use piped_core::io::{Done, Io, Op};
+use piped_core::limits::OPS_PER_JOB;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::plan::Planner;
@@ -32,24 +33,20 @@ use super::keys::{JobKey, LaneKey, OpKey, TransferKey, kind};
 use super::pins::{AnyPin, Pin, Pins};
 use super::sched::{Sched, Work};
 use super::slab::{Key, Slab};
-use super::stripes::Stripes;
 use super::watch::Watch;
 use crate::command::FileTarget;
 
 use self::devices::Devices;
 use self::jobs::Job;
-use self::looks::Looks;
 use self::ops::Ops;
 use self::pieces::PIECES_MAX;
-use self::recent::Recent;
 
 pub(super) use self::devices::{On, Wanted};
+pub(super) use self::in_cache::{Found, InCache};
 pub(super) use self::jobs::{Fragment, JobEnd, JobOwner, JobResult};
 pub(super) use self::ops::{ECANCELED, OpOwner, notice_of, notice_token, status_of};
 pub(super) use self::pieces::Direction;
-
-/// The most bytes at either end of a read that the page cache is asked for.
-const LOOK_BYTES: u64 = 1 << 20;
+pub(super) use self::recent::Recent;
 
 /// The operations of a shard at its driver, and what they are for.
 #[derive(Debug)]
@@ -81,9 +78,7 @@ struct FileState {
     /// False once the file system said that it cannot allocate ahead.
     can_allocate: bool,
     on: On,
-    looks: Looks,
-    /// What reads took of late that came both ways: at the device, and at its page cache.
-    recent: [Recent; 2],
+    in_cache: InCache,
 }
 
 /// What the end of an operation means.
@@ -99,14 +94,6 @@ pub(super) enum Ended {
     Sent(LaneKey, i32),
     /// A lane's receive is over.
     Received(LaneKey, i32),
-}
-
-/// What the page cache has of a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    None,
-    All,
-    Some(Stripes),
 }
 
 /// What became of allocating ahead.
@@ -382,8 +369,7 @@ impl Driver {
             length: file.length,
             can_allocate: true,
             on: On::from(file),
-            looks: Looks::default(),
-            recent: Default::default(),
+            in_cache: InCache::default(),
         };
         self.files.insert(file.buffered, state);
     }
@@ -403,66 +389,9 @@ impl Driver {
         self.files.get(&file).map_or(0, |file| file.length)
     }
 
-    /// What the page cache has of a range of an open file, as far as that is asked: a file that is
-    /// not there is looked for at some of its reads only. If the read may come from two ways, the
-    /// parts are asked for that are there.
-    pub(super) fn find_cached<I: Io>(
-        &mut self,
-        file: FileId,
-        (offset, length): (u64, u64),
-        may_split: bool,
-        io: &mut I,
-    ) -> Found {
-        let Some(FileState { looks, .. }) = self.files.get_mut(&file) else { return Found::None };
-        if !looks.is_due() {
-            return Found::None;
-        }
-        let may_split = may_split && length >= STRIPED_BYTES_MIN;
-        // Of a long read both ends are looked at: to look at all of it takes a part of the time of
-        // the read itself.
-        let looked_at = length.min(LOOK_BYTES);
-        let mut known = io.cached(file, offset, looked_at);
-        if length > looked_at {
-            let is_all =
-                known.is_all() && io.cached(file, offset + length - looked_at, looked_at).is_all();
-            known = match is_all {
-                true => known,
-                // What is there costs less to count than to read from the device.
-                false if may_split => io.cached(file, offset, length),
-                false => Cached::default(),
-            };
-        }
-        if known.is_all() {
-            looks.note_found();
-            return Found::All;
-        }
-        if !may_split || known.is_none() {
-            return Found::None;
-        }
-        let look = |offset, length| io.cached(file, offset, length);
-        Stripes::find((offset, length), known, look).map_or(Found::None, Found::Some)
-    }
-
-    /// Whether parts of a read of an open file, which the page cache has, come from there.
-    pub(super) fn note_striped(&mut self, file: FileId, is_striped: bool) {
-        match self.files.get_mut(&file) {
-            Some(state) if is_striped => state.looks.note_found(),
-            Some(state) => state.recent.iter_mut().for_each(Recent::forget_one),
-            None => {}
-        }
-    }
-
-    /// What reads of an open file took of late that came both ways: at the device, and at its page
-    /// cache.
-    pub(super) fn recent(&self, file: FileId) -> [Recent; 2] {
-        self.files.get(&file).map(|state| state.recent).unwrap_or_default()
-    }
-
-    /// Of a read that came both ways so many bytes took so long at the device, or its page cache.
-    pub(super) fn note_source(&mut self, file: FileId, cached: bool, bytes: u64, seconds: f64) {
-        if let Some(state) = self.files.get_mut(&file) {
-            state.recent[usize::from(cached)].learn(bytes, seconds);
-        }
+    /// What is known of an open file in the page cache.
+    pub(super) fn in_cache(&mut self, file: FileId) -> Option<&mut InCache> {
+        self.files.get_mut(&file).map(|file| &mut file.in_cache)
     }
 
     /// Gives an extending write its blocks before its bytes, so that direct writes beside each

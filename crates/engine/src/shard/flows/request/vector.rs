@@ -301,9 +301,9 @@ impl Shard {
         self.free_part(session, part);
         if let Some((file, cached, bytes)) = source
             && self.cx.watch.is_alone(Subject::Transfer(parent))
+            && let Some(in_cache) = self.cx.driver.in_cache(file.buffered)
         {
-            let seconds = io.now().since(begun).seconds();
-            self.cx.driver.note_source(file.buffered, cached, bytes, seconds);
+            in_cache.learn(cached, bytes, io.now().since(begun).seconds());
         }
         if status != Status::Ok {
             self.transfers.end_with(parent, status);

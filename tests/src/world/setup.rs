@@ -222,6 +222,13 @@ impl World {
         self.start_shard(node);
     }
 
+    /// Takes a file out of the page cache of its node.
+    pub fn drop_cached(&mut self, object: usize) {
+        if let ObjectKind::File(inode) = self.objects[object].kind {
+            self.kernel.set_cached(inode, false);
+        }
+    }
+
     /// Files of a node come into the page cache or leave it, in part.
     pub(super) fn change_cache(&mut self, node: usize) {
         for object in 0..self.objects.len() {

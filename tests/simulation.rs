@@ -343,7 +343,8 @@ fn requests_to_a_dead_peer_end_within_their_deadline() {
             let area = world.area(remote, Some(0));
             let device = world.device(1);
             world.kernel.block_device(device, ms(5_000));
-            world.drop_cached(remote);
+            let inode = world.inode(remote);
+            world.kernel.set_cached(inode, false);
             let calls = [
                 read(remote, area.start, 4096),
                 write(remote, area.start + 8192, 200_000, true),

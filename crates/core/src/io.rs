@@ -181,7 +181,7 @@ pub const NOTICE_COPIED: i32 = 1;
 pub struct Cached {
     /// All pages of the range; 0 if nothing is known of it.
     pub pages: u64,
-    /// Those of them that are in the cache.
+    /// Pages of the range that are in the cache.
     pub cached: u64,
 }
 

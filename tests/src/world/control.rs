@@ -10,7 +10,7 @@ use piped_report::tally::MessageWay;
 use piped_sim::{ConnectionId, Faults, Notice};
 use piped_world::controls::Asked;
 
-use super::setup::NODES;
+use super::setup::{self, NODES};
 use super::{ClientState, ObjectKind, OpeningState, Options, Plan, World, node_name, ways};
 use crate::operators::Operators;
 
@@ -436,7 +436,7 @@ impl World {
                 // Shorter than deadlines, and longer.
                 let time = Nanos(self.random.length(2 * self.options.deadline.0));
                 self.kernel.block_device(self.nodes[node].device, time);
-                self.change_cache(node);
+                setup::change_cache(self, node);
             }
         }
     }

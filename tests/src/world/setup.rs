@@ -214,42 +214,12 @@ impl World {
         for (file, (areas, content)) in files.into_iter().enumerate() {
             let inode = self.kernel.create_file(id, device, content.clone());
             let length = content.len() as u64;
-            self.cache_parts(inode, length, file % 2 == 1, length);
+            cache_parts(&mut self.kernel, inode, length, (file % 2 == 1, length));
             self.add_object(node, format!("file-{file}"), ObjectKind::File(inode), areas, &content);
         }
         let setup = self.setup(node);
         self.controls.add(setup, &self.kernel).expect("a sound configuration");
         self.start_shard(node);
-    }
-
-    /// Takes a file out of the page cache of its node.
-    pub fn drop_cached(&mut self, object: usize) {
-        if let ObjectKind::File(inode) = self.objects[object].kind {
-            self.kernel.set_cached(inode, false);
-        }
-    }
-
-    /// Files of a node come into the page cache or leave it, in part.
-    pub(super) fn change_cache(&mut self, node: usize) {
-        for object in 0..self.objects.len() {
-            let of = &self.objects[object];
-            if let (true, ObjectKind::File(inode)) = (of.node == node, &of.kind) {
-                let length = self.kernel.file_content(*inode).len() as u64;
-                let seed = self.kernel.now().0;
-                self.cache_parts(*inode, length, seed.is_multiple_of(2), seed);
-            }
-        }
-    }
-
-    /// Puts a file into the page cache or not, but for some ranges of it.
-    fn cache_parts(&mut self, inode: InodeId, length: u64, cached: bool, seed: u64) {
-        // Of its own, so that the rest of the world's life is what it was.
-        let mut random = Random::new(seed);
-        self.kernel.set_cached(inode, cached);
-        for _ in 0..random.below(4) {
-            let [one, other] = [(); 2].map(|()| random.below(length + 1));
-            self.kernel.set_range_cached(inode, one.min(other)..one.max(other), !cached);
-        }
     }
 
     fn add_client(&mut self, client: usize) {
@@ -428,5 +398,27 @@ fn surroundings(options: &Options, link: Cost) -> Surroundings {
         mailbox_max: Nanos::from_micros(100),
         connect_fails: options.connect_fails,
         ..Surroundings::prompt(link, options.socket_buffer)
+    }
+}
+
+/// Files of a node come into the page cache or leave it, in part.
+pub(super) fn change_cache(world: &mut World, node: usize) {
+    let seed = world.kernel.now().0;
+    for object in world.objects.iter().filter(|object| object.node == node) {
+        if let ObjectKind::File(inode) = object.kind {
+            let length = world.kernel.file_content(inode).len() as u64;
+            cache_parts(&mut world.kernel, inode, length, (seed.is_multiple_of(2), seed));
+        }
+    }
+}
+
+/// Puts a file into the page cache or not, but for some ranges of it.
+fn cache_parts(kernel: &mut SimKernel, inode: InodeId, length: u64, (cached, seed): (bool, u64)) {
+    // Of its own, so that the rest of the world's life is what it was.
+    let mut random = Random::new(seed);
+    kernel.set_cached(inode, cached);
+    for _ in 0..random.below(4) {
+        let [one, other] = [(); 2].map(|()| random.below(length + 1));
+        kernel.set_range_cached(inode, one.min(other)..one.max(other), !cached);
     }
 }

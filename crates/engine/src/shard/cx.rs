@@ -92,8 +92,8 @@ impl Cx {
         self.sched.wake_starved();
     }
 
-    /// The way of a read: through the page cache if that has all of it, and both ways if it has a
-    /// part of one that `may_split`. A device that a dial slows is to be seen, so it is read itself.
+    /// The way of a read: through the page cache if that has all of it, and both ways if that has a
+    /// part of one that `may_split`. A device that a dial slows is to be seen: it is read itself.
     pub(super) fn way_of_read<I: Io>(
         &mut self,
         file: FileTarget,

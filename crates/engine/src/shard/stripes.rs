@@ -29,12 +29,22 @@ pub(in crate::shard) struct Stripes {
 /// A part of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) struct Stripe {
-    pub(in crate::shard) start: u64,
-    pub(in crate::shard) end: u64,
-    pub(in crate::shard) cached: bool,
+    start: u64,
+    end: u64,
+    cached: bool,
 }
 
 impl Stripe {
+    /// From where to where it goes in the read.
+    pub(in crate::shard) fn range(self) -> (u64, u64) {
+        (self.start, self.end)
+    }
+
+    /// Whether it comes from the page cache.
+    pub(in crate::shard) fn is_cached(self) -> bool {
+        self.cached
+    }
+
     fn bytes(self) -> u64 {
         self.end - self.start
     }

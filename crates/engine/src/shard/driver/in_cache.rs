@@ -1,5 +1,5 @@
-//! What is known of a file in the page cache: what it has of a read, as far as it is asked, and what
-//! reads took of late that came from there and from the device.
+//! What is known of a file in the page cache: what that has of a read, as far as it is asked, and
+//! what reads took of late that came from there and from the device.
 
 use piped_core::ids::FileId;
 use piped_core::io::{Cached, Io};
@@ -81,7 +81,7 @@ impl InCache {
         self.recent
     }
 
-    /// Of a read that came both ways so many bytes took so many seconds, at the device or at its
+    /// So many bytes of a read that came both ways took so many seconds, at the device or at its
     /// page cache.
     pub(in crate::shard) fn learn(&mut self, cached: bool, bytes: u64, seconds: f64) {
         self.recent[usize::from(cached)].learn(bytes, seconds);

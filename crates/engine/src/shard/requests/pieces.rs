@@ -224,8 +224,8 @@ impl VectorBody {
         stripes: Stripes,
     ) -> Self {
         let ends = (Place::Local(Target::File(file)), Direction::Read);
-        let of = |cached| stripes.iter().rev().filter(move |it: &Stripe| it.cached == cached);
-        let pieces = of(true).chain(of(false)).map(|it| (it.start, it.end));
+        let of = |cached| stripes.iter().rev().filter(move |it: &Stripe| it.is_cached() == cached);
+        let pieces = of(true).chain(of(false)).map(Stripe::range);
         Self { split: Some(Split::Sources(stripes)), ..Self::placed(ends, range, memory, pieces) }
     }
 
@@ -236,7 +236,7 @@ impl VectorBody {
                 body.way = Some(if piece.at == 0 { Way::First } else { Way::Second });
             }
             (Some(Split::Sources(stripes)), Body::File(body)) => {
-                let cached = stripes.at(piece.at.into()).is_some_and(|stripe| stripe.cached);
+                let cached = stripes.at(piece.at.into()).is_some_and(Stripe::is_cached);
                 body.go_by(if cached { body.target().by_cache() } else { body.target() });
             }
             _ => {}
@@ -390,7 +390,7 @@ impl VectorBody {
         else {
             return None;
         };
-        let of = |at: u64| stripes.at(at).map(|stripe| stripe.cached);
+        let of = |at: u64| stripes.at(at).map(Stripe::is_cached);
         let cached = of(part.start)?;
         let under_way = self.parts.iter().flatten().map(|part| part.start);
         let left = self.rows.cut.iter().flatten().map(|row| row.at.into());

@@ -22,7 +22,7 @@ pub(in crate::shard) struct ReadState {
     held: u32,
     /// Fragments at the device or its page cache.
     reading: u32,
-    /// Those of them at the page cache of a read that comes both ways.
+    /// Fragments among these at the page cache, of a read that comes both ways.
     copying: u32,
     /// Parts of it come from the page cache and others from the device: which ones its blocks say.
     striped: bool,
@@ -71,10 +71,35 @@ impl ReadState {
         self.striped
     }
 
+    /// These parts of it come from the page cache, and the others from the device.
+    pub(in crate::shard) fn stripe(&mut self, blocks: &mut Blocks, stripes: Stripes) {
+        self.striped = true;
+        *blocks.stripes() = stripes;
+    }
+
+    fn stripe_at(&self, blocks: &mut Blocks, byte: u64) -> Option<Stripe> {
+        if self.striped { blocks.stripes().at(byte) } else { None }
+    }
+
+    /// Whether a byte comes from the page cache, and others from the device.
+    pub(in crate::shard) fn is_copied(&self, blocks: &mut Blocks, byte: u64) -> bool {
+        self.stripe_at(blocks, byte).is_some_and(Stripe::is_cached)
+    }
+
+    /// Where the next fragment begins that comes from the page cache, if others come from the
+    /// device and it has staging, as what is before `next` has.
+    pub(in crate::shard) fn next_copy(&mut self, blocks: &mut Blocks, next: u64) -> Option<u64> {
+        let next = next.min(self.end);
+        while let Some(stripe) = self.stripe_at(blocks, self.copied).filter(|it| !it.is_cached()) {
+            self.copied = stripe.range().1;
+        }
+        (self.striped && self.copied < next).then_some(self.copied)
+    }
+
     /// Whether as much is read as may be, where byte `next` would be the next one and those before
-    /// `done` have left: as many fragments as a plan of `depth` has at the device, and as many being
-    /// sent. A read that comes both ways has more, so that the device has work while what is before
-    /// that comes from the page cache.
+    /// `done` have left: as many fragments as a plan of `depth` has at the device, and as many that
+    /// are sent. A read that comes both ways has more, so that the device has work while what is
+    /// before that comes from the page cache.
     pub(in crate::shard) fn is_ahead(&self, depth: u32, (next, done): (u64, u64)) -> bool {
         match self.striped {
             true => self.held >= DEPTH_MAX || next - done >= STRIPES_AHEAD_BYTES,
@@ -137,31 +162,6 @@ impl Serve {
         self.next = self.ask.length;
     }
 
-    /// These parts of it come from the page cache, and the others from the device.
-    pub(in crate::shard) fn stripe(&mut self, blocks: &mut Blocks, stripes: Stripes) {
-        self.read.striped = true;
-        *blocks.stripes() = stripes;
-    }
-
-    fn stripe_at(&self, blocks: &mut Blocks, byte: u64) -> Option<Stripe> {
-        if self.read.striped { blocks.stripes().at(byte) } else { None }
-    }
-
-    /// Whether a byte comes from the page cache, and others from the device.
-    pub(in crate::shard) fn is_copied(&self, blocks: &mut Blocks, byte: u64) -> bool {
-        self.stripe_at(blocks, byte).is_some_and(|stripe| stripe.cached)
-    }
-
-    /// Where the next fragment begins that comes from the page cache, if it has staging and others
-    /// come from the device.
-    pub(in crate::shard) fn next_copy(&mut self, blocks: &mut Blocks) -> Option<u64> {
-        let next = self.next.min(self.read.end);
-        while let Some(stripe) = self.stripe_at(blocks, self.read.copied).filter(|it| !it.cached) {
-            self.read.copied = stripe.end;
-        }
-        (self.read.striped && self.read.copied < next).then_some(self.read.copied)
-    }
-
     /// Where the fragment ends that begins at `at`.
     pub(in crate::shard) fn source_end(
         &self,
@@ -170,7 +170,7 @@ impl Serve {
         at: u64,
     ) -> u64 {
         let end = planned.source_end(self.ask.offset, at, self.ask.length);
-        self.stripe_at(blocks, at).map_or(end, |stripe| end.min(stripe.end))
+        self.read.stripe_at(blocks, at).map_or(end, |stripe| end.min(stripe.range().1))
     }
 
     /// Where the frame ends that begins at `at`: where the plan says, or its block or the source

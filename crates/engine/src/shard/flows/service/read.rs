@@ -38,7 +38,7 @@ fn way_of<I: Io>(
     let file = match cx.way_of_read(file, (serve.ask.offset, serve.ask.length), true, io) {
         ReadWay::One(file) => file,
         ReadWay::Both(stripes) => {
-            serve.stripe(blocks, stripes);
+            serve.read.stripe(blocks, stripes);
             file
         }
     };
@@ -124,7 +124,7 @@ impl Shard {
             let ahead = serve.read.is_ahead(depth, (next, serve.done));
             // What the next frame waits for is never too much, however many fragments that are.
             let ahead = ahead && next >= serve.frame_end(blocks, planned, serve.done);
-            let cached = serve.is_copied(blocks, next);
+            let cached = serve.read.is_copied(blocks, next);
             if ahead || !cached && serve.read.is_deep(depth) {
                 return Ok(());
             }
@@ -176,7 +176,7 @@ impl Shard {
     ) -> Result<(), Wanted> {
         loop {
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
-            let Some(start) = serve.next_copy(blocks) else { return Ok(()) };
+            let Some(start) = serve.read.next_copy(blocks, serve.next) else { return Ok(()) };
             let end = serve.source_end(blocks, planned, start).min(serve.next);
             let Some(block) = blocks.at(start) else { return Ok(()) };
             let end = end.min(block.end);
@@ -245,7 +245,8 @@ impl Shard {
         let key = pin.key();
         let Some((serve, blocks)) = self.serves.with_blocks(key) else { return };
         serve.pins.give_back(pin);
-        serve.read.end_fragment(serve.is_copied(blocks, start));
+        let is_copy = serve.read.is_copied(blocks, start);
+        serve.read.end_fragment(is_copy);
         if let Some(block) = blocks.at(start) {
             block.jobs -= 1;
         }

@@ -101,7 +101,7 @@ impl FileBody {
         self.phase = phase;
     }
 
-    /// The client's memory.
+    /// The memory that its client gave.
     pub(in crate::shard) fn memory(&self) -> Memory {
         self.memory
     }

@@ -141,7 +141,8 @@ impl Recent {
         self.seconds[self.count % RECENT] = seconds;
         self.count += 1;
         let known = self.count.min(RECENT);
-        let mean = ways::middle(&mut self.seconds.clone()[..known]);
+        let mut recent = self.seconds;
+        let mean = ways::middle(&mut recent[..known]);
         let before = std::mem::replace(&mut self.middle, mean);
         before > 0.0 && (mean - before).abs() > CHANGE * before
     }

@@ -65,10 +65,9 @@ impl Admin {
     ) -> Result<(), Failure> {
         self.dial(&DialChange {
             stage: stage.to_owned(),
-            latency_ns: 0,
             overhead_ns: (overhead * 1e9).round() as u64,
             per_byte_ps: (per_byte * 1e12).round() as u64,
-            host_ns: 0,
+            ..DialChange::default()
         })
     }
 

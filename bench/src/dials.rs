@@ -85,6 +85,7 @@ fn change(stage: &str, parameter: &str, micros: u64) -> DialChange {
         overhead_ns: of("g"),
         per_byte_ps: of("G") * 1_000 / SHOWN as u64,
         host_ns: of("o"),
+        ..DialChange::default()
     }
 }
 

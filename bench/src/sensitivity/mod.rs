@@ -146,6 +146,7 @@ fn change(stage: &str, parameter: &str, value: f64) -> DialChange {
         // Values are MB/s: a byte takes 1/value us.
         per_byte_ps: of("G", 1e6 / value),
         host_ns: of("o", value * 1e3),
+        ..DialChange::default()
     }
 }
 

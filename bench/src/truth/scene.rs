@@ -254,7 +254,9 @@ impl<'a> Nodes<'a> {
         let Pair { a, b, .. } = self.pair();
         [a, b].into_iter().try_for_each(|node| node.admin.clear_dials())?;
         let dial = |node: &Node, stage: String, latency_ns, overhead_ns, per_byte_ps| {
-            node.admin.dial(&DialChange { stage, latency_ns, overhead_ns, per_byte_ps, host_ns: 0 })
+            let change =
+                DialChange { stage, latency_ns, overhead_ns, per_byte_ps, ..Default::default() };
+            node.admin.dial(&change)
         };
         match (self.load, path) {
             (Load::Late, Path::Put) => dial(b, format!("net:{CALLER}"), LATE_NS, 0, 0),

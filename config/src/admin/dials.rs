@@ -1,5 +1,6 @@
 //! Dials (delay injection): stages that an operator makes slower on purpose.
 
+use piped_core::spread::LatencySpread;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ pub struct Dials<D = Value> {
 }
 
 /// Dial to set until the daemon ends; an earlier one of the stage is replaced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DialChange {
     /// Stage to slow down: `disk:MAJOR:MINOR` (also with `:read` or `:write` behind it),
@@ -36,6 +37,9 @@ pub struct DialChange {
     /// Added host time `o` in nanoseconds.
     #[serde(default)]
     pub host_ns: u64,
+    /// How much single latencies differ from `L`; left out where they do not.
+    #[serde(default, skip_serializing_if = "LatencySpread::is_none")]
+    pub spread: LatencySpread,
 }
 
 /// Request to clear dials.

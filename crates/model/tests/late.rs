@@ -10,12 +10,8 @@ use piped_model::stage::{Spreading, Stage};
 
 const RUNS: usize = 20_000;
 
-fn uniform(noise: &mut Noise) -> f64 {
-    (noise.below(1 << 53) as f64 + 0.5) / (1_u64 << 53) as f64
-}
-
 fn normal(noise: &mut Noise) -> f64 {
-    let (a, b) = (uniform(noise), uniform(noise));
+    let (a, b) = (noise.unit(), noise.unit());
     (-2.0 * a.ln()).sqrt() * (core::f64::consts::TAU * b).cos()
 }
 
@@ -29,7 +25,7 @@ struct Drawn {
 
 impl Drawn {
     fn ratio(self, noise: &mut Noise) -> f64 {
-        if uniform(noise) < self.stalled {
+        if noise.unit() < self.stalled {
             return self.times;
         }
         let variance = (self.cv * self.cv).ln_1p();
@@ -104,9 +100,9 @@ fn compare(
 fn path_of(noise: &mut Noise, count: usize) -> Vec<Stage> {
     (0..count)
         .map(|_| Stage {
-            latency: 100e-6 * uniform(noise),
-            overhead: 20e-6 * uniform(noise),
-            per_byte: 2e-9 * uniform(noise),
+            latency: 100e-6 * noise.unit(),
+            overhead: 20e-6 * noise.unit(),
+            per_byte: 2e-9 * noise.unit(),
             window: None,
         })
         .collect()

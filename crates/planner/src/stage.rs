@@ -82,7 +82,8 @@ pub(super) struct StageState {
     pub(super) is_urgent: bool,
     /// Whether the stage is a device, or a delay injection on one.
     pub(super) at_device: bool,
-    /// Whether each fragment is an operation of a device, which takes a time of its own.
+    /// Whether each fragment is an operation of a device, or of a delay injection that stands for
+    /// one, which takes a time of its own.
     draws: bool,
     /// Whether the shard's thread does the work, so that it is timed by itself.
     pub(super) on_thread: bool,
@@ -130,7 +131,11 @@ impl StageState {
                         ..
                     }
             ),
-            draws: matches!(resource, StageResource::Disk { .. }),
+            draws: matches!(
+                resource,
+                StageResource::Disk { .. }
+                    | StageResource::Dial { place: DialPlace::Disk { .. }, host: false }
+            ),
             on_thread: matches!(
                 resource,
                 StageResource::Check | StageResource::Copy | StageResource::Dial { host: true, .. }
@@ -184,8 +189,9 @@ impl StageState {
     }
 
     /// How much fragments differ, if that is a matter of how bytes are cut. A device takes its own
-    /// time for each fragment. What delays a wire or a thread (a copy from the page cache, the end
-    /// of a delay injection) comes with time or with bytes: it is shown, and not planned with.
+    /// time for each fragment, and so does a delay injection at one. What delays a wire or a thread
+    /// (a copy from the page cache) comes with time or with bytes: it is shown, and not planned
+    /// with.
     pub(super) fn spread(&self) -> Option<&Spread> {
         self.published.spread.as_ref().filter(|_| self.draws)
     }
@@ -270,7 +276,16 @@ mod tests {
             incoming: false,
         };
         let of_disk = StageResource::Disk { device: DeviceId(1), write: false };
-        for (resource, counts) in [(of_wire, false), (of_disk, true)] {
+        let dialled = |place, host| StageResource::Dial { place, host };
+        let at_disk = || DialPlace::Disk { device: DeviceId(1), write: false };
+        let at_wire = DialPlace::Net { peer: "beta".to_owned() };
+        for (resource, counts) in [
+            (of_wire, false),
+            (of_disk, true),
+            (dialled(at_disk(), false), true),
+            (dialled(at_disk(), true), false),
+            (dialled(at_wire, false), false),
+        ] {
             let mut state = StageState::new(&resource, String::new(), DISK_PRIOR);
             // Every other one takes three times as long.
             for number in 0..2_000 {

@@ -1,15 +1,17 @@
 //! Delay injections: a stage made slower on purpose, as an operator sets it (`pipectl dial`).
 //!
 //! An injection is a store-and-forward server at the exit of a stage. It releases a fragment at
-//! max(arrival, release before) + `g` + x·`G` and delivers it `L` later. `o` is time of the shard's
-//! thread for each fragment. Injections show what a slower disk or network would do to an
-//! application. They also check that calibration reads back what was set.
+//! max(arrival, release before) + `g` + x·`G` and delivers it `L` later, or a latency with the mean
+//! `L` if that spreads. `o` is time of the shard's thread for each fragment. Injections show what a
+//! slower disk or network would do to an application. They also check that calibration reads back
+//! what was set.
 
 use core::fmt;
 
 use piped_core::ids::DeviceId;
 use piped_core::limits::{DIAL_HOST_MAX, DIAL_PER_BYTE_PS_MAX, DIAL_TIME_MAX};
 use piped_core::names::is_node_name;
+use piped_core::spread::{LatencySpread, SpreadFault};
 use piped_core::units::Nanos;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -65,7 +67,7 @@ impl fmt::Display for DialPlace {
 }
 
 /// Why a delay injection cannot be set.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DialFault {
     /// The text names no stage.
     #[error(
@@ -81,6 +83,12 @@ pub enum DialFault {
         /// The bound with its unit, as operators write it.
         most: &'static str,
     },
+    /// Latencies cannot differ so.
+    #[error(transparent)]
+    Spread(#[from] SpreadFault),
+    /// There is a spread, and no latency that could differ.
+    #[error("a spread is of L: give it as well (as in --L 70us)")]
+    NoLatency,
     /// All parameters are 0, so that nothing would be slower.
     #[error(
         "a dial that adds nothing: give one of L, g, G and o (as in --g 50us), or clear it with \
@@ -141,6 +149,10 @@ pub struct DialCost {
     pub per_byte_ps: u64,
     /// `o`: nanoseconds of the shard's thread for each fragment.
     pub host_ns: u64,
+    /// How much single latencies differ from `L`. What passes a disk may then be overtaken;
+    /// elsewhere it keeps its order, and what comes behind a late fragment waits for it.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "LatencySpread::is_none"))]
+    pub spread: LatencySpread,
 }
 
 impl DialCost {
@@ -148,10 +160,12 @@ impl DialCost {
     /// cost would be shown as set and slow nothing.
     ///
     /// # Errors
-    /// A parameter exceeds its bound, or all of them are 0.
+    /// A parameter exceeds its bound, all of them are 0, or no latency can spread so.
     pub fn check(self) -> Result<Self, DialFault> {
+        let stall = self.latency_ns as f64 * self.spread.check()?.times;
         let bounds = [
             ("L", self.latency_ns, DIAL_TIME_MAX.0, "1 s"),
+            ("a stall", stall as u64, DIAL_TIME_MAX.0, "1 s"),
             ("g", self.overhead_ns, DIAL_TIME_MAX.0, "1 s"),
             ("G", self.per_byte_ps, DIAL_PER_BYTE_PS_MAX, "1 us/B"),
             ("o", self.host_ns, DIAL_HOST_MAX.0, "10 ms"),
@@ -159,6 +173,7 @@ impl DialCost {
         match bounds.into_iter().find(|&(_, value, most, _)| value > most) {
             Some((parameter, _, _, most)) => Err(DialFault::TooLong { parameter, most }),
             None if self == Self::default() => Err(DialFault::Nothing),
+            None if self.latency_ns == 0 && !self.spread.is_none() => Err(DialFault::NoLatency),
             None => Ok(self),
         }
     }
@@ -169,10 +184,10 @@ impl DialCost {
         Nanos(self.overhead_ns + u64::from(bytes) * self.per_byte_ps / 1_000)
     }
 
-    /// `L`: the delay from a fragment's release to its delivery.
-    #[must_use]
-    pub const fn latency(self) -> Nanos {
-        Nanos(self.latency_ns)
+    /// The delay from a fragment's release to its delivery: `L`, or one that `unit` draws, with
+    /// even numbers between 0 and 1. None is longer than the longest `L`.
+    pub fn latency(self, unit: impl FnMut() -> f64) -> Nanos {
+        self.spread.draw(Nanos(self.latency_ns), unit).min(DIAL_TIME_MAX)
     }
 
     /// `o`: time of the shard's thread for each fragment.
@@ -211,6 +226,8 @@ pub struct DialReport {
 
 #[cfg(test)]
 mod tests {
+    use piped_core::noise::Noise;
+
     use super::*;
 
     #[test]
@@ -261,6 +278,7 @@ mod tests {
             overhead_ns: 1_000_000_000,
             per_byte_ps: 1_000_000,
             host_ns: 10_000_000,
+            spread: LatencySpread { cv: 10.0, stalls: 0.5, times: 1.0 },
         };
         assert_eq!(most.check(), Ok(most));
         assert_eq!(DialCost::default().check(), Err(DialFault::Nothing));
@@ -269,10 +287,23 @@ mod tests {
             (DialCost { overhead_ns: u64::MAX, ..most }, "g "),
             (DialCost { per_byte_ps: u64::MAX, ..most }, "G "),
             (DialCost { host_ns: most.host_ns + 1, ..most }, "o "),
+            (DialCost { spread: LatencySpread { times: 1.01, ..most.spread }, ..most }, "a stall "),
+            (DialCost { spread: LatencySpread { cv: 11.0, ..most.spread }, ..most }, "a spread "),
+            (DialCost { latency_ns: 0, ..most }, "a spread is of L"),
         ] {
             let fault = more.check().expect_err("beyond").to_string();
             assert!(fault.starts_with(name), "{fault}");
         }
         assert_eq!(most.occupancy(1 << 20).0, 1_000_000_000 + (1 << 20) * 1_000);
+    }
+
+    #[test]
+    fn no_latency_is_longer_than_the_longest() {
+        let spread = LatencySpread { cv: 10.0, ..LatencySpread::NONE };
+        let cost = DialCost { latency_ns: 900_000_000, spread, ..DialCost::default() };
+        let mut noise = Noise::of_seed(1);
+        let drawn: Vec<Nanos> = (0..2_000).map(|_| cost.latency(|| noise.unit())).collect();
+        assert!(drawn.iter().all(|latency| *latency <= DIAL_TIME_MAX));
+        assert!(drawn.contains(&DIAL_TIME_MAX) && drawn.iter().any(|it| it.0 < 1_000_000));
     }
 }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use piped_core::access::Alignment;
 use piped_core::ids::{DeviceId, FileId};
 use piped_core::io::Cached;
+use piped_core::spread::LatencySpread;
 use piped_core::units::Nanos;
 
 use super::random::Random;
@@ -39,30 +40,6 @@ pub struct DeviceCosts {
     /// Whether the device reports completions only when nothing is left to do. A virtual disk may
     /// do so if its host reads the queue until it is empty.
     pub tells_at_the_end: bool,
-}
-
-/// How much latencies differ: they are lognormal, but for stalls.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LatencySpread {
-    /// Standard deviation of a latency that is no stall, as a part of the mean.
-    pub cv: f64,
-    /// The part of the operations that stall.
-    pub stalls: f64,
-    /// The latency of a stall, as a multiple of the mean of others.
-    pub times: f64,
-}
-
-impl LatencySpread {
-    /// All operations take what they cost.
-    pub const NONE: Self = Self { cv: 0.0, stalls: 0.0, times: 0.0 };
-
-    /// The latency of one operation. Draws nothing where all are alike, so that the rest of a run
-    /// does not change.
-    pub(super) fn draw(&self, mean: Nanos, random: &mut Random) -> Nanos {
-        let stalls = random.chance(self.stalls);
-        let usual = if self.cv > 0.0 { random.lognormal(self.cv) } else { 1.0 };
-        Nanos::from_seconds(mean.seconds() * if stalls { self.times } else { usual })
-    }
 }
 
 /// Writes reach the disk, and survive crashes, in blocks of this size.

@@ -40,7 +40,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use disk::{DeviceCosts, InodeId, LatencySpread};
+pub use disk::{DeviceCosts, InodeId};
 pub use events::EventQueue;
 pub use far::{FarEnds, LineId};
 pub use faults::Faults;

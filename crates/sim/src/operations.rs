@@ -205,7 +205,7 @@ impl SimKernel {
                 (costs.write, self.disk.server(device))
             }
         };
-        let latency = costs.spread.draw(cost.latency, &mut self.random);
+        let latency = costs.spread.draw(cost.latency, || self.random.unit());
         let visit = server.visit(self.now, length, &Cost { latency, ..cost });
         let result = if self.random.chance(self.faults.disk_error) {
             EIO

@@ -43,13 +43,9 @@ impl Random {
         Nanos(self.below(max.0.saturating_add(1)))
     }
 
-    /// A lognormal number of mean 1 with this standard deviation.
-    pub fn lognormal(&mut self, deviation: f64) -> f64 {
-        let variance = (deviation * deviation).ln_1p();
-        let mut unit = || ((self.bits() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        // Box and Muller.
-        let normal = (-2.0 * unit().ln()).sqrt() * (core::f64::consts::TAU * unit()).cos();
-        (variance.sqrt() * normal - variance / 2.0).exp()
+    /// A number between 0 and 1, and neither of them.
+    pub fn unit(&mut self) -> f64 {
+        ((self.bits() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
     /// One of the items.

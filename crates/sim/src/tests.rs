@@ -3,6 +3,7 @@
 use piped_core::access::Alignment;
 use piped_core::ids::{FileId, SegmentId, SocketId};
 use piped_core::io::{Done, Io, Op, Resource, Span, Spans, Token};
+use piped_core::spread::LatencySpread;
 use piped_core::units::Nanos;
 
 use super::*;

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear, Dials};
+use piped_core::spread::LatencySpread;
 use piped_report::dial::{DialCost, DialPlace, DialReport};
 
 use crate::admin::Admin;
@@ -57,6 +58,19 @@ struct SetArgs {
     #[arg(long = "o", value_name = "TIME", value_parser = quantity::time, default_value = "0")]
     host: f64,
 
+    /// How much single latencies differ from L: their standard deviation as a part of it, as in 1.0
+    /// (lognormal; 10 at most)
+    #[arg(long, value_name = "PART", default_value = "0")]
+    cv: f64,
+
+    /// The part of the fragments that stalls, as in 0.005
+    #[arg(long, value_name = "PART", default_value = "0", requires = "times")]
+    stalls: f64,
+
+    /// The latency of a stall as a multiple of L, as in 50 (at most 1s in all)
+    #[arg(long, value_name = "TIMES", default_value = "0", requires = "stalls")]
+    times: f64,
+
     #[command(flatten)]
     kb: KbArgs,
 }
@@ -72,11 +86,12 @@ impl SetArgs {
             overhead_ns: whole(self.overhead, 1e-9),
             per_byte_ps: whole(self.per_byte.seconds(self.kb.kb), 1e-12),
             host_ns: whole(self.host, 1e-9),
+            spread: LatencySpread { cv: self.cv, stalls: self.stalls, times: self.times },
         };
         let cost = cost.check().map_err(|fault| Failure::usage(fault.to_string()))?;
-        let DialCost { latency_ns, overhead_ns, per_byte_ps, host_ns } = cost;
+        let DialCost { latency_ns, overhead_ns, per_byte_ps, host_ns, spread } = cost;
         let stage = self.stage.clone();
-        Ok(DialChange { stage, latency_ns, overhead_ns, per_byte_ps, host_ns })
+        Ok(DialChange { stage, latency_ns, overhead_ns, per_byte_ps, host_ns, spread })
     }
 }
 
@@ -125,6 +140,7 @@ fn show(output: &Output, dials: &Dials<DialReport>) -> Result<(), Failure> {
     let columns = [
         Text("DIAL"),
         Number("L"),
+        Text("SPREAD"),
         Number("g"),
         Number("1/G"),
         Number("o"),
@@ -134,8 +150,8 @@ fn show(output: &Output, dials: &Dials<DialReport>) -> Result<(), Failure> {
     ];
     output.table(&columns, dials.dials.iter().map(row).collect())?;
     output.prose(
-        "L, g, 1/G, o: as set; `pipectl stages` shows what is measured. LATE: half and 99 of 100 \
-         releases were late by no more than this.",
+        "L, g, 1/G, o: as set; `pipectl stages` shows what is measured. SPREAD: how much latencies \
+         differ from L. LATE: half and 99 of 100 releases were late by no more than this.",
         0,
     )?;
     let unknown: Vec<&str> =
@@ -154,12 +170,24 @@ fn unknown_in_words(stages: &[&str]) -> String {
     )
 }
 
+/// Deviation and stalls, in words as of `pipectl stages`.
+fn spread_in_words(spread: LatencySpread) -> String {
+    let LatencySpread { cv, stalls, times } = spread;
+    let differ = (cv > 0.0).then(|| format!("{:.0} %", cv * 100.0));
+    let stall = (stalls > 0.0).then(|| format!("{:.2} % x {times}", stalls * 100.0));
+    match (differ, stall) {
+        (None, None) => "-".to_owned(),
+        (differ, stall) => differ.into_iter().chain(stall).collect::<Vec<_>>().join(", "),
+    }
+}
+
 fn row(dial: &DialReport) -> Vec<String> {
     let time = |ns: u64| units::seconds(ns as f64 * 1e-9);
     let [half, most] = dial.late_seconds.map(units::seconds);
     vec![
         dial.stage.clone(),
         time(dial.cost.latency_ns),
+        spread_in_words(dial.cost.spread),
         time(dial.cost.overhead_ns),
         units::rate(1e12 / dial.cost.per_byte_ps as f64),
         time(dial.cost.host_ns),
@@ -194,8 +222,17 @@ mod tests {
             overhead_ns: 4_000_000,
             per_byte_ps: 100_000,
             host_ns: 1_500,
+            spread: LatencySpread::NONE,
         };
         assert_eq!(change, expected);
+        let spread =
+            parsed("copy --L 70us --cv 1 --stalls 0.005 --times 50").expect("a dial").spread;
+        assert_eq!(spread, LatencySpread { cv: 1.0, stalls: 0.005, times: 50.0 });
+        assert_eq!(spread_in_words(spread), "100 %, 0.50 % x 50");
+        assert_eq!(spread_in_words(LatencySpread::NONE), "-");
+        // A daemon that knows of no spread understands the rest.
+        let plain = serde_json::to_string(&expected).expect("JSON");
+        assert!(!plain.contains("spread"), "{plain}");
         assert_eq!(parsed("copy --G 10ns/B").expect("a dial").per_byte_ps, 10_000);
         assert_eq!(parsed("copy --G 125MB/s").expect("a dial").per_byte_ps, 8_000);
     }
@@ -210,6 +247,17 @@ mod tests {
             ("copy --g x", "36us"),
             ("copy", "give one of"),
             ("copy --L 0 --G 0", "give one of"),
+            ("copy --g 1us --cv 1", "--L 70us"),
+            ("copy --cv 1", "--L 70us"),
+            ("copy --L 70us --cv 11", "cv up to 10"),
+            ("copy --L 70us --cv nan", "cv up to 10"),
+            ("copy --L 70us --cv x", "invalid float"),
+            ("copy --L 70us --cv=-1", "cv up to 10"),
+            ("copy --L 70us --stalls 1 --times 50", "stalls as a part"),
+            ("copy --L 70us --stalls 0.1", "--times"),
+            ("copy --L 70us --times 9", "--stalls"),
+            ("copy --L 70us --stalls 0.1 --times 0.5", "from 1 to a million"),
+            ("copy --L 70us --stalls 0.1 --times 1e5", "a stall of a dial is at most 1 s"),
         ] {
             let error = parsed(words).expect_err(words);
             assert!(error.contains(hint), "{error}");

@@ -44,8 +44,8 @@ pub(super) async fn set(
         return Err(Refused::new(StatusCode::FORBIDDEN, text));
     }
     let places = places(&change.stage)?;
-    let DialChange { latency_ns, overhead_ns, per_byte_ps, host_ns, .. } = change;
-    let cost = DialCost { latency_ns, overhead_ns, per_byte_ps, host_ns };
+    let DialChange { latency_ns, overhead_ns, per_byte_ps, host_ns, spread, .. } = change;
+    let cost = DialCost { latency_ns, overhead_ns, per_byte_ps, host_ns, spread };
     let cost = cost.check().map_err(|fault| Refused::bad(fault.to_string()))?;
     // All shards have the same ones.
     if let Some(shard) = control.shards.first() {

@@ -403,6 +403,10 @@ mod tests {
             r#"{"stage":"copy","overhead_us":1000}"#,
             r#"{"stage":"copy","overhead_ns":-1}"#,
             r#"{"stage":"copy","overhead_ns":1e300}"#,
+            r#"{"stage":"copy","latency_ns":9,"spread":{"cv":1e999}}"#,
+            r#"{"stage":"copy","latency_ns":9,"spread":{"cv":null}}"#,
+            r#"{"stage":"copy","latency_ns":9,"spread":{"stall":0.1}}"#,
+            r#"{"stage":"copy","latency_ns":9,"cv":1}"#,
         ] {
             assert_eq!(set(body).expect_err(body).status, StatusCode::BAD_REQUEST, "{body}");
         }

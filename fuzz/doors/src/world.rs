@@ -22,6 +22,7 @@ use piped_core::io::{Io as _, Span};
 use piped_core::link::LaneClass;
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::request::Request;
+use piped_core::spread::LatencySpread;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{
@@ -29,8 +30,7 @@ use piped_engine::command::{
 };
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_sim::{
-    Cost, DeviceCosts, FarEnds, Faults, Hand, InodeId, LatencySpread, LineId, NodeId, SimKernel,
-    Way, ZeroCopy,
+    Cost, DeviceCosts, FarEnds, Faults, Hand, InodeId, LineId, NodeId, SimKernel, Way, ZeroCopy,
 };
 use piped_text::is_name;
 use piped_world::controls::{

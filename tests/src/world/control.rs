@@ -337,6 +337,7 @@ impl World {
                     overhead_ns: random.length(2_000_000),
                     per_byte_ps: random.length(20_000),
                     host_ns: if random.chance(0.3) { random.length(50_000) } else { 0 },
+                    spread: setup::any_spread(random),
                 };
                 Command::SetDial { place, cost }
             }

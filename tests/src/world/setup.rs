@@ -8,10 +8,11 @@ use piped_core::access::Access;
 use piped_core::ids::{RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::link::Checksum;
+use piped_core::spread::LatencySpread;
 use piped_core::units::Nanos;
 use piped_engine::command::{ChannelTarget, Command, FileTarget, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
-use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, LatencySpread, Random, SimKernel};
+use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
 use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings, region};
 use zeroize::Zeroizing;
 
@@ -420,5 +421,13 @@ fn cache_parts(kernel: &mut SimKernel, inode: InodeId, length: u64, (cached, see
     for _ in 0..random.below(4) {
         let [one, other] = [(); 2].map(|()| random.below(length + 1));
         kernel.set_range_cached(inode, one.min(other)..one.max(other), !cached);
+    }
+}
+
+/// Latencies that are alike, mostly; otherwise they differ, and some are stalls.
+pub(super) fn any_spread(random: &mut Random) -> LatencySpread {
+    match random.chance(0.3) {
+        true => LatencySpread { cv: 0.1 * random.below(20) as f64, stalls: 0.1, times: 10.0 },
+        false => LatencySpread::NONE,
     }
 }

@@ -61,7 +61,7 @@ impl Cx {
             driver: Driver::new(config.ops_max),
             buffers: Buffers::default(),
             planner: Planner::new(config.planner, config.calibration, config.serial_first),
-            dials: Dials::new(),
+            dials: Dials::new(config.seed),
             watch: Watch::new(transfers),
             outputs: VecDeque::with_capacity(transfers as usize),
             waited_for_limit: 0,

@@ -74,7 +74,8 @@ pub struct ShardConfig {
     pub node_name: String,
     /// Distinguishes this run of the daemon from earlier ones; random.
     pub incarnation: u64,
-    /// Seed for jitter (back-off, persistent excitation); random in the daemon, fixed in tests.
+    /// Seed for jitter (back-off, persistent excitation, delays that differ); random in the daemon,
+    /// fixed in tests.
     pub seed: u64,
     /// The most requests in execution.
     pub transfers_max: u32,

@@ -75,7 +75,7 @@ fn a_disk_that_a_dial_slows_is_read_itself() {
     assert_eq!(read_once(&mut world, 0, 4096), [0, 1]);
     let disk = format!("disk:{}:read", piped_report::shard::device_name(world.device()));
     for place in DialPlace::parse(&disk).expect("a stage") {
-        let cost = DialCost { latency_ns: 1_000, overhead_ns: 0, per_byte_ps: 0, host_ns: 0 };
+        let cost = DialCost { latency_ns: 1_000, ..DialCost::default() };
         world.command(Command::SetDial { place, cost });
     }
     assert_eq!(read_once(&mut world, 0, 4096)[1], 1, "not from the cache");

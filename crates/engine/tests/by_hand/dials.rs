@@ -4,7 +4,8 @@ use piped_core::ids::{HandleId, SessionId};
 use piped_core::io::Io;
 use piped_core::link::{LaneClass, ReportedStage};
 use piped_core::modes::{CalibrationMode, PlannerMode};
-use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::request::{ArenaBuffer, Completion, Verb};
+use piped_core::spread::LatencySpread;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Target};
@@ -28,7 +29,13 @@ fn set(world: &mut World, place: &str, cost: DialCost) {
 
 fn micros(latency: u64, overhead: u64, per_byte_ps: u64, host: u64) -> DialCost {
     let ns = |micros: u64| micros * 1_000;
-    DialCost { latency_ns: ns(latency), overhead_ns: ns(overhead), per_byte_ps, host_ns: ns(host) }
+    DialCost {
+        latency_ns: ns(latency),
+        overhead_ns: ns(overhead),
+        per_byte_ps,
+        host_ns: ns(host),
+        spread: LatencySpread::NONE,
+    }
 }
 
 /// A client with a local file or region open.
@@ -412,6 +419,59 @@ fn calibration_reads_back_what_is_dialled() {
             near(found_l, 300.0) && near(found_g, 60.0) && near(found_xg, 4e-3 * SIZE),
             "{stage:?}"
         );
+    }
+}
+
+/// A dial whose latencies differ.
+fn differing(latency: u64, overhead: u64, cv: f64, (stalls, times): (f64, f64)) -> DialCost {
+    DialCost { spread: LatencySpread { cv, stalls, times }, ..micros(latency, overhead, 0, 0) }
+}
+
+/// The numbers of requests in the order in which they ended, at once or not.
+fn order_of(world: &World) -> Vec<u64> {
+    let number = |completion: &Completion| match completion {
+        Completion::Finished { origin, .. } => Some(origin.user_data),
+        _ => None,
+    };
+    world.completions.iter().filter_map(number).collect()
+}
+
+#[test]
+fn what_differs_is_overtaken_at_a_disk_and_nowhere_else() {
+    let cost = differing(1_000, 0, 1.0, (0.0, 0.0));
+    let in_turn: Vec<u64> = (0..12).collect();
+    let at_disk = || {
+        let mut world = World::new();
+        with_local(&mut world, |world| world.file(1 << 20));
+        let disk = disk_of(&world, "read");
+        set(&mut world, &disk, cost);
+        (ends_of(&mut world, 12, SPAN), order_of(&world))
+    };
+    let (ends, order) = at_disk();
+    assert_ne!(order, in_turn, "{ends:?}");
+    assert_eq!(at_disk(), (ends, order), "the same seed");
+    for place in ["net:beta", "receive:beta"] {
+        let mut world = World::new();
+        let (line, _) = connected(&mut world, &[SESSION]);
+        set(&mut world, place, cost);
+        reads_there(&mut world, line, 0, 12, 16 << 10);
+        assert_eq!(order_of(&world), in_turn, "{place}");
+    }
+}
+
+#[test]
+fn calibration_reads_back_how_much_latencies_differ() {
+    for (cv, (stalls, times)) in [(1.0, (0.0, 0.0)), (0.0, (0.01, 20.0)), (0.5, (0.02, 40.0))] {
+        let stage = measured("disk", differing(300, 20, cv, (stalls, times)), &[1; 24]);
+        // All in words: fragments differ by 50 %, and 2.00 % take 40 times as long.
+        let words = stage.note.split(' ').filter_map(|word| word.parse::<f64>().ok());
+        let said: Vec<f64> = words.collect();
+        let [differ, stalled, length] = [0, 1, 2].map(|at| said.get(at).copied().unwrap_or(0.0));
+        assert!((differ / 100.0 - cv).abs() < 0.15, "{cv}: {stage:?}");
+        assert!((stalled / 100.0 - stalls).abs() <= stalls / 3.0, "{stalls}: {stage:?}");
+        assert!((length - times).abs() <= times / 5.0, "{times}: {stage:?}");
+        let usual = stage.latency_seconds / 320e-6;
+        assert!((0.9..1.1).contains(&usual), "{stage:?}");
     }
 }
 

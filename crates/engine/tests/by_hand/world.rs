@@ -23,6 +23,7 @@ use piped_core::io::{Cached, Io, Op, Resource, Span, Token};
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::request::{Class, Completion, Origin, Progress, Request, Update, Verb};
+use piped_core::spread::LatencySpread;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Caller, Command, Event, FileTarget, Output, RegionTarget, Target};
@@ -30,8 +31,7 @@ use piped_engine::shard::{Shard, ShardConfig};
 use piped_planner::solve::solve;
 pub(crate) use piped_sim::LineId;
 use piped_sim::{
-    ConnectionId, Cost, DeviceCosts, FarEnds, Faults, InodeId, LatencySpread, LinkId, NodeId,
-    SimIo, SimKernel,
+    ConnectionId, Cost, DeviceCosts, FarEnds, Faults, InodeId, LinkId, NodeId, SimIo, SimKernel,
 };
 use piped_wire::{Asker, Frame, HEADER_BYTES, LaneKeys, Message};
 use piped_world::controls::{Controls, Setup, Surroundings, address, peer_at, second_address};

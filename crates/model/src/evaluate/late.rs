@@ -375,8 +375,7 @@ mod tests {
 
     /// A gamma distributed number of whole shape and scale 1.
     fn gamma(shape: u32, noise: &mut Noise) -> f64 {
-        let unit = |noise: &mut Noise| (noise.below(1 << 53) as f64 + 0.5) / (1_u64 << 53) as f64;
-        (0..shape).map(|_| -unit(noise).ln()).sum()
+        (0..shape).map(|_| -noise.unit().ln()).sum()
     }
 
     #[test]

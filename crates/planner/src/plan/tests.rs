@@ -316,7 +316,7 @@ fn measure(
 ) {
     for _ in 0..3000 {
         let bytes = [16_384, 32_768, 65_536][noise.below(3) as usize];
-        let mut unit = || (noise.below(1 << 53) as f64 + 0.5) / (1_u64 << 53) as f64;
+        let mut unit = || noise.unit();
         let normal = (-2.0 * unit().ln()).sqrt() * (core::f64::consts::TAU * unit()).cos();
         let variance = (cv * cv).ln_1p();
         let usual = (variance.sqrt() * normal - variance / 2.0).exp();

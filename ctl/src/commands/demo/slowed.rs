@@ -64,7 +64,7 @@ pub(super) fn run(
 }
 
 fn dial(stage: String, (overhead_ns, per_byte_ps): (u64, u64)) -> DialChange {
-    DialChange { stage, latency_ns: 0, overhead_ns, per_byte_ps, host_ns: 0 }
+    DialChange { stage, overhead_ns, per_byte_ps, ..DialChange::default() }
 }
 
 /// Returns the size with the least median.

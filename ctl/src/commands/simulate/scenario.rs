@@ -7,10 +7,11 @@ use piped_core::limits::DEPTH_MAX;
 use piped_core::modes::{CalibrationMode, ForcedPlan, PlannerMode};
 use piped_core::request::Class;
 use piped_core::sizes::Sizes;
+use piped_core::spread::LatencySpread;
 use piped_core::units::Nanos;
 use piped_model::stage::Stage;
 use piped_report::dial::DialCost;
-use piped_sim::{Cost, LatencySpread};
+use piped_sim::Cost;
 use serde::Deserialize;
 
 use crate::quantity::{self, Kb};
@@ -66,25 +67,11 @@ pub(super) struct Disk {
     /// The most operations in it at once.
     pub(super) window: Option<u32>,
     /// How much its latency differs from read to read and from write to write.
-    pub(super) spread: Option<Spread>,
+    #[serde(default)]
+    spread: LatencySpread,
     /// Whether it reports all operations when nothing is left to do, as some virtual disks do.
     #[serde(default)]
     pub(super) tells_at_the_end: bool,
-}
-
-/// How much a disk's latency differs: lognormal, but for stalls.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Spread {
-    /// Standard deviation as a part of the mean.
-    #[serde(default)]
-    cv: f64,
-    /// The part of the operations that stall.
-    #[serde(default)]
-    stalls: f64,
-    /// Latency of a stall as a multiple of the mean of others.
-    #[serde(default)]
-    times: f64,
 }
 
 /// A link between two nodes; a missing one costs nothing.
@@ -118,6 +105,9 @@ pub(super) struct Dial {
     per_byte: Text,
     #[serde(rename = "o", default)]
     host: Text,
+    /// How much single latencies differ.
+    #[serde(default)]
+    spread: LatencySpread,
 }
 
 /// Transfers of a kind, one after the other.
@@ -217,19 +207,7 @@ impl Disk {
     /// # Errors
     /// What no latency does.
     pub(super) fn spread(&self) -> Result<LatencySpread, String> {
-        let Some(Spread { cv, stalls, times }) = self.spread else {
-            return Ok(LatencySpread::NONE);
-        };
-        let possible = (0.0..=10.0).contains(&cv)
-            && (0.0..1.0).contains(&stalls)
-            && (0.0..=1e6).contains(&times);
-        match possible {
-            true => Ok(LatencySpread { cv, stalls, times }),
-            false => Err(format!(
-                "a spread of cv {cv}, stalls {stalls}, times {times}: give cv up to 10, stalls as \
-                 a part of the operations (0.005), times as a multiple of L"
-            )),
-        }
+        self.spread.check().map_err(|fault| fault.to_string())
     }
 }
 
@@ -269,6 +247,7 @@ impl Dial {
             overhead_ns: Nanos::from_seconds(stage.overhead).0,
             per_byte_ps: (stage.per_byte * 1e12).round() as u64,
             host_ns: Nanos::from_seconds(host).0,
+            spread: self.spread,
         };
         cost.check().map_err(|fault| fault.to_string())
     }
@@ -278,7 +257,8 @@ impl Scenario {
     /// Whether equal operations differ in time.
     pub(super) fn spreads(&self) -> bool {
         let disks = self.nodes.values().flat_map(|node| node.disks.values());
-        disks.into_iter().any(|disk| disk.spread.is_some())
+        let disks = disks.map(|disk| disk.spread);
+        disks.chain(self.dials.iter().map(|dial| dial.spread)).any(|it| !it.is_none())
     }
 
     /// Costs of a node's dial, if it is set: of its time on the node's thread, and its own.

@@ -4,8 +4,10 @@
 //! What would follow an event (a fragment has left the disk, a data frame has arrived) is kept as
 //! an [`Effect`] until its delivery. Releases are computed from ideal times: a late timer delays
 //! one delivery and not those behind it, and the next dial of a chain takes the ideal delivery for
-//! the arrival. A dial is a stage of its own, and is measured as every stage is: by when the shard
-//! really saw a fragment come and go.
+//! the arrival. Where latencies differ they are drawn from the shard's seed, one for each fragment
+//! that comes: fragments overtake each other at a disk, as they do in one, and nowhere else. A dial
+//! is a stage of its own, and is measured as every stage is: by when the shard really saw a
+//! fragment come and go.
 //!
 //! Memory that an effect stands for stays pinned. When a request is over, what is held of it goes
 //! on at once ([`Dials::take_of`]): nobody waits for a dial who does not wait for bytes.
@@ -16,6 +18,7 @@ use piped_core::ids::DeviceId;
 use piped_core::io::Io;
 use piped_core::limits::{DIALS_HELD_MAX, DIALS_MAX};
 use piped_core::names::node_of;
+use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 use piped_model::estimate::Ticket;
 use piped_planner::plan::Planner;
@@ -118,6 +121,8 @@ pub(super) struct Dials {
     held: usize,
     /// The dial that lets go of all that is due, one after the other.
     releasing: Option<DialKey>,
+    /// What latencies that differ are drawn from.
+    noise: Noise,
 }
 
 #[derive(Debug)]
@@ -130,7 +135,7 @@ struct Dial {
     host: StageIndex,
     /// Ideal time of the last release.
     released: Nanos,
-    /// Ideal time of the last delivery.
+    /// Ideal time of the latest delivery, which none behind it overtakes but at a disk.
     delivered: Nanos,
     queue: VecDeque<Held>,
     /// How late deliveries were.
@@ -157,12 +162,13 @@ pub(super) struct Held {
 const QUEUE_FIRST: usize = 512;
 
 impl Dials {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             dials: Slab::with_capacity(DIALS_MAX),
             due: Timers::with_capacity(DIALS_MAX),
             held: 0,
             releasing: None,
+            noise: Noise::of_seed(seed),
         }
     }
 
@@ -264,9 +270,10 @@ impl Dials {
             return Some(effect);
         }
         let at = ideal.map_or_else(|| io.now(), |ideal| ideal + host);
-        let (deliver, waited) = dial.admit(bytes, at);
+        let (deliver, waited) = dial.admit(bytes, at, || self.noise.unit());
         let ticket = (bytes > 0).then(|| planner.arrive(dial.stage, came));
-        dial.queue.push_back(Held { hop, effect, bytes, came, deliver, ticket, waited });
+        let place = dial.queue.partition_point(|held| held.deliver <= deliver);
+        dial.queue.insert(place, Held { hop, effect, bytes, came, deliver, ticket, waited });
         self.held += 1;
         self.set_due(key);
         None
@@ -374,14 +381,18 @@ impl Dials {
 impl Dial {
     /// A fragment has come, ideally `at`. When it goes, and whether it has to wait for the one
     /// before.
-    fn admit(&mut self, bytes: u32, at: Nanos) -> (Nanos, bool) {
+    fn admit(&mut self, bytes: u32, at: Nanos, unit: impl FnMut() -> f64) -> (Nanos, bool) {
         let waits = self.released > at;
         // What has no bytes keeps its place, and costs nothing.
         let occupied = if bytes > 0 { self.cost.occupancy(bytes) } else { Nanos::ZERO };
         self.released = self.released.max(at) + occupied;
-        let latency = if bytes > 0 { self.cost.latency() } else { Nanos::ZERO };
-        self.delivered = self.delivered.max(self.released + latency);
-        (self.delivered, waits)
+        let latency = if bytes > 0 { self.cost.latency(unit) } else { Nanos::ZERO };
+        let mut deliver = self.released + latency;
+        if !matches!(self.place, DialPlace::Disk { .. }) {
+            deliver = deliver.max(self.delivered);
+            self.delivered = deliver;
+        }
+        (deliver, waits)
     }
 
     /// What the dial did. `unknown`: nothing passes its place.
@@ -430,7 +441,7 @@ mod tests {
 
     /// Two dials of a chain, which delay without being busy.
     fn chain() -> (Dials, Planner, Watch) {
-        let mut dials = Dials::new();
+        let mut dials = Dials::new(1);
         let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
         let peer = || String::from("b");
         let cost = DialCost { latency_ns: LATENCY.0, ..DialCost::default() };

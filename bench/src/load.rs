@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use piped_client::{Buffer, Client, ClientBuilder, Completed, Handle, Queue, Request, WaitPolicy};
+use piped_client::{
+    Buffer, Class, Client, ClientBuilder, Completed, Handle, Queue, Request, WaitPolicy,
+};
 use piped_ring::allocations;
 
 use crate::clock;
@@ -54,12 +56,21 @@ pub(crate) struct Ask<'a> {
 
 impl Asker {
     pub(crate) fn connect(node: &Node, place: Place, arena_bytes: u64) -> Result<Self, Failure> {
+        Self::connect_as(Class::Session, node, place, arena_bytes)
+    }
+
+    pub(crate) fn connect_as(
+        class: Class,
+        node: &Node,
+        place: Place,
+        arena_bytes: u64,
+    ) -> Result<Self, Failure> {
         let policy = match place {
             Place::Spin(_) => Some(WaitPolicy::Latency),
             Place::BesideShard => Some(WaitPolicy::Custom { spin: Duration::ZERO }),
             Place::Usual(_) => None,
         };
-        let builder = ClientBuilder::new().arena_bytes(arena_bytes);
+        let builder = ClientBuilder::new().class(class).arena_bytes(arena_bytes);
         let builder = policy.into_iter().fold(builder, ClientBuilder::wait);
         let client = builder.connect(&node.client_socket).doing("connect")?;
         let mut queue = client.queue().doing("queue")?;

@@ -78,8 +78,8 @@ enum Group {
     /// Measure authenticated and encrypted lanes, and the effect of strangers that connect. Needs
     /// root. Exit codes as of floors.
     Security(Run),
-    /// Measure the planner: how far from the best possible its plans are, and how long it takes.
-    /// Exit codes as of floors.
+    /// Measure the planner: how far from the best possible its plans are, how long it takes, and
+    /// what it gains where a disk's latency differs from read to read. Exit codes as of floors.
     Pipelines(Run),
     /// Measure piped beside other programs that do the same, where they are installed, and beside
     /// itself in other places. Exit codes as of floors.

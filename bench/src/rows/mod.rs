@@ -23,6 +23,7 @@ pub(crate) mod region;
 mod remote_file;
 mod ring;
 mod security;
+mod spread;
 mod strips;
 mod tile;
 pub(crate) mod zero_copy;
@@ -44,6 +45,7 @@ use crate::rig::{self, Rig};
 use crate::stats::{Bar, Better, Verdict};
 
 pub(crate) use peers::PEERS;
+pub(crate) use pipelines::PIPELINES;
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;
@@ -244,32 +246,6 @@ pub(crate) static SECURITY: Group = Group {
         ("flood-handshakes", security::flood),
         ("flood-frames", security::flood),
         ("flood-memory", security::memory),
-    ],
-};
-
-/// Rows of the planner's promises.
-pub(crate) static PIPELINES: Group = Group {
-    name: "pipelines",
-    rows_stand_alone: false,
-    entries: &[
-        ("gap-mean", pipelines::gap_mean),
-        ("gap-worst", pipelines::gap_worst),
-        ("gap-long-mean", pipelines::gap_mean),
-        ("gap-long-worst", pipelines::gap_worst),
-        ("disk-5-plan", pipelines::plan),
-        ("disk-5-certified", pipelines::certified_plan),
-        ("disk-5-bound", pipelines::bound),
-        ("disk-5-gap", pipelines::gap),
-        ("disk-9-plan", pipelines::plan),
-        ("disk-9-certified", pipelines::certified_plan),
-        ("disk-9-bound", pipelines::bound),
-        ("disk-9-gap", pipelines::gap),
-        ("fixed-time", pipelines::fixed_time),
-        ("best-time", pipelines::best_time),
-        ("best-9-time", pipelines::best_time),
-        ("certified-time", pipelines::certified_time),
-        ("look-up-time", pipelines::look_up_time),
-        ("solve-time", pipelines::solve_time),
     ],
 };
 

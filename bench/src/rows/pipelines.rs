@@ -19,8 +19,38 @@ use crate::clock;
 use crate::contest::{self, Arm};
 use crate::failure::Failure;
 use crate::report::{Row, Unit};
-use crate::rows::{Bench, MOMENT};
+use crate::rows::{Bench, Group, MOMENT, spread};
 use crate::stats::{Bar, Interval, Random};
+
+/// Rows of the planner's promises.
+pub(crate) static PIPELINES: Group = Group {
+    name: "pipelines",
+    rows_stand_alone: false,
+    entries: &[
+        ("gap-mean", gap_mean),
+        ("gap-worst", gap_worst),
+        ("gap-long-mean", gap_mean),
+        ("gap-long-worst", gap_worst),
+        ("disk-5-plan", plan),
+        ("disk-5-certified", certified_plan),
+        ("disk-5-bound", bound),
+        ("disk-5-gap", gap),
+        ("disk-9-plan", plan),
+        ("disk-9-certified", certified_plan),
+        ("disk-9-bound", bound),
+        ("disk-9-gap", gap),
+        ("fixed-time", fixed_time),
+        ("best-time", best_time),
+        ("best-9-time", best_time),
+        ("certified-time", certified_time),
+        ("look-up-time", look_up_time),
+        ("solve-time", solve_time),
+        ("spread-cv-p99", spread::p99),
+        ("spread-cv-mean", spread::mean),
+        ("spread-stalls-p99", spread::p99),
+        ("spread-stalls-mean", spread::mean),
+    ],
+};
 
 /// The seed of the first pipeline of a distribution.
 const SEED: u64 = 0x7069_7065_6c69_6e65;

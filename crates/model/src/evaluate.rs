@@ -22,7 +22,7 @@ mod within;
 pub use closed::{equal, uniform};
 pub use company::{in_turn, work};
 pub use late::{LATE_FRAGMENTS_MAX, Late, STALLED_TIMES, late};
-pub use served::{plan_on, served, steadily};
+pub use served::{plan_on, served, served_within, steadily};
 pub use within::{plan_within, room_needed, within};
 
 /// Fragment lists that cannot be evaluated on a path.
@@ -49,6 +49,16 @@ pub enum EvaluateFault {
         /// How much these fragments need, in bytes.
         needed: u64,
     },
+    /// A room over several stages in which fragments wait for bytes behind themselves, or for room
+    /// that other limits never give.
+    Room {
+        /// The stage that waits for room.
+        first: usize,
+        /// The last stage of the room.
+        last: usize,
+        /// How much it holds, in bytes.
+        bytes: u64,
+    },
 }
 
 impl fmt::Display for EvaluateFault {
@@ -70,6 +80,11 @@ impl fmt::Display for EvaluateFault {
                 f,
                 "the buffer before stage {stage} holds {bytes} bytes, and these fragments wait in \
                  it forever: give it {needed}, or cut smaller fragments"
+            ),
+            Self::Room { first, last, bytes } => write!(
+                f,
+                "the room of {bytes} bytes over stages {first} to {last} is too small for these \
+                 fragments, which wait forever: give it more, or cut smaller fragments"
             ),
         }
     }

@@ -22,6 +22,7 @@ use core::num::NonZeroU32;
 pub use self::constraints::Constraints;
 use crate::evaluate;
 use crate::plan::{Algorithm, Level, Levels, Plan, Sizes};
+use crate::room;
 use crate::serial::Ramp;
 use crate::stage::{STAGES_MAX, Stage, StageCost};
 
@@ -239,7 +240,7 @@ pub fn best<C: StageCost>(path: &[C], bytes: u64, constraints: &Constraints) -> 
         let depths = depths(path.len(), bytes.div_ceil(size.max(1)), constraints);
         depths.map(at).fold(f64::INFINITY, f64::min)
     };
-    if constraints.needs_walk(path.len()) {
+    if constraints.needs_walk(path.len()) || constraints.buffers.limited() {
         // How much smaller fragments help where little fits between the stages, or where they wait
         // for a server of several, is on no simple curve.
         let most = most.min(BLOCKED_MAX.max(real.count)).max(fewest);
@@ -285,7 +286,7 @@ const BLOCKED_MAX: u64 = 1024;
 
 /// The latency of fragments of one size, with what the buffers hold and servers that stages share;
 /// infinite if the buffers cannot hold them. Exact but for more than [`WALKED_MAX`] fragments
-/// between limited buffers or at shared servers.
+/// between limited buffers or at shared servers, and as near as [`room::delay`] for rooms.
 fn seconds<C: StageCost>(
     path: &[C],
     size: u64,
@@ -293,15 +294,16 @@ fn seconds<C: StageCost>(
     depth: Option<NonZeroU32>,
     constraints: &Constraints,
 ) -> f64 {
+    let Constraints { buffers, servers, .. } = constraints;
     if !constraints.needs_walk(path.len()) {
-        return evaluate::uniform(path, size, bytes, depth);
+        let open = evaluate::uniform(path, size, bytes, depth);
+        return open + room::delay(path, size, bytes, buffers, servers);
     }
     let walk = |bytes| {
         let plan = Plan {
             depth: depth.unwrap_or(NonZeroU32::MAX),
             ..Plan::uniform(path.len(), size, bytes, Algorithm::Fixed)
         };
-        let Constraints { buffers, servers, .. } = constraints;
         evaluate::plan_on(path, &plan, buffers, servers).unwrap_or(f64::INFINITY)
     };
     evaluate::steadily(size, bytes, WALKED_MAX, walk)

@@ -26,6 +26,7 @@
 //! | [`buffer`] | the buffer that messages need which come faster than they are copied out |
 //! | [`strip`] | a remote array fetched in strips that are computed on meanwhile |
 //! | [`simulate`] | a path at work, event by event: the second opinion |
+//! | [`room`] | windows of credit, staging: what may be under way over several stages |
 //! | [`spread`] | how much single fragments differ from the mean at a stage |
 //! | [`tile`] | nested loops in tiles, passed on through a grid of processors |
 //! | [`grouping`] | one stage cut optimally between neighbours that are given |
@@ -65,6 +66,7 @@ pub mod leveled;
 pub mod plan;
 pub mod ramp;
 pub mod reference;
+pub mod room;
 pub mod rounding;
 pub mod search;
 pub mod serial;

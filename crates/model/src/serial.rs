@@ -171,7 +171,7 @@ fn plan<C: StageCost>(
         predicted_seconds: seconds(path, bytes, &ramp),
         margin_seconds: margin(path, bytes as f64 / count as f64, count, NonZeroU32::MIN),
     };
-    if constraints.needs_walk(path.len()) {
+    if constraints.needs_walk(path.len()) || constraints.buffers.limited() {
         let plan = best.plan(path.len(), bytes);
         let Constraints { buffers, servers, .. } = constraints;
         let walked = evaluate::plan_on(path, &plan, buffers, servers);

@@ -11,6 +11,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 use std::collections::{BinaryHeap, VecDeque};
 
+use crate::room::Room;
 use crate::servers::Servers;
 use crate::stage::{Buffers, StageCost};
 
@@ -119,8 +120,9 @@ pub fn run_on<C: StageCost>(
     if path.len() != sizes.len() || path.is_empty() {
         return Err(Stuck { stage: path.len().min(sizes.len()), left: 0, at_nanos: 0 });
     }
-    let mut works =
-        Works { path, sizes, depth, buffers, servers, now: 0.0, unseen: 0, visits: Vec::new() };
+    let held = buffers.rooms().filter(|room| room.is_on(path.len())).map(Held::of).collect();
+    let (now, unseen, visits) = (0.0, 0, Vec::new());
+    let mut works = Works { path, sizes, depth, buffers, servers, now, unseen, visits, held };
     let mut stages: Vec<Busy> = sizes.iter().map(|_| Busy::default()).collect();
     stages[0].arrived = sizes[0].iter().map(|&size| u128::from(size)).sum();
     let mut events = BinaryHeap::new();
@@ -145,6 +147,13 @@ pub fn run_on<C: StageCost>(
                     if let Some(next) = stages.get_mut(event.stage + 1) {
                         next.arrived += u128::from(bytes);
                     }
+                    let left = sizes[event.stage][stages[event.stage].departed];
+                    stages[event.stage].departed += 1;
+                    works.make_room(event.stage, left, &mut events);
+                }
+                What::Known { room, bytes, fragments } => {
+                    works.held[room].bytes -= u128::from(bytes);
+                    works.held[room].gone += fragments;
                 }
             }
         }
@@ -160,7 +169,11 @@ pub fn run_on<C: StageCost>(
             let at_nanos = (works.now * 1e9) as u64;
             Err(Stuck { stage, left: stages[stage].left, at_nanos })
         }
-        None => Ok(Trace { seconds: works.now, visits: works.visits }),
+        None => {
+            // Rooms may be told of later.
+            let seconds = works.visits.iter().map(|visit| visit.departed).fold(0.0, f64::max);
+            Ok(Trace { seconds, visits: works.visits })
+        }
     }
 }
 
@@ -170,6 +183,8 @@ enum What {
     Served,
     /// A fragment is there, of which this many bytes were not yet.
     Departed(u64),
+    /// The first stage of a room hears of what has left it.
+    Known { room: usize, bytes: u64, fragments: usize },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -201,9 +216,10 @@ struct Busy {
     arrived: u128,
     /// Bytes of the fragments that were started.
     started_bytes: u128,
-    /// How many were started, and how many have left the server.
+    /// How many were started, have left the server, and are behind the stage.
     started: usize,
     left: usize,
+    departed: usize,
     /// For each fragment in the server the time at which its service began, and how many of its
     /// bytes are not at the next stage yet.
     inner: VecDeque<(f64, u64)>,
@@ -219,6 +235,23 @@ struct Busy {
     held: u128,
 }
 
+/// A room over several stages.
+struct Held {
+    room: Room,
+    /// Bytes that are in it, as far as its first stage knows.
+    bytes: u128,
+    /// Fragments of its last stage that are known to have left.
+    gone: usize,
+    /// Bytes that have left, and that the first stage is not told of yet.
+    due: u64,
+}
+
+impl Held {
+    fn of(room: &Room) -> Self {
+        Self { room: *room, bytes: 0, gone: 0, due: 0 }
+    }
+}
+
 /// What does not change, and the clock.
 struct Works<'a, C> {
     path: &'a [C],
@@ -231,6 +264,7 @@ struct Works<'a, C> {
     /// more.
     unseen: usize,
     visits: Vec<Visit>,
+    held: Vec<Held>,
 }
 
 impl<C: StageCost> Works<'_, C> {
@@ -322,8 +356,38 @@ impl<C: StageCost> Works<'_, C> {
             most.is_none_or(|most| count < most.get() as usize)
         };
         let depth = self.depth.filter(|_| stage == 0);
+        let end = busy.started_bytes + u128::from(bytes);
+        let own = self.held.iter().filter(|held| held.room.first == stage);
+        if !own.into_iter().all(|held| self.has_room(held, bytes, end)) {
+            return false;
+        }
         let allowed = fits(busy.inside, cost.window) && fits(busy.inside + self.unseen, depth);
-        allowed && busy.started_bytes + u128::from(bytes) <= busy.arrived
+        allowed && end <= busy.arrived
+    }
+
+    /// Whether a room has place for a fragment that ends there.
+    fn has_room(&self, held: &Held, bytes: u64, end: u128) -> bool {
+        let mut begun = 0;
+        let mut at = 0;
+        for &size in self.sizes[held.room.last].iter().take_while(|_| held.room.fragments.is_some())
+        {
+            begun += usize::from(at < end);
+            at += u128::from(size);
+        }
+        let most = held.room.fragments.map_or(usize::MAX, |most| most.get() as usize);
+        let fits = held.bytes + u128::from(bytes) <= u128::from(held.room.bytes);
+        fits && begun.saturating_sub(held.gone) <= most
+    }
+
+    /// A fragment is behind a stage, and takes no place any more in the rooms that end there.
+    fn make_room(&mut self, stage: usize, bytes: u64, events: &mut BinaryHeap<Event>) {
+        for (room, held) in self.held.iter_mut().enumerate().filter(|(_, it)| it.room.last == stage)
+        {
+            held.due += bytes;
+            let told = if held.due >= held.room.batch { std::mem::take(&mut held.due) } else { 0 };
+            let what = What::Known { room, bytes: told, fragments: 1 };
+            events.push(Event { at: self.now + held.room.back, stage, what });
+        }
     }
 
     /// The next stage may have the fragment that its own server has just started, in the same turn.
@@ -343,10 +407,13 @@ impl<C: StageCost> Works<'_, C> {
     }
 
     /// Start the next fragment of a stage that is ready, at a time; returns when it is served.
-    fn start(&self, stages: &mut [Busy], stage: usize, at: f64) -> f64 {
+    fn start(&mut self, stages: &mut [Busy], stage: usize, at: f64) -> f64 {
         stages[self.servers.first(stage)].works = true;
         let busy = &mut stages[stage];
         let bytes = self.sizes[stage][busy.started];
+        for held in self.held.iter_mut().filter(|held| held.room.first == stage) {
+            held.bytes += u128::from(bytes);
+        }
         let cost = self.path[stage].stage_at(bytes as f64);
         busy.ready = None;
         busy.started += 1;

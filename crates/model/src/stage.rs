@@ -11,6 +11,7 @@ use core::ops::Deref;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+use crate::room::Room;
 use crate::spread::Spread;
 
 /// The most stages of a [`Path`]. Paths live inline, so that planning does not allocate. The
@@ -383,7 +384,8 @@ impl Deref for Path {
 }
 
 /// The room between the stages of a path, in bytes: how much may have left one stage's server and
-/// not been started by the next one. [`crate::evaluate::within`] says exactly what that means.
+/// not been started by the next one. [`crate::evaluate::within`] says exactly what that means. And
+/// [`Room`] over several stages.
 ///
 /// ```
 /// use piped_model::stage::Buffers;
@@ -391,16 +393,20 @@ impl Deref for Path {
 /// assert_eq!((buffers.before(1), buffers.before(2)), (None, Some(65536)));
 /// assert!(buffers.limited() && !Buffers::UNLIMITED.limited());
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Buffers {
     /// Bytes of room by the stage behind; `u64::MAX` is no limit. The first is not used: the source
     /// holds all.
     before: [u64; STAGES_MAX],
+    over: [Option<Room>; ROOMS_MAX],
 }
+
+/// The most rooms over several stages of a path: bytes of a window, and fragments behind a wire.
+const ROOMS_MAX: usize = 2;
 
 impl Buffers {
     /// Room for everything everywhere.
-    pub const UNLIMITED: Self = Self { before: [u64::MAX; STAGES_MAX] };
+    pub const UNLIMITED: Self = Self { before: [u64::MAX; STAGES_MAX], over: [None; ROOMS_MAX] };
 
     /// The bytes of buffer before a stage; `None` is unlimited.
     #[must_use]
@@ -418,16 +424,38 @@ impl Buffers {
         self
     }
 
+    /// These buffers with a room over several stages beside others; at most two are kept.
+    #[must_use]
+    pub fn over(mut self, room: Room) -> Self {
+        if let Some(place) = self.over.iter_mut().find(|place| place.is_none()) {
+            *place = Some(room);
+        }
+        self
+    }
+
+    /// The rooms over several stages.
+    pub fn rooms(&self) -> impl Iterator<Item = &Room> {
+        self.over.iter().flatten()
+    }
+
     /// Whether there is a limit anywhere.
     #[must_use]
     pub fn limited(&self) -> bool {
+        self.limits_boundaries() || self.over[0].is_some()
+    }
+
+    /// Whether there is a limit between two stages.
+    #[must_use]
+    pub fn limits_boundaries(&self) -> bool {
         self.before[1..].iter().any(|&bytes| bytes < u64::MAX)
     }
 
-    /// The smallest buffer before any of `stages`, in bytes; `u64::MAX` if none is limited.
+    /// The largest fragment that fits the buffers before any of `stages` and the rooms over them,
+    /// in bytes; `u64::MAX` if none is limited.
     #[must_use]
     pub fn least(&self, stages: core::ops::Range<usize>) -> u64 {
-        stages.filter_map(|stage| self.before(stage)).min().unwrap_or(u64::MAX)
+        let over = self.rooms().filter(|room| room.first < stages.end).map(Room::certain);
+        stages.clone().filter_map(|stage| self.before(stage)).chain(over).min().unwrap_or(u64::MAX)
     }
 }
 

@@ -3,9 +3,11 @@
 use std::num::NonZeroU32;
 
 use piped_model::evaluate::{
-    EvaluateFault, equal, lists, parts, room_needed, same_sizes, served, uniform, within,
+    EvaluateFault, equal, lists, parts, room_needed, same_sizes, served, served_within, uniform,
+    within,
 };
 use piped_model::fixed::{Constraints, best, candidates, optimum, whole};
+use piped_model::room::{Room, delay};
 use piped_model::servers::Servers;
 use piped_model::simulate;
 use piped_model::stage::{Buffers, Stage};
@@ -29,6 +31,48 @@ fn stage() -> impl Strategy<Value = Stage> {
 
 fn path() -> impl Strategy<Value = Vec<Stage>> {
     vec(stage(), 1..7)
+}
+
+/// A room over some stages, as parts of the transfer.
+#[derive(Debug, Clone)]
+struct SomeRoom {
+    stages: (usize, usize),
+    part: f64,
+    batch: f64,
+    fragments: u32,
+    back: f64,
+}
+
+impl SomeRoom {
+    fn of(&self, bytes: u64, stages: usize) -> Room {
+        let (a, b) = (self.stages.0 % stages, self.stages.1 % stages);
+        let room = (self.part * bytes as f64) as u64 + 1;
+        Room {
+            first: a.min(b),
+            last: a.max(b),
+            bytes: room,
+            fragments: NonZeroU32::new(self.fragments),
+            batch: (self.batch * room as f64) as u64,
+            back: self.back,
+        }
+    }
+}
+
+fn room() -> impl Strategy<Value = SomeRoom> {
+    let batch = prop_oneof![1 => Just(0.0), 2 => 0.0..0.6_f64];
+    let fragments = prop_oneof![2 => Just(0), 1 => 1_u32..6];
+    (any::<(usize, usize)>(), 0.05..1.2_f64, batch, fragments, parameter(300.0)).prop_map(
+        |(stages, part, batch, fragments, back)| SomeRoom { stages, part, batch, fragments, back },
+    )
+}
+
+/// The servers of stages by their names, some of which work in turns.
+fn servers(names: &[u8], turns: [bool; 4]) -> Servers {
+    let in_turns = |servers: Servers, stage: usize| match turns[usize::from(names[stage])] {
+        true => servers.in_turns(stage),
+        false => servers,
+    };
+    (0..names.len()).fold(Servers::of(names.iter()), in_turns)
 }
 
 /// Stages without latency and window: the papers' model.
@@ -118,6 +162,86 @@ proptest! {
         }
     }
 
+    /// With one or two rooms over any stages, and buffers: the same latency, or both refuse.
+    #[test]
+    fn with_rooms_over_stages_too(
+        path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+        rooms in vec(room(), 1..3), buffer in prop_oneof![3 => Just(None), 1 => (1..6_usize, 0.3..1.0_f64).prop_map(Some)],
+        depth in 0_u32..10, grid in any::<bool>(),
+    ) {
+        let cut = if grid { cut_on_grid } else { cut };
+        let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
+        let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+        let depth = NonZeroU32::new(depth);
+        let buffers = rooms.iter().fold(Buffers::UNLIMITED, |buffers, room| buffers.over(room.of(bytes, path.len())));
+        let buffers = buffer.map_or(buffers, |(at, part)| buffers.with(at, (part * bytes as f64) as u64 + 1));
+        let exact = within(&path, &views, depth, &buffers);
+        let simulated = simulate::run(&path, &views, depth, &buffers);
+        match (exact, simulated) {
+            (Ok(exact), Ok(run)) => {
+                prop_assert!(close(exact, run.seconds), "{exact} {}", run.seconds);
+                prop_assert!(exact >= lists(&path, &views, depth).unwrap() * (1.0 - 1e-12));
+            }
+            (exact, simulated) => prop_assert!(exact.is_err() && simulated.is_err(), "{exact:?} {simulated:?}"),
+        }
+    }
+
+    /// With servers for several stages as well.
+    #[test]
+    fn with_rooms_and_shared_servers_too(
+        path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
+        rooms in vec(room(), 1..3), names in vec(0_u8..4, 6), turns in any::<[bool; 4]>(), depth in 0_u32..10,
+    ) {
+        let path: Vec<Stage> =
+            path.iter().map(|&s| Stage { overhead: s.overhead + 0.37, ..s }).collect();
+        let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
+        let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+        let depth = NonZeroU32::new(depth);
+        let servers = servers(&names[..path.len()], turns);
+        let buffers = rooms.iter().fold(Buffers::UNLIMITED, |buffers, room| buffers.over(room.of(bytes, path.len())));
+        let exact = served_within(&path, &views, depth, &servers, &buffers);
+        let simulated = simulate::run_on(&path, &views, depth, &buffers, &servers);
+        match (exact, simulated) {
+            (Ok(exact), Ok(run)) => prop_assert!(close(exact, run.seconds), "{exact} {}", run.seconds),
+            (exact, simulated) => prop_assert!(exact.is_err() && simulated.is_err(), "{exact:?} {simulated:?}"),
+        }
+    }
+
+    /// What equal fragments take longer for a room, in closed form: exact without windows.
+    #[test]
+    fn the_delay_of_a_room_is_the_recurrence(
+        path in path(), size in 1_u64..2000, count in 1_u64..80, rest in 0.0..1.0_f64,
+        one in room(), number in any::<bool>(), depth in 0_u32..10,
+    ) {
+        let path: Vec<Stage> = path.iter().map(|s| Stage { window: None, ..*s }).collect();
+        let room = one.of(count * size, path.len());
+        // Bytes or fragments, but not both.
+        let room = match room.fragments {
+            Some(_) if number => Room { bytes: u64::MAX, ..room },
+            _ => Room { fragments: None, ..room },
+        };
+        let buffers = Buffers::UNLIMITED.over(room);
+        let equal = vec![size; count as usize];
+        let path_less = path.iter().map(|s| s.alone(size as f64)).sum::<f64>();
+        let depth = NonZeroU32::new(depth).filter(|depth| path[0].latency <= f64::from(depth.get() - 1) * path[0].occupancy(1.0));
+        let closed = |bytes| uniform(&path, size, bytes, depth) + delay(&path, size, bytes, &buffers, &Servers::APART);
+        match within(&path, &vec![equal.as_slice(); path.len()], depth, &buffers) {
+            Ok(exact) => {
+                let closed = closed(count * size);
+                prop_assert!(close(exact, closed), "{exact} {closed}");
+            }
+            Err(_) => prop_assert!(closed(count * size).is_infinite()),
+        }
+        // A shorter last fragment may find room sooner, and then waits for one time through less.
+        let last = ((size as f64 * rest) as u64).max(1);
+        let mut shorter = equal.clone();
+        shorter[count as usize - 1] = last;
+        if let Ok(exact) = within(&path, &vec![shorter.as_slice(); path.len()], depth, &buffers) {
+            let closed = closed((count - 1) * size + last);
+            prop_assert!((exact - closed).abs() <= path_less + room.back + 1e-9, "{exact} {closed}");
+        }
+    }
+
     /// Stages in any order at one to four servers, of which any may work in turns.
     #[test]
     fn with_shared_servers_too(
@@ -130,12 +254,7 @@ proptest! {
         let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
         let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
         let depth = NonZeroU32::new(depth);
-        let in_turns = |servers: Servers, stage: usize| match turns[usize::from(names[stage])] {
-            true => servers.in_turns(stage),
-            false => servers,
-        };
-        let servers = Servers::of(names.iter().take(path.len()));
-        let servers = (0..path.len()).fold(servers, in_turns);
+        let servers = servers(&names[..path.len()], turns);
         let exact = served(&path, &views, depth, &servers).unwrap();
         let open = Buffers::UNLIMITED;
         let simulated = simulate::run_on(&path, &views, depth, &open, &servers).unwrap();

@@ -22,12 +22,15 @@
 //! ```text
 //! ready(i,0) = max(start(i-1,0), depart(i-depth,0), end of the turn that runs then)
 //! ```
+//!
+//! Where a room over several stages begins, `ready` also waits for that ([`crate::room`]).
 
 use core::num::NonZeroU32;
 
 use super::within::check_room;
 use super::{EvaluateFault, check, plan_within, views};
 use crate::plan::Plan;
+use crate::room::Gate;
 use crate::servers::Servers;
 use crate::simulate;
 use crate::stage::{Buffers, STAGES_MAX, StageCost};
@@ -58,16 +61,44 @@ pub fn served<C: StageCost>(
     depth: Option<NonZeroU32>,
     servers: &Servers,
 ) -> Result<f64, EvaluateFault> {
+    served_within(path, sizes, depth, servers, &Buffers::UNLIMITED)
+}
+
+/// [`served`] with rooms over several stages; buffers between two of them do not count.
+///
+/// # Errors
+/// As [`super::within()`].
+///
+/// ```
+/// use piped_model::evaluate::served_within;
+/// use piped_model::room::Room;
+/// use piped_model::servers::Servers;
+/// use piped_model::stage::{Buffers, Stage};
+/// let step = Stage { latency: 0.0, overhead: 10.0, per_byte: 0.0, window: None };
+/// let thread = Servers::of(["thread", "wire", "thread"]);
+/// // Each fragment begins when the one before is through.
+/// let one = Buffers::UNLIMITED.over(Room::bytes(0, 2, 8));
+/// assert_eq!(served_within(&[step; 3], &[&[8, 8, 8]; 3], None, &thread, &one)?, 90.0);
+/// # Ok::<(), piped_model::evaluate::EvaluateFault>(())
+/// ```
+pub fn served_within<C: StageCost>(
+    path: &[C],
+    sizes: &[&[u64]],
+    depth: Option<NonZeroU32>,
+    servers: &Servers,
+    buffers: &Buffers,
+) -> Result<f64, EvaluateFault> {
     check(path.len(), sizes)?;
     if path.len() > STAGES_MAX {
         return Err(EvaluateFault::Stages(path.len(), STAGES_MAX));
     }
+    let gates = Gate::all(sizes, buffers)?;
     let mut free = [0.0_f64; STAGES_MAX];
     let mut asking = Vec::new();
     let mut stages: Vec<Progress<'_>> = sizes.iter().map(|list| Progress::new(list)).collect();
     loop {
         let starts = (0..path.len()).filter_map(|stage| {
-            let ready = ready(path, &stages, stage, depth, &asking)?;
+            let ready = ready(path, &stages, stage, depth, (&asking, &gates))?;
             Some((ready.max(free[servers.first(stage)]), ready, stage))
         });
         let next = starts.min_by(|a: &(f64, f64, usize), b| {
@@ -81,7 +112,7 @@ pub fn served<C: StageCost>(
                 stages[stage].let_go(&path[stage], end);
                 end
             }
-            true => turn(path, &mut stages, start, (depth, &asking), servers, server),
+            true => turn(path, &mut stages, start, (depth, &asking, &gates), servers, server),
         };
         if servers.asking(path.len()) == Some(server) {
             asking.push((start, free[server]));
@@ -92,16 +123,21 @@ pub fn served<C: StageCost>(
 
 /// When the next fragment of a stage could start if its server were free; `None` if there is none,
 /// or if that is not known yet. `asking`: begin and end of the turns between which the first stage
-/// gets more.
+/// gets more. `gates`: what those wait for that rooms hold back.
 fn ready<C: StageCost>(
     path: &[C],
     stages: &[Progress<'_>],
     stage: usize,
     depth: Option<NonZeroU32>,
-    asking: &[(f64, f64)],
+    (asking, gates): (&[(f64, f64)], &[Gate]),
 ) -> Option<f64> {
     let before = stage.checked_sub(1).map(|before| &stages[before]);
-    let ready = stages[stage].ready(&path[stage], before)?;
+    let mut ready = stages[stage].ready(&path[stage], before)?;
+    for Gate { last, back, waits, .. } in gates.iter().filter(|gate| gate.first == stage) {
+        if let Some(leaver) = waits[stages[stage].taken.len()] {
+            ready = ready.max(stages[*last].taken.get(leaver)?.departs + back);
+        }
+    }
     let first = &stages[0].taken;
     let slot = depth
         .filter(|_| stage == 0)
@@ -117,14 +153,17 @@ fn turn<C: StageCost>(
     path: &[C],
     stages: &mut [Progress<'_>],
     start: f64,
-    (depth, asking): (Option<NonZeroU32>, &[(f64, f64)]),
+    (depth, asking, gates): (Option<NonZeroU32>, &[(f64, f64)], &[Gate]),
     servers: &Servers,
     server: usize,
 ) -> f64 {
     let mut taken: Vec<usize> = Vec::new();
     let mut end = start;
     for stage in (0..stages.len()).filter(|&stage| servers.first(stage) == server) {
-        while ready(path, stages, stage, depth, asking).is_some_and(|ready| ready <= start) {
+        let is_ready = |stages: &[Progress<'_>]| {
+            ready(path, stages, stage, depth, (asking, gates)).is_some_and(|ready| ready <= start)
+        };
+        while is_ready(stages) {
             let is_next_own = stage + 1 < path.len() && servers.first(stage + 1) == server;
             end += stages[stage].take(&path[stage], start, is_next_own);
             taken.push(stage);
@@ -168,8 +207,8 @@ pub fn plan_on<C: StageCost>(
     }
     let depth = Some(plan.depth);
     views(path.len(), plan, |sizes| {
-        if !buffers.limited() {
-            return served(path, sizes, depth, servers);
+        if !buffers.limits_boundaries() {
+            return served_within(path, sizes, depth, servers, buffers);
         }
         check(path.len(), sizes)?;
         // Whether they fit does not depend on servers.

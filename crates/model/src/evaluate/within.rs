@@ -20,11 +20,14 @@
 //! A buffer too small to put the next fragment together waits forever. [`room_needed`] is the least
 //! room that does not. For each fragment `i` of stage `j`, some fragment of stage `j+1` must end in
 //! `[e_i - C, e_{i-1}]`. Then making room for `i` does not need `i` itself.
+//!
+//! A fragment may also wait for room over several stages ([`crate::room`]) before it starts.
 
 use core::num::NonZeroU32;
 
 use super::{EvaluateFault, check, plan as plan_open, views};
 use crate::plan::Plan;
+use crate::room::{Gate, ends};
 use crate::stage::{Buffers, Stage, StageCost};
 
 /// The least bytes of buffer between two stages that let these fragments pass; `u64::MAX` if it is
@@ -59,8 +62,8 @@ pub fn room_needed(before: &[u64], behind: &[u64]) -> u64 {
 /// [`super::lists`] with finite buffers between the stages.
 ///
 /// # Errors
-/// As [`super::lists`], and [`EvaluateFault::Buffer`] if a buffer cannot hold what has to be put
-/// together in it.
+/// As [`super::lists`], and [`EvaluateFault::Buffer`] or [`EvaluateFault::Room`] if a buffer or a
+/// room cannot hold what has to be put together in it.
 ///
 /// ```
 /// use piped_model::evaluate::within;
@@ -84,18 +87,24 @@ pub fn within<C: StageCost>(
 ) -> Result<f64, EvaluateFault> {
     check(path.len(), sizes)?;
     check_room(sizes, buffers)?;
+    let gates = Gate::all(sizes, buffers)?;
     let mut lines: Vec<Line<'_>> = sizes.iter().map(|list| Line::new(list)).collect();
     let mut progress = true;
     while progress {
         progress = false;
         for stage in 0..path.len() {
             let outstanding = if stage == 0 { depth } else { None };
-            while step(&mut lines, path, stage, outstanding, buffers) {
+            while step(&mut lines, path, stage, outstanding, (buffers, &gates)) {
                 progress = true;
             }
         }
     }
-    // Room enough was checked above, and the stages wait for earlier bytes only: all have left.
+    // Room enough was checked above, and the stages wait for earlier bytes only: all have left. But
+    // for a buffer and a room that wait for each other.
+    if let Some(room) = lines.iter().any(Line::is_left).then(|| buffers.rooms().next()).flatten() {
+        let (first, last, bytes) = (room.first, room.last, room.bytes);
+        return Err(EvaluateFault::Room { first, last, bytes });
+    }
     let last = &lines[lines.len() - 1];
     let stage = path[path.len() - 1].stage_at(last.sizes[last.sizes.len() - 1] as f64);
     Ok(last.leaves.last().map_or(0.0, |left| left + stage.latency))
@@ -132,7 +141,7 @@ pub fn plan_within<C: StageCost>(
 /// One stage's fragments: when each was started and when it left the server.
 struct Line<'a> {
     sizes: &'a [u64],
-    /// The end of each fragment in bytes: lists from outside may add up to more than 64 bits.
+    /// The end of each fragment in bytes.
     ends: Vec<u128>,
     starts: Vec<f64>,
     leaves: Vec<f64>,
@@ -144,15 +153,19 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn new(sizes: &'a [u64]) -> Self {
-        let ends = sizes
-            .iter()
-            .scan(0, |end, &size| {
-                *end += u128::from(size);
-                Some(*end)
-            })
-            .collect();
         let (starts, leaves) = (Vec::with_capacity(sizes.len()), Vec::with_capacity(sizes.len()));
-        Self { sizes, ends, starts, leaves, source: 0, room: 0 }
+        Self { sizes, ends: ends(sizes), starts, leaves, source: 0, room: 0 }
+    }
+
+    /// Whether some fragment has not left.
+    fn is_left(&self) -> bool {
+        self.leaves.len() < self.sizes.len()
+    }
+
+    /// When a fragment departs, if that is known.
+    fn departs<C: StageCost>(&self, cost: &C, fragment: usize) -> Option<f64> {
+        let left = self.leaves.get(fragment)?;
+        Some(left + cost.stage_at(self.sizes[fragment] as f64).latency)
     }
 }
 
@@ -162,7 +175,7 @@ fn step<C: StageCost>(
     path: &[C],
     stage: usize,
     depth: Option<NonZeroU32>,
-    buffers: &Buffers,
+    (buffers, gates): (&Buffers, &[Gate]),
 ) -> bool {
     let index = lines[stage].leaves.len();
     let Some(&size) = lines[stage].sizes.get(index) else { return false };
@@ -174,17 +187,31 @@ fn step<C: StageCost>(
         return true;
     }
     let Some(arrival) = arrival(lines, path, stage) else { return false };
+    let Some(gate) = opens(lines, path, stage, gates) else { return false };
     let line = &mut lines[stage];
     let free = line.leaves.last().copied().unwrap_or(0.0);
-    let slot =
-        window(&cost, depth).and_then(|window| index.checked_sub(window)).map_or(0.0, |before| {
-            // What that one was delayed by is its own latency, which a bent cost has at its own
-            // size.
-            let latency = path[stage].stage_at(line.sizes[before] as f64).latency;
-            line.leaves[before] + latency
-        });
-    line.starts.push(arrival.max(free).max(slot));
+    // What a leaver was delayed by is its own latency, which a bent cost has at its own size.
+    let leaver = window(&cost, depth).and_then(|window| index.checked_sub(window));
+    let slot = leaver.and_then(|before| line.departs(&path[stage], before)).unwrap_or(0.0);
+    line.starts.push(arrival.max(free).max(slot).max(gate));
     true
+}
+
+/// When the rooms that begin at a stage let its next fragment in, if that is known.
+fn opens<C: StageCost>(
+    lines: &[Line<'_>],
+    path: &[C],
+    stage: usize,
+    gates: &[Gate],
+) -> Option<f64> {
+    let index = lines[stage].starts.len();
+    let mut opens = 0.0_f64;
+    for Gate { last, back, waits, .. } in gates.iter().filter(|gate| gate.first == stage) {
+        if let Some(leaver) = waits[index] {
+            opens = opens.max(lines[*last].departs(&path[*last], leaver)? + back);
+        }
+    }
+    Some(opens)
 }
 
 fn window(stage: &Stage, depth: Option<NonZeroU32>) -> Option<usize> {
@@ -202,8 +229,7 @@ fn arrival<C: StageCost>(lines: &mut [Line<'_>], path: &[C], stage: usize) -> Op
     while before.ends[here.source] < end {
         here.source += 1;
     }
-    let left = before.leaves.get(here.source)?;
-    Some(left + path[stage - 1].stage_at(before.sizes[here.source] as f64).latency)
+    before.departs(&path[stage - 1], here.source)
 }
 
 /// When there is room behind a stage for the fragment in its server, if that is known.

@@ -6,7 +6,7 @@ use crate::servers::Servers;
 use crate::stage::Buffers;
 
 /// What a plan may use. The defaults forbid nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Constraints {
     /// The smallest fragment in bytes (the last one of a transfer may be shorter); 0 is 1.
     pub smallest: u64,
@@ -83,9 +83,9 @@ impl Constraints {
     }
 
     /// Whether a latency on a path of so many stages has no closed form: fragments wait for room,
-    /// or for a server that works for several stages.
+    /// or for a server that works for several stages. Rooms over several stages have one.
     pub(crate) fn needs_walk(&self, stages: usize) -> bool {
-        self.buffers.limited() || self.servers.is_shared(stages)
+        self.buffers.limits_boundaries() || self.servers.is_shared(stages)
     }
 
     pub(super) fn depth_limit(&self) -> NonZeroU32 {

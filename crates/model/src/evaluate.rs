@@ -22,7 +22,7 @@ mod within;
 pub use closed::{equal, uniform};
 pub use company::{in_turn, work};
 pub use late::{LATE_FRAGMENTS_MAX, Late, STALLED_TIMES, late};
-pub use served::{plan_on, served, served_within, steadily};
+pub use served::{lists_on, plan_on, served, served_within, steadily};
 pub use within::{plan_within, room_needed, within};
 
 /// Fragment lists that cannot be evaluated on a path.

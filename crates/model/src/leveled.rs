@@ -37,7 +37,7 @@ use crate::fixed::{self, Constraints};
 use crate::plan::{self, Algorithm, Levels, Plan, Sizes};
 use crate::serial;
 use crate::servers::Servers;
-use crate::stage::{STAGES_MAX, Stage, StageCost};
+use crate::stage::{Buffers, STAGES_MAX, Stage, StageCost};
 use shape::Shape;
 
 /// What one level may cut. Some size has to be allowed by all levels of a task.
@@ -82,6 +82,17 @@ pub struct Task<'a, C> {
     /// Which stages have one server together. Cuts are moved as if each had its own, judged with
     /// these, and then moved step by step with these.
     pub servers: Servers,
+    /// The room that fragments wait for. As with servers, plans are judged with it.
+    pub buffers: Buffers,
+}
+
+impl<'a, C> Task<'a, C> {
+    /// A task for stages that have servers of their own, and room for everything.
+    #[must_use]
+    pub const fn new(path: &'a [C], bytes: u64, levels: &'a [Level], depth_max: u32) -> Self {
+        let (servers, buffers) = (Servers::APART, Buffers::UNLIMITED);
+        Self { path, bytes, levels, depth_max, servers, buffers }
+    }
 }
 
 /// The most levels: where bytes are read, sent, and written.
@@ -99,12 +110,9 @@ const SERIAL_COUNTS: [u64; 3] = [2, 3, 4];
 /// ```
 /// use piped_model::leveled::{self, Level, Task};
 /// use piped_model::reference::{PACKET_BYTES, network_disk};
-/// use piped_model::servers::Servers;
 /// let path = network_disk();
 /// let levels = [Level::free(0..4), Level::free(4..5)];
-/// let (path, bytes, servers) = (&path[..], PACKET_BYTES, Servers::APART);
-/// let task = Task { path, bytes, levels: &levels, depth_max: 32, servers };
-/// let plans = leveled::candidates(&task);
+/// let plans = leveled::candidates(&Task::new(&path[..], PACKET_BYTES, &levels, 32));
 /// let fixed = plans.iter().find(|plan| plan.algorithm.to_string() == "fixed").unwrap();
 /// assert!(plans[0].predicted_seconds < 0.76 * fixed.predicted_seconds);
 /// ```
@@ -176,8 +184,8 @@ impl<C: StageCost> Task<'_, C> {
 
     /// What all levels may do.
     fn common(&self) -> Constraints {
-        let Self { depth_max, servers, .. } = *self;
-        let mut common = Constraints { depth_max, servers, ..Constraints::default() };
+        let Self { depth_max, servers, buffers, .. } = *self;
+        let mut common = Constraints { depth_max, servers, buffers, ..Constraints::default() };
         for level in self.levels {
             common.smallest = common.smallest.max(level.smallest);
             common.largest = common.largest.min(level.largest);
@@ -264,10 +272,8 @@ impl<C: StageCost> Task<'_, C> {
         for (list, level) in shape.lists.iter().zip(self.levels) {
             lists.extend(level.stages.clone().map(|_| list.as_slice()));
         }
-        match self.servers.is_shared(path.len()) {
-            true => evaluate::served(&path, &lists, Some(depth), &self.servers).ok(),
-            false => evaluate::lists(&path, &lists, Some(depth)).ok(),
-        }
+        let Self { servers, buffers, .. } = self;
+        evaluate::lists_on(&path, &lists, Some(depth), buffers, servers).ok()
     }
 
     /// How far the costs' uncertainties move the latency: each stage's part of it times its

@@ -12,8 +12,11 @@
 //!                                          batch with which e_i - bytes or more have come back
 //! ```
 //!
-//! With a number of fragments, `i` also waits for the fragment of the last stage that is so many
-//! before the one with the bytes up to `e_i`.
+//! What earlier transfers have left behind as less than a batch is `due`: it takes room until the
+//! first batch comes back.
+//!
+//! Memory that is taken for a whole fragment of the last stage, when its first byte comes in, has a
+//! `grain`. Such fragments count in whole grains, and there may be so many of them at once.
 //!
 //! A room that cannot hold what has to be put together in it waits forever, as a buffer does. Then
 //! some fragment waits for bytes that are behind itself.
@@ -49,10 +52,13 @@ pub struct Room {
     pub last: usize,
     /// How many bytes it holds.
     pub bytes: u64,
-    /// How many fragments of the last stage may have come in and not left; `None` is any number.
-    pub fragments: Option<NonZeroU32>,
-    /// The least number of bytes that is worth being told of; 0 is 1.
+    /// Where memory is taken for whole fragments of the last stage: the unit in which, and how many
+    /// fragments may have come in and not left. `None`: bytes count as they are.
+    pub grain: Option<(u64, NonZeroU32)>,
+    /// The least number of bytes that is worth being told of; 0 is 1. Without a grain.
     pub batch: u64,
+    /// How many bytes of earlier transfers the first stage is not told of yet; less than a batch.
+    pub due: u64,
     /// Seconds until the first stage knows of what has left.
     pub back: f64,
 }
@@ -61,13 +67,16 @@ impl Room {
     /// Room for so many bytes between entering `first` and leaving `last`, known at once.
     #[must_use]
     pub const fn bytes(first: usize, last: usize, bytes: u64) -> Self {
-        Self { first, last, bytes, fragments: None, batch: 1, back: 0.0 }
+        Self { first, last, bytes, grain: None, batch: 1, due: 0, back: 0.0 }
     }
 
     /// The largest fragment, in bytes, that is sure to find room while nothing else is in it.
     #[must_use]
     pub fn certain(&self) -> u64 {
-        self.bytes.saturating_sub(self.batch.max(1) - 1)
+        match self.grain {
+            Some((grain, _)) => self.bytes / grain.max(1) * grain.max(1),
+            None => self.bytes.saturating_sub(self.batch.max(1) - 1),
+        }
     }
 
     /// Whether a path of so many stages has its stages.
@@ -75,43 +84,71 @@ impl Room {
         self.first <= self.last && self.last < stages
     }
 
-    /// Whether nothing of a transfer of so many bytes waits for it.
-    #[must_use]
-    pub fn holds(&self, bytes: u64) -> bool {
-        self.fragments.is_none() && self.bytes >= bytes
+    /// What a fragment takes of it.
+    fn footprint(&self, size: u64) -> u64 {
+        let grain = self.grain.map_or(1, |(grain, _)| grain.max(1));
+        size.div_ceil(grain).saturating_mul(grain)
+    }
+
+    fn due(&self) -> u64 {
+        self.due.min(self.batch.max(1) - 1)
     }
 
     /// By how much a transfer in equal fragments takes longer for this room.
     fn delay<C: StageCost>(&self, path: &[C], size: u64, bytes: u64, servers: &Servers) -> f64 {
         let size = size.clamp(1, bytes.max(1));
-        let count = bytes.div_ceil(size);
-        let by_bytes = (self.bytes / size, self.batch.max(1).div_ceil(size));
-        let by_number = self.fragments.map(|most| (u64::from(most.get()), 1));
-        let waits = core::iter::once(by_bytes).chain(by_number).filter(|&(fit, _)| fit < count);
-        let of = |(fit, batch): (u64, u64)| {
-            let Some(jump) = fit.checked_sub(batch - 1).filter(|&jump| jump > 0) else {
-                return f64::INFINITY;
-            };
-            let pace = |stages| pace(path, stages, size as f64, servers);
-            let [any, before] = [pace(0..path.len()), pace(0..self.last + 1)];
-            let [own, behind] = [self.last + 1, path.len()].map(|end| pace(self.first..end));
-            let through = self.through(path, size as f64);
-            // From one fragment that waits to the next, by the batches that they wait for.
-            let period = batch * ((fit + 1).div_ceil(batch) - 1);
-            let most = (count - 1 - fit) / period + 1;
-            let taken = |waits: u64| {
-                let between = (waits - 1) * (period - jump);
-                let spare = count - batch - waits * jump - between;
-                let jumps = waits as f64 * through + between as f64 * own;
-                // What is left advances before the first wait, in whole batches, or at the end.
-                let [early, late] = [spare / batch * batch, 0].map(|early| {
-                    (batch - 1 + early) as f64 * before + (spare - early) as f64 * behind
-                });
-                jumps + early.max(late) - (count - 1) as f64 * any
-            };
-            taken(1).max(taken(most)).max(0.0)
+        let last = bytes.div_ceil(size) - 1;
+        // How many fit, at first and later, and how many make a batch.
+        let [(fits_first, first), (fits, batch)] = match self.grain {
+            Some((_, most)) => {
+                [(u64::from(most.get()).min(self.bytes / self.footprint(size)), 1); 2]
+            }
+            None => [self.due(), 0].map(|due| {
+                let batch = (self.batch.max(1) - due).div_ceil(size);
+                (self.bytes.saturating_sub(due) / size, batch)
+            }),
         };
-        waits.map(of).fold(0.0, f64::max)
+        if last < fits_first {
+            return 0.0;
+        }
+        // Fragments from the end of a batch to the one that waits for it.
+        let [Some(_), Some(jump)] = [(fits_first, first), (fits, batch)]
+            .map(|(fits, batch)| (fits + 1).checked_sub(batch).filter(|&jump| jump > 0))
+        else {
+            return f64::INFINITY;
+        };
+        let pace = |stages| pace(path, stages, size as f64, servers);
+        let [any, before] = [pace(0..path.len()), pace(0..self.last + 1)];
+        let [own, behind] = [self.last + 1, path.len()].map(|end| pace(self.first..end));
+        let through = self.through(path, size as f64);
+        let period = batch * jump.div_ceil(batch);
+        // From a fragment on, at a time: to the next end of a batch at some pace, and on by jumps.
+        let go_on = |at: u64, time: f64, pace: f64, least: u64| {
+            let source = first + (at.max(least) + 1 - first).div_ceil(batch) * batch - 1;
+            let end = |jumps: u64| {
+                let at_last = source + jump + (jumps - 1) * period;
+                let between = (jumps - 1) * (period - jump);
+                let time = time + (source - at) as f64 * pace + jumps as f64 * through;
+                (last - at_last, time + between as f64 * own)
+            };
+            let most = (last + 1).checked_sub(source + jump).filter(|&left| left > 0);
+            let most = most.map(|left| (left - 1) / period + 1);
+            most.map(|most| [1, most].map(end))
+        };
+        let mut longest = last as f64 * any;
+        // What waits at first waits for the first batch.
+        let at_first = (first - 1) as f64 * before + through;
+        longest = longest.max(at_first + (last - fits_first) as f64 * behind);
+        for (left, time) in go_on(fits_first, at_first, own, first).into_iter().flatten() {
+            longest = longest.max(time + left as f64 * behind);
+        }
+        // Or only later ones wait, and what is left advances before them in whole batches.
+        for (left, time) in go_on(0, 0.0, before, first).into_iter().flatten() {
+            let early = left / batch * batch;
+            let late = time + (early as f64 * before + (left - early) as f64 * behind);
+            longest = longest.max(time + left as f64 * behind).max(late);
+        }
+        longest - last as f64 * any
     }
 
     /// From the start of a fragment to when its room is known to be free.
@@ -193,26 +230,24 @@ impl Gate {
         let ends: Vec<Vec<u128>> = sizes[first..=last].iter().map(|list| ends(list)).collect();
         let behind = &ends[last - first];
         let fault = EvaluateFault::Room { first, last, bytes: room.bytes };
-        // The end of the batch at hand, its last fragment, and what came back before.
-        let (mut batch, mut before) = (None, 0_u128);
+        let mut leavers = Leavers {
+            room,
+            sizes: sizes[last],
+            ends: behind,
+            batch: None,
+            first: 0,
+            held: 0,
+            next: 0,
+        };
         let mut waits = Vec::with_capacity(ends[0].len());
         let mut begin = 0;
         for &end in &ends[0] {
-            let needed = end.saturating_sub(room.bytes.into());
-            while batch.map_or(0, |place: usize| behind[place]) < needed {
-                let due = before + u128::from(room.batch.max(1));
-                let place = behind.partition_point(|&at| at < due);
-                before = *behind.get(place).ok_or(fault)?;
-                batch = Some(place);
-            }
-            let place = behind.partition_point(|&at| at < end);
-            let leaver = room.fragments.and_then(|most| place.checked_sub(most.get() as usize));
-            let wanted = batch.max(leaver);
+            let wanted = leavers.before(end).ok_or(fault)?;
             // What has to have come in for that.
             let came = wanted.map_or(0, |place| {
-                ends.iter().rev().fold(behind[place], |end, own| {
-                    own[own.partition_point(|&at| at < end)]
-                })
+                ends.iter()
+                    .rev()
+                    .fold(behind[place], |end, own| own[own.partition_point(|&at| at < end)])
             });
             if came > begin {
                 return Err(fault);
@@ -221,6 +256,50 @@ impl Gate {
             begin = end;
         }
         Ok(Self { first, last, back, waits })
+    }
+}
+
+/// The fragments of a room's last stage, by what waits for them.
+struct Leavers<'a> {
+    room: &'a Room,
+    sizes: &'a [u64],
+    ends: &'a [u128],
+    /// The last fragment of the batch at hand.
+    batch: Option<usize>,
+    /// With a grain: the first fragment that is in, the next one that comes in, and what those
+    /// between take.
+    first: usize,
+    next: usize,
+    held: u128,
+}
+
+impl Leavers<'_> {
+    /// The fragment after which there is room for all up to `end`, if one has to leave; `None` if
+    /// none makes enough.
+    fn before(&mut self, end: u128) -> Option<Option<usize>> {
+        let Self { room, sizes, ends, .. } = *self;
+        let bytes = u128::from(room.bytes);
+        if let Some((_, most)) = room.grain {
+            while self.next == 0 || ends[self.next - 1] < end {
+                self.held += u128::from(room.footprint(*sizes.get(self.next)?));
+                self.next += 1;
+            }
+            while self.held > bytes || self.next - self.first > most.get() as usize {
+                self.held -= u128::from(room.footprint(*sizes.get(self.first)?));
+                self.first += 1;
+            }
+            return Some(self.first.checked_sub(1));
+        }
+        let due = u128::from(room.due());
+        // All that came back with a batch.
+        let back = |batch: Option<usize>| batch.map_or(0, |place| ends[place] + due);
+        while back(self.batch) + bytes < end + due {
+            let least = back(self.batch) + u128::from(room.batch.max(1));
+            let place = ends.partition_point(|&at| at + due < least);
+            self.batch = Some(place).filter(|&place| place < ends.len());
+            self.batch?;
+        }
+        Some(self.batch)
     }
 }
 

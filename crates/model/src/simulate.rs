@@ -248,7 +248,7 @@ struct Held {
 
 impl Held {
     fn of(room: &Room) -> Self {
-        Self { room: *room, bytes: 0, gone: 0, due: 0 }
+        Self { room: *room, bytes: room.due.into(), gone: 0, due: room.due }
     }
 }
 
@@ -367,16 +367,19 @@ impl<C: StageCost> Works<'_, C> {
 
     /// Whether a room has place for a fragment that ends there.
     fn has_room(&self, held: &Held, bytes: u64, end: u128) -> bool {
-        let mut begun = 0;
-        let mut at = 0;
-        for &size in self.sizes[held.room.last].iter().take_while(|_| held.room.fragments.is_some())
-        {
-            begun += usize::from(at < end);
+        let room = u128::from(held.room.bytes);
+        let Some((grain, most)) = held.room.grain else {
+            return held.bytes + u128::from(bytes) <= room;
+        };
+        let (mut count, mut taken, mut at) = (0, 0, 0);
+        for (number, &size) in self.sizes[held.room.last].iter().enumerate() {
+            if at < end && number >= held.gone {
+                count += 1;
+                taken += u128::from(size.div_ceil(grain.max(1))) * u128::from(grain.max(1));
+            }
             at += u128::from(size);
         }
-        let most = held.room.fragments.map_or(usize::MAX, |most| most.get() as usize);
-        let fits = held.bytes + u128::from(bytes) <= u128::from(held.room.bytes);
-        fits && begun.saturating_sub(held.gone) <= most
+        count <= most.get() && taken <= room
     }
 
     /// A fragment is behind a stage, and takes no place any more in the rooms that end there.

@@ -87,9 +87,7 @@ fn excess(runs: &[usize], aligned: bool, seeds: u64) -> Vec<(f64, u64)> {
             Level { alignment: if aligned { unit } else { 1 }, ..Level::free(next - count..next) }
         };
         let levels: Vec<Level> = runs.iter().map(level).collect();
-        let servers = Servers::APART;
-        let task = Task { path: &path, bytes, levels: &levels, depth_max: 32, servers };
-        let found = leveled::candidates(&task)[0].predicted_seconds;
+        let found = leveled::candidates(&Task::new(&path, bytes, &levels, 32))[0].predicted_seconds;
         (found / optimum(&path, &levels, unit as f64, found) - 1.0, seed)
     };
     (0..seeds).map(of).collect()
@@ -133,9 +131,7 @@ fn a_path_whose_slowest_stage_comes_last_is_cut() {
         Stage { overhead: overhead * 1e-6, per_byte: per_byte * 1e-9, ..Stage::FREE }
     });
     let levels = [Level::free(0..3)];
-    let servers = Servers::APART;
-    let task = Task { path: &path, bytes: 12_000, levels: &levels, depth_max: 32, servers };
-    let plans = leveled::candidates(&task);
+    let plans = leveled::candidates(&Task::new(&path, 12_000, &levels, 32));
     let (best, whole) = (&plans[0], plans.iter().find(|plan| plan.algorithm == Algorithm::Whole));
     assert!(best.predicted_seconds <= 1084.8e-6, "{best:?}");
     assert!(whole.is_some_and(|whole| whole.predicted_seconds > 1155e-6));
@@ -161,7 +157,7 @@ fn excess_of_servers(runs: &[usize], servers: Servers, seeds: u64) -> Vec<f64> {
             Level { alignment: 64, smallest: 64, ..Level::free(next - count..next) }
         };
         let levels: Vec<Level> = runs.iter().map(level).collect();
-        let task = Task { path: &path, bytes: 6 * unit, levels: &levels, depth_max: 32, servers };
+        let task = Task { servers, ..Task::new(&path, 6 * unit, &levels, 32) };
         let found = leveled::candidates(&task)[0].predicted_seconds;
         let ways: Vec<Vec<u64>> = (0..1 << 5).map(|inner| sizes(inner, unit)).collect();
         let mut least = found;

@@ -39,7 +39,8 @@ struct SomeRoom {
     stages: (usize, usize),
     part: f64,
     batch: f64,
-    fragments: u32,
+    due: f64,
+    grain: Option<(f64, u32)>,
     back: f64,
 }
 
@@ -51,8 +52,11 @@ impl SomeRoom {
             first: a.min(b),
             last: a.max(b),
             bytes: room,
-            fragments: NonZeroU32::new(self.fragments),
+            grain: self.grain.and_then(|(part, most)| {
+                Some(((part * room as f64) as u64 + 1, NonZeroU32::new(most)?))
+            }),
             batch: (self.batch * room as f64) as u64,
+            due: (self.due * self.batch * room as f64) as u64,
             back: self.back,
         }
     }
@@ -60,9 +64,17 @@ impl SomeRoom {
 
 fn room() -> impl Strategy<Value = SomeRoom> {
     let batch = prop_oneof![1 => Just(0.0), 2 => 0.0..0.6_f64];
-    let fragments = prop_oneof![2 => Just(0), 1 => 1_u32..6];
-    (any::<(usize, usize)>(), 0.05..1.2_f64, batch, fragments, parameter(300.0)).prop_map(
-        |(stages, part, batch, fragments, back)| SomeRoom { stages, part, batch, fragments, back },
+    let due = prop_oneof![1 => Just(0.0), 1 => 0.0..0.99_f64];
+    let grain = prop_oneof![2 => Just(None), 1 => (0.0..0.4_f64, 1_u32..6).prop_map(Some)];
+    (any::<(usize, usize)>(), 0.05..1.2_f64, batch, due, grain, parameter(300.0)).prop_map(
+        |(stages, part, batch, due, grain, back)| SomeRoom {
+            stages,
+            part,
+            batch,
+            due,
+            grain,
+            back,
+        },
     )
 }
 
@@ -211,15 +223,10 @@ proptest! {
     #[test]
     fn the_delay_of_a_room_is_the_recurrence(
         path in path(), size in 1_u64..2000, count in 1_u64..80, rest in 0.0..1.0_f64,
-        one in room(), number in any::<bool>(), depth in 0_u32..10,
+        one in room(), depth in 0_u32..10,
     ) {
         let path: Vec<Stage> = path.iter().map(|s| Stage { window: None, ..*s }).collect();
         let room = one.of(count * size, path.len());
-        // Bytes or fragments, but not both.
-        let room = match room.fragments {
-            Some(_) if number => Room { bytes: u64::MAX, ..room },
-            _ => Room { fragments: None, ..room },
-        };
         let buffers = Buffers::UNLIMITED.over(room);
         let equal = vec![size; count as usize];
         let path_less = path.iter().map(|s| s.alone(size as f64)).sum::<f64>();

@@ -92,6 +92,7 @@ fn propose_on(
         alignment: CUT_BYTES,
         depth_max: DEPTH_MAX,
         fragments_max: u32::MAX,
+        buffers: *path.buffers(),
         ..Constraints::default()
     };
     let pace = per_byte(costs, length);

@@ -4,11 +4,14 @@ use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_model::estimate::Estimate;
 use piped_model::evaluate;
 use piped_model::fixed::FixedBest;
+use piped_model::room::{self, Room};
 use piped_model::servers::Servers;
 use piped_model::spread::Spread;
 use piped_model::stage::{Buffers, StageCost};
+use piped_report::shard::Held;
 
 use super::path::{Path, STAGES_MAX, path_of};
+use super::planned::CUT_BYTES;
 use super::stage::{PROBE_BYTES, StageIndex, StageState};
 
 /// The most fragments that a prediction walks through one by one.
@@ -32,6 +35,10 @@ pub struct PathCosts {
     at_device: [bool; STAGES_MAX],
     /// Whether the path's connection is for urgent requests.
     is_urgent: bool,
+    /// What the path's connection lets be under way at once, and its stage.
+    held: Option<(usize, Held)>,
+    /// The rooms that bind.
+    buffers: Buffers,
 }
 
 impl PathCosts {
@@ -43,6 +50,7 @@ impl PathCosts {
         self.costs[place] = Some((stage, state.planned_with()));
         self.at_device[place] = state.at_device;
         self.is_urgent |= state.is_urgent;
+        self.held = self.held.or(state.held.map(|held| (place, held)));
         if !is_ours {
             return;
         }
@@ -50,6 +58,37 @@ impl PathCosts {
             None => self.thread = Some(place),
             // It takes what is ready, and pushes what follows when it is through.
             Some(first) => self.servers = self.servers.with(place, first).in_turns(first),
+        }
+    }
+
+    /// With the rooms that transfers of so many bytes wait for. Others would only take the time to
+    /// look at them.
+    pub(super) fn bound(mut self, length: u64) -> Self {
+        let Some((wire, held)) = self.held else { return self };
+        let rooms = held.rooms(self.at_device(), wire..wire + 1);
+        // Bytes bind most with the largest fragments, and their number with the smallest.
+        let binds = |room: &&Room| {
+            let one = Buffers::UNLIMITED.over(**room);
+            [CUT_BYTES, FRAGMENT_BYTES_MAX.into()].into_iter().any(|size| {
+                self.with(|costs| room::delay(costs, size, length, &one, &self.servers)) > 0.0
+            })
+        };
+        let binding = rooms.rooms().filter(binds);
+        self.buffers = binding.fold(Buffers::UNLIMITED, |all, room| all.over(*room));
+        self
+    }
+
+    /// The rooms that bind.
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// By how much so many bytes in equal fragments take longer because of these, in seconds.
+    pub(super) fn delay(&self, fragment_bytes: u64, length: u64) -> f64 {
+        let Self { buffers, servers, .. } = self;
+        match buffers.limited() {
+            true => self.with(|costs| room::delay(costs, fragment_bytes, length, buffers, servers)),
+            false => 0.0,
         }
     }
 
@@ -119,6 +158,7 @@ impl PathCosts {
             })
         };
         evaluate::steadily(plan.fragment_bytes, length, WALKED_MAX, walk)
+            + self.delay(plan.fragment_bytes, length)
     }
 
     /// How long, in seconds, the busiest server works for a request of so many bytes in
@@ -131,6 +171,12 @@ impl PathCosts {
     /// the size where that is most. A large change of a stage of a microsecond is noise to a path
     /// of a millisecond.
     pub(super) fn moved(&self, stages: &[StageState], length: u64) -> f64 {
+        let held = |(place, (stage, _)): (usize, (StageIndex, &Estimate))| {
+            Some((place, stages.get(usize::from(stage.0))?.held?))
+        };
+        if self.iter().enumerate().find_map(held) != self.held {
+            return f64::INFINITY;
+        }
         let sizes = PROBE_BYTES.into_iter().take_while(|&bytes| bytes <= length as f64);
         let sizes = sizes.chain([(length as f64).min(FRAGMENT_BYTES_MAX.into())]);
         let at = |bytes: f64| {

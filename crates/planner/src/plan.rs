@@ -273,7 +273,7 @@ impl Planner {
 
     fn plan_by(&mut self, key: PlanKey, length: u64, others: u32) -> Arc<Planned> {
         if let Some(cut) = self.forced {
-            return Arc::new(Planned::forced(cut, self.costs(key.path), length));
+            return Arc::new(Planned::forced(cut, self.costs(key.path, length), length));
         }
         let versions = self.versions(&key.path);
         let live = self.calibration == CalibrationMode::Live;
@@ -325,7 +325,7 @@ impl Planner {
             self.make_room(&key.path);
         }
         let track = self.tracks.place(key.path, track_class(&key));
-        let costs = Arc::new(self.costs(key.path));
+        let costs = Arc::new(self.costs(key.path, length));
         let cached = self.plans.entry(key).or_insert_with(|| Cached {
             versions,
             renewal: 0,
@@ -470,14 +470,14 @@ impl Planner {
         Runs::of(&at_device[..count])
     }
 
-    fn costs(&self, path: Path) -> PathCosts {
+    fn costs(&self, path: Path, length: u64) -> PathCosts {
         let mut costs = PathCosts::default();
         for index in path {
             if let Some(state) = self.stages.get(usize::from(index.0)) {
                 costs.push(index, state);
             }
         }
-        costs
+        costs.bound(length)
     }
 
     /// Takes the measured latency of a transfer.

@@ -446,7 +446,7 @@ impl Planned {
                     true => serial::seconds(costs, length, &ramp),
                     false => evaluate::uniform(costs, ramp.first, length, depth),
                 });
-                means + self.choice.late_seconds
+                means + self.choice.late_seconds + self.path.delay(ramp.first, length)
             }
             None => self.choice.predicted_for(length),
         };

@@ -169,7 +169,9 @@ pub fn schedule(
         }
         match plan.store_first {
             true => Some(one_by_one(costs, &lists)),
-            false => flowing(costs, &lists, NonZeroU32::new(plan.cut.depth)),
+            false => {
+                flowing(costs, &lists, NonZeroU32::new(plan.cut.depth), plan.path.buffers())
+            }
         }
     })
 }
@@ -207,9 +209,10 @@ fn flowing<C: StageCost>(
     path: &[C],
     lists: &[Vec<u64>],
     depth: Option<NonZeroU32>,
+    buffers: &Buffers,
 ) -> Option<Vec<Promised>> {
     let views: Vec<&[u64]> = lists.iter().map(Vec::as_slice).collect();
-    let run = simulate::run(path, &views, depth, &Buffers::UNLIMITED).ok()?;
+    let run = simulate::run(path, &views, depth, buffers).ok()?;
     // Departures by stage and fragment, as (end in bytes, time).
     let mut departures: Vec<Vec<(u64, f64)>> =
         lists.iter().map(|sizes| Vec::with_capacity(sizes.len())).collect();
@@ -251,7 +254,7 @@ mod tests {
     fn a_fragment_arrives_with_its_last_byte() {
         let lists = [vec![2, 2, 2], vec![3, 3]];
         let two = NonZeroU32::new(2);
-        let all = flowing(&[STEP; 2], &lists, two).expect("it moves");
+        let all = flowing(&[STEP; 2], &lists, two, &Buffers::UNLIMITED).expect("it moves");
         let of = |stage: usize| -> Vec<(u64, f64, f64)> {
             let its = all.iter().filter(|it| it.stage == stage);
             its.map(|it| (it.offset, it.arrived, it.departed)).collect()

@@ -66,6 +66,7 @@ pub struct PlanRequest {
     pub(crate) ticket: u64,
     pub(crate) costs: Vec<Estimate>,
     pub(crate) servers: Servers,
+    pub(crate) buffers: Buffers,
     pub(crate) runs: Runs,
     pub(crate) bytes: u64,
     /// Whether the first stage is a device that may want one fragment at a time.
@@ -101,9 +102,9 @@ impl PlanRequest {
         bytes: u64,
         serial: bool,
     ) -> Self {
-        let servers = costs.servers();
+        let (servers, buffers) = (costs.servers(), *costs.buffers());
         let costs = costs.iter().map(|(_, cost)| *cost).collect();
-        Self { ticket, costs, servers, runs, bytes, serial }
+        Self { ticket, costs, servers, buffers, runs, bytes, serial }
     }
 
     /// The answer of a driver that has no time: no plan.
@@ -152,8 +153,9 @@ pub fn solve(request: &PlanRequest) -> PlanAnswer {
     let depths = [(DEPTH_MAX, true), (1, request.serial)];
     let mut solved: Vec<Solved> = Vec::with_capacity(SOLVED_MAX);
     for (depth_max, _) in depths.into_iter().filter(|&(_, wanted)| wanted) {
-        let (path, servers) = (&request.costs[..], request.servers);
-        let task = Task { path, bytes: request.bytes, levels: &levels, depth_max, servers };
+        let (path, servers, buffers) = (&request.costs[..], request.servers, request.buffers);
+        let task = Task::new(path, request.bytes, &levels, depth_max);
+        let task = Task { servers, buffers, ..task };
         let plans = leveled::candidates(&task);
         let best = plans.first().map_or(0.0, |plan| plan.predicted_seconds);
         let near = plans.iter().filter(|plan| plan.predicted_seconds <= best * WORTH);
@@ -192,7 +194,7 @@ fn same_cut(a: &Solved, b: &Solved) -> bool {
 /// The plan as the engine executes it. A level that the path does not have gets the sizes of its
 /// neighbour.
 fn executable(plan: &Plan, all: &[Level; 3], task: &Task<'_, Estimate>) -> Option<Solved> {
-    let Task { path, depth_max, ref servers, .. } = *task;
+    let Task { path, depth_max, ref servers, ref buffers, .. } = *task;
     let sizes = |level: &Level| {
         let found = plan.levels.iter().find(|found| found.stages == level.stages)?;
         Sizes::list(told(&found.sizes))
@@ -206,7 +208,7 @@ fn executable(plan: &Plan, all: &[Level; 3], task: &Task<'_, Estimate>) -> Optio
     {
         // More under way may be slower where stages share a server.
         let plan = Plan { depth, ..plan.clone() };
-        let walked = evaluate::plan_on(path, &plan, &Buffers::UNLIMITED, servers);
+        let walked = evaluate::plan_on(path, &plan, buffers, servers);
         predicted_seconds = walked.unwrap_or(predicted_seconds);
     }
     Some(Solved {

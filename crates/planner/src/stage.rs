@@ -7,7 +7,7 @@ use piped_model::estimate::{Estimate, Estimator, Meter};
 use piped_model::spread::Spread;
 use piped_model::stage::{Stage, StageCost};
 use piped_report::dial::DialPlace;
-use piped_report::shard::{StageLine, StageReport, StageResource, StageTime};
+use piped_report::shard::{Held, StageLine, StageReport, StageResource, StageTime};
 
 use super::told::TOLD_WEIGHT_MIN;
 
@@ -103,6 +103,8 @@ pub(super) struct StageState {
     /// Size of the last sample, in bytes.
     pub(super) last_bytes: u64,
     pub(super) reported: bool,
+    /// What the connection lets be under way at once, if the stage is one.
+    pub(super) held: Option<Held>,
 }
 
 impl StageState {
@@ -151,6 +153,7 @@ impl StageState {
             known: 0,
             last_bytes: 0,
             reported: false,
+            held: None,
         }
     }
 
@@ -237,6 +240,7 @@ impl StageState {
             with: Vec::new(),
             lines: now.curve.lines().map(line_of).collect(),
             at_device: self.at_device,
+            held: self.held,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! for people.
 
 mod arrivals;
+mod held;
 mod peer;
 mod resource;
 mod stage;
@@ -17,6 +18,7 @@ use piped_core::modes::{CalibrationMode, PlannerMode};
 use serde::{Deserialize, Serialize};
 
 pub use self::arrivals::{ArrivalSender, ChannelArrivals};
+pub use self::held::Held;
 pub use self::peer::{
     LaneReport, MessageReport, PeerReport, ZeroCopyReport, ZeroCopySize, ZeroCopyState,
 };

@@ -58,7 +58,7 @@ fn leveled(criterion: &mut Criterion) {
     let levels = [level(0..2, 4096), level(2..7, 512), level(7..9, 4096)];
     let mut group = criterion.benchmark_group("leveled");
     for (name, path, levels) in [("read", &read, &levels[..2]), ("copy", &copy, &levels[..])] {
-        let task = Task { path, bytes: 1 << 20, levels, depth_max: 32, servers: Servers::APART };
+        let task = Task::new(path, 1 << 20, levels, 32);
         group.bench_function(name, |b| b.iter(|| leveled::candidates(black_box(&task))));
     }
     group.finish();

@@ -46,7 +46,8 @@
 //!
 //! *Latencies, windows, buffers, constraints*. A path passes the `L` of every stage exactly once,
 //! so `sum L` is added. Windows, a depth, finite buffers, smallest sizes and alignments make
-//! fragments wait for more or forbid plans: they never lower a latency.
+//! fragments wait for more or forbid plans: they never lower a latency. Rooms over several stages
+//! raise it ([`within`]).
 //!
 //! *Costs that bend*. A cost `c(x)` is split into `Γ·x + r(x)`, `Γ` being the slope at usual
 //! sizes. On the grid `m` cells cost `Γ·h·m` and the least `r` of any size within a cell of `h·m`,
@@ -85,9 +86,10 @@ mod shared;
 mod table;
 
 use piped_model::fixed::{self, Constraints};
+use piped_model::room::Room;
 use piped_model::search::layout::Layout;
 use piped_model::servers::Servers;
-use piped_model::stage::{Stage, StageCost};
+use piped_model::stage::{Buffers, Stage, StageCost};
 
 use cases::Cases;
 use cost::Cost;
@@ -168,6 +170,41 @@ pub fn lower_bound(path: &[Stage], bytes: u64) -> f64 {
 #[must_use]
 pub fn of_costs<C: StageCost>(path: &[C], bytes: u64, servers: &Servers) -> f64 {
     Relaxed::on(path, bytes, cells(path.len()), servers).seconds
+}
+
+/// The bound with rooms over several stages, in seconds. Buffers between two stages are left out:
+/// they never lower a latency.
+///
+/// A byte that lies a room and one more behind another enters when that one is known to have left,
+/// which is a time through the room later. So after `n` such times all bytes beyond `n` rooms still
+/// have all stages from the room's first one on before them.
+///
+/// ```
+/// use piped_model::room::Room;
+/// use piped_model::servers::Servers;
+/// use piped_model::stage::{Buffers, Stage};
+/// use piped_theory::bound;
+/// let wire = Stage { latency: 10e-3, overhead: 0.0, per_byte: 1e-9, window: None };
+/// let window = Buffers::UNLIMITED.over(Room::bytes(0, 0, 1_000_000));
+/// let bound = |buffers| bound::within(&[wire], 3_500_000, &Servers::APART, buffers);
+/// assert!((bound(&Buffers::UNLIMITED) - 13.5e-3).abs() < 1e-6);
+/// assert!((bound(&window) - 40.5e-3).abs() < 1e-6);
+/// ```
+#[must_use]
+pub fn within<C: StageCost>(path: &[C], bytes: u64, servers: &Servers, buffers: &Buffers) -> f64 {
+    let open = of_costs(path, bytes, servers);
+    let rooms = buffers.rooms().filter(|room| room.first <= room.last && room.last < path.len());
+    rooms.map(|room| waiting(path, bytes, room)).fold(open, f64::max)
+}
+
+/// What is known of a path from the bytes of one room alone.
+fn waiting<C: StageCost>(path: &[C], bytes: u64, room: &Room) -> f64 {
+    let alone = |cost: &C| cost.stage_at(1.0).alone(1.0);
+    let through = room.back + path[room.first..=room.last].iter().map(alone).sum::<f64>();
+    let times = bytes.saturating_sub(1) / room.bytes.max(1);
+    let before = path[..room.first].iter().map(alone).sum::<f64>();
+    let left = bytes - times * room.bytes;
+    before + times as f64 * through + of_costs(&path[room.first..], left, &Servers::APART)
 }
 
 /// The bound on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time

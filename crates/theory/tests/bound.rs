@@ -124,9 +124,7 @@ fn plans_for_bent_costs_are_not_below_the_bound() {
             })
             .collect();
         let levels = [Level::free(0..1), Level::free(1..stages)];
-        let servers = Servers::APART;
-        let task = Task { path: &path, bytes, levels: &levels, depth_max: 64, servers };
-        let planned = leveled::candidates(&task)[0].predicted_seconds;
+        let planned = leveled::candidates(&Task::new(&path, bytes, &levels, 64))[0].predicted_seconds;
         let equal = fixed::best(&path, bytes, &Constraints::default()).predicted_seconds;
         for cells in [50, 400] {
             let bound = bound::on_grid(&path, bytes, cells);
@@ -186,9 +184,7 @@ fn a_bend_costs_the_certificate_less_than_a_hundredth() {
     let levels = [Level::free(0..1), Level::free(1..3), Level::free(3..4)];
     for bytes in [4096, 16_384] {
         let gap = |path: &[CostCurve]| {
-            let task =
-                Task { path, bytes, levels: &levels, depth_max: 64, servers: Servers::APART };
-            let planned = &leveled::candidates(&task)[0];
+            let planned = &leveled::candidates(&Task::new(path, bytes, &levels, 64))[0];
             let ends = |stage: usize| -> Vec<u64> {
                 let sizes = planned.sizes_at(stage).expect("each stage has sizes");
                 sizes.iter().map(|fragment| fragment.offset + fragment.length).collect()

@@ -19,7 +19,7 @@ fn aligned(level: Level, alignment: u64) -> Level {
 }
 
 fn plans(path: &[Stage], bytes: u64, levels: &[Level]) -> Vec<Plan> {
-    leveled::candidates(&Task { path, bytes, levels, depth_max: 32, servers: Servers::APART })
+    leveled::candidates(&Task::new(path, bytes, levels, 32))
 }
 
 fn of(plans: &[Plan], name: &str) -> f64 {
@@ -129,7 +129,7 @@ proptest! {
         bytes in prop_oneof![1 => 0_u64..3, 2 => 1_u64..100_000, 4 => 1_u64..3_000_000, 1 => 1_u64..1 << 40],
     ) {
         let path = &stages[..levels[levels.len() - 1].stages.end];
-        let task = Task { path, bytes, levels: &levels, depth_max, servers: Servers::APART };
+        let task = Task::new(path, bytes, &levels, depth_max);
         let plans = leveled::candidates(&task);
         prop_assert!(of(&plans, "whole") >= plans[0].predicted_seconds);
         prop_assert!(of(&plans, "fixed") >= plans[0].predicted_seconds);
@@ -143,7 +143,7 @@ proptest! {
     ) {
         let bent: Vec<Bent> = stages.iter().map(|&below| Bent { below, bend, step }).collect();
         let path = &bent[..levels[levels.len() - 1].stages.end];
-        let task = Task { path, bytes, levels: &levels, depth_max: 32, servers: Servers::APART };
+        let task = Task::new(path, bytes, &levels, 32);
         check(&task, &leveled::candidates(&task))?;
     }
 }

@@ -197,7 +197,7 @@ mod tests {
             let most = FRAGMENT_BYTES_MAX.into();
             let level = |stages| Level { largest: most, ..Level::free(stages) };
             let levels = [level(0..1), level(1..stages)];
-            let task = Task { path: &path, bytes, levels: &levels, depth_max: 32, servers };
+            let task = Task { servers, ..Task::new(&path, bytes, &levels, 32) };
             let bound = bound::of_costs(&path, bytes, &servers);
             for plan in leveled::candidates(&task) {
                 let seconds = plan.predicted_seconds;
@@ -230,6 +230,7 @@ mod tests {
                 per_byte_seconds: per_byte,
             }],
             at_device,
+            held: None,
         }
     }
 

@@ -156,6 +156,7 @@ mod tests {
             with: Vec::new(),
             lines: Vec::new(),
             at_device: false,
+            held: None,
         }
     }
 }

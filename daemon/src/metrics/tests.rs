@@ -66,6 +66,7 @@ fn stage() -> StageReport {
         with: Vec::new(),
         lines: Vec::new(),
         at_device: false,
+        held: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What may be used at once.
 
+use piped_core::limits::{CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES};
+
 /// What may be used at once on a shard. At a limit work waits; what is larger than a limit is done
 /// alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,25 @@ pub struct PeerLimits {
     pub handles: u32,
     /// Bytes that the peer may have moved in a second; 0 is no bound.
     pub rate: u64,
+}
+
+impl PeerLimits {
+    /// Write data that the peer may have under way on a connection, in bytes. `staging`: all of
+    /// this node's.
+    #[must_use]
+    pub fn credit_window(&self, staging: u64) -> u64 {
+        CREDIT_BYTES
+            .min(staging / CREDIT_STAGING_DIVISOR)
+            .min(self.staging / LINK_SHARES)
+            .min(self.in_flight / LINK_SHARES)
+            .max(u64::from(FRAGMENT_BYTES_MAX))
+    }
+
+    /// What the peer's reads may have of all of this node's staging, in bytes.
+    #[must_use]
+    pub fn read_staging(&self, staging: u64) -> u64 {
+        staging.min(self.staging / LINK_SHARES * (LINK_SHARES / 2))
+    }
 }
 
 impl Limits {

@@ -27,8 +27,8 @@
 
 use core::num::NonZeroU32;
 
-use super::within::check_room;
-use super::{EvaluateFault, check, plan_within, views};
+use super::within::{check_room, within};
+use super::{EvaluateFault, check, lists, plan_within, views};
 use crate::plan::Plan;
 use crate::room::Gate;
 use crate::servers::Servers;
@@ -205,17 +205,33 @@ pub fn plan_on<C: StageCost>(
     if covered != path.len() {
         return Err(EvaluateFault::Stages(covered, path.len()));
     }
-    let depth = Some(plan.depth);
-    views(path.len(), plan, |sizes| {
-        if !buffers.limits_boundaries() {
+    views(path.len(), plan, |sizes| lists_on(path, sizes, Some(plan.depth), buffers, servers))
+}
+
+/// [`super::lists`] on a path with these buffers and servers.
+///
+/// # Errors
+/// As [`super::within()`].
+pub fn lists_on<C: StageCost>(
+    path: &[C],
+    sizes: &[&[u64]],
+    depth: Option<NonZeroU32>,
+    buffers: &Buffers,
+    servers: &Servers,
+) -> Result<f64, EvaluateFault> {
+    match (servers.is_shared(path.len()), buffers.limited()) {
+        (false, false) => return lists(path, sizes, depth),
+        (false, true) => return within(path, sizes, depth, buffers),
+        (true, _) if !buffers.limits_boundaries() => {
             return served_within(path, sizes, depth, servers, buffers);
         }
-        check(path.len(), sizes)?;
-        // Whether they fit does not depend on servers.
-        check_room(sizes, buffers)?;
-        let run = simulate::run_on(path, sizes, depth, buffers, servers);
-        run.map(|run| run.seconds).map_err(|_| EvaluateFault::Stages(path.len(), sizes.len()))
-    })
+        (true, _) => {}
+    }
+    check(path.len(), sizes)?;
+    // Whether they fit does not depend on servers.
+    check_room(sizes, buffers)?;
+    let run = simulate::run_on(path, sizes, depth, buffers, servers);
+    run.map(|run| run.seconds).map_err(|_| EvaluateFault::Stages(path.len(), sizes.len()))
 }
 
 /// The latency, in seconds, of `bytes` in fragments of one size, of which at most `walked_max` are

@@ -108,6 +108,7 @@ impl Planner {
             at_device.push(state.at_device);
             path.push(index);
         }
+        let costs = costs.bound(length);
         let path = path_of(path);
         let key = self.key(path, length);
         let versions = self.versions(&path);
@@ -127,7 +128,7 @@ impl Planner {
         Draft {
             mode: self.mode,
             live: self.calibration == CalibrationMode::Live,
-            forced: self.forced.map(|cut| Arc::new(Planned::forced(cut, self.costs(path), length))),
+            forced: self.forced.map(|cut| Arc::new(Planned::forced(cut, self.costs(path, length), length))),
             length,
             planned_length,
             serial: match first && at_device.len() > 1 {

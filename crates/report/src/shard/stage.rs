@@ -3,6 +3,8 @@
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+use super::held::Held;
+
 /// A pipeline stage with its measured costs.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -48,6 +50,9 @@ pub struct StageReport {
     /// of a path are the levels `source` and `sink`, all others are the level `lane`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub at_device: bool,
+    /// What the stage's connection lets be under way at once; absent without a limit.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub held: Option<Held>,
 }
 
 /// A straight piece of a stage's cost.

@@ -2,6 +2,7 @@
 //! time, over disks, links and dials of a file, beside the model's times for exactly the same
 //! plans.
 
+use std::cmp::Ordering;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -9,8 +10,9 @@ use clap::Args as ClapArgs;
 use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::request::Verb;
 use piped_model::evaluate;
+use piped_model::room::Room;
 use piped_model::servers::Servers;
-use piped_model::stage::{STAGES_MAX, Stage};
+use piped_model::stage::{Buffers, STAGES_MAX, Stage};
 use piped_report::trace::TransferTrace;
 use piped_theory::bound;
 use serde::Serialize;
@@ -246,10 +248,10 @@ fn model(
         return Ok(None);
     }
     let mut lists: Vec<Vec<u64>> = Vec::new();
-    for Leg { level, .. } in &path {
+    for level in path.iter().map(|leg| leg.at.level) {
         lists.push(match (given, planned) {
             (Some(given), _) => {
-                let sizes = match *level {
+                let sizes = match level {
                     "source" => given.source,
                     "sink" => given.sink,
                     _ => given.lane,
@@ -257,7 +259,7 @@ fn model(
                 sizes.of(bytes).collect()
             }
             (None, Some(planned)) => {
-                let own = planned.levels.iter().find(|one| one.level == *level);
+                let own = planned.levels.iter().find(|one| one.level == level);
                 let Some(level) = own.or(planned.levels.first()) else { return Ok(None) };
                 all_sizes(&level.sizes, level.count, planned.bytes)
             }
@@ -266,21 +268,22 @@ fn model(
     }
     let costs: Vec<Stage> = path.iter().map(|leg| leg.stage).collect();
     let servers = servers(&path);
+    let buffers = buffers(world, transfer, &path)?;
     let views: Vec<&[u64]> = lists.iter().map(Vec::as_slice).collect();
     // Depth belongs to the device that is read.
     let depth = planned.and_then(|planned| NonZeroU32::new(planned.depth));
-    let depth = depth.filter(|_| path[0].level == "source");
+    let depth = depth.filter(|_| path[0].at.level == "source");
     let seconds = match u32::try_from(transfer.at_once()?) {
         Ok(at_once @ 2..) if !servers.is_shared(costs.len()) => {
             evaluate::in_turn(&costs, &views, depth, at_once)
         }
         Ok(2..) => return Ok(None),
-        _ => evaluate::served(&costs, &views, depth, &servers),
+        _ => evaluate::lists_on(&costs, &views, depth, &buffers, &servers),
     };
     let seconds = seconds.map_err(|fault| fault.to_string())?;
     // What is possible for a mean of several is not known.
     let possible = (transfer.at_once()? < 2)
-        .then(|| Certificate::new(seconds, bound::of_costs(&costs, bytes, &servers)));
+        .then(|| Certificate::new(seconds, bound::within(&costs, bytes, &servers, &buffers)));
     Ok(Some((seconds, possible)))
 }
 
@@ -297,11 +300,27 @@ fn all_sizes(told: &[u64], count: u64, bytes: u64) -> Vec<u64> {
     sizes
 }
 
+/// Where a stage is.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    /// The level of the fragments that pass it.
+    level: &'static str,
+    /// Before the wire, the wire itself, or behind it.
+    wire: Ordering,
+}
+
+impl At {
+    const SOURCE: Self = Self { level: "source", wire: Ordering::Less };
+    const SENT: Self = Self { level: "lane", wire: Ordering::Less };
+    const WIRE: Self = Self { level: "lane", wire: Ordering::Equal };
+    const RECEIVED: Self = Self { level: "lane", wire: Ordering::Greater };
+    const SINK: Self = Self { level: "sink", wire: Ordering::Greater };
+}
+
 /// A stage of a transfer.
 #[derive(Debug, Clone)]
 struct Leg {
-    /// The level of the fragments that pass it.
-    level: &'static str,
+    at: At,
     stage: Stage,
     /// The node whose thread serves it.
     thread: Option<String>,
@@ -315,6 +334,31 @@ fn servers(path: &[Leg]) -> Servers {
     });
     let on_threads = (0..path.len()).filter(|&stage| path[stage].thread.is_some());
     on_threads.fold(Servers::of(names), Servers::in_turns)
+}
+
+/// What a node lets be under way of what others read and write there.
+fn buffers(world: &World, transfer: &Transfer, path: &[Leg]) -> Result<Buffers, String> {
+    let (end, reads) = match (&transfer.read, &transfer.write) {
+        (Some(end), None) => (end, true),
+        (None, Some(end)) => (end, false),
+        _ => return Ok(Buffers::UNLIMITED),
+    };
+    let node = end.split(':').next().unwrap_or(end);
+    if node == transfer.node {
+        return Ok(Buffers::UNLIMITED);
+    }
+    let at_device: Vec<bool> = path.iter().map(|leg| leg.at.level != "lane").collect();
+    let before = path.partition_point(|leg| leg.at.wire < Ordering::Equal);
+    let behind = path.partition_point(|leg| leg.at.wire <= Ordering::Equal);
+    let held = world.held(world.find(node)?, reads);
+    let rooms = held.rooms(&at_device, before..behind);
+    // Credit goes back by the wire.
+    let back = path[before..behind].iter().map(|leg| leg.stage.alone(0.0)).sum();
+    let told = |room: &Room| match room.batch {
+        ..=1 => *room,
+        _ => Room { back, ..*room },
+    };
+    Ok(rooms.rooms().map(told).fold(Buffers::UNLIMITED, Buffers::over))
 }
 
 /// Stages that a transfer passes, with their levels. Stages without cost are left out.
@@ -332,23 +376,23 @@ fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<L
     };
     let ((from, source), (to, sink)) = (split(from), split(to));
     let mut path: Vec<Leg> = Vec::new();
-    let dial = |path: &mut Vec<_>, level, node: &str, stages: &[String]| {
+    let dial = |path: &mut Vec<_>, at, node: &str, stages: &[String]| {
         for stage in stages {
             if let Some([host, own]) = scenario.dial(node, stage)? {
-                path.push(Leg { level, stage: host, thread: Some(node.to_owned()) });
-                path.push(Leg { level, stage: own, thread: None });
+                path.push(Leg { at, stage: host, thread: Some(node.to_owned()) });
+                path.push(Leg { at, stage: own, thread: None });
                 break;
             }
         }
         Ok::<_, String>(())
     };
-    let device = |path: &mut Vec<_>, level, owner: &str, disk: Option<&str>, way| {
+    let device = |path: &mut Vec<_>, at, owner: &str, disk: Option<&str>, way| {
         let Some(disk) = disk else { return Ok(()) };
         let stage = world.disk(world.find(owner)?, disk)?;
-        path.push(Leg { level, stage, thread: None });
-        dial(path, level, owner, &[format!("disk:{disk}:{way}"), format!("disk:{disk}")])
+        path.push(Leg { at, stage, thread: None });
+        dial(path, at, owner, &[format!("disk:{disk}:{way}"), format!("disk:{disk}")])
     };
-    device(&mut path, "source", &from, source.as_deref(), "read")?;
+    device(&mut path, At::SOURCE, &from, source.as_deref(), "read")?;
     // A copy passes the node that asked for it.
     let hops: &[[&str; 2]] = match (from == asker, to == asker) {
         (true, true) => &[],
@@ -361,16 +405,16 @@ fn path(world: &World, scenario: &Scenario, transfer: &Transfer) -> Result<Vec<L
     }
     for (place, [from, to]) in hops.iter().enumerate() {
         if place > 0 {
-            dial(&mut path, "source", from, &["copy".to_owned()])?;
+            dial(&mut path, At::SOURCE, from, &["copy".to_owned()])?;
         }
-        let level = "lane";
-        dial(&mut path, level, from, &["check".to_owned()])?;
-        dial(&mut path, level, from, &[format!("send:{to}")])?;
-        path.extend(scenario.link(from, to)?.map(|stage| Leg { level, stage, thread: None }));
-        dial(&mut path, level, to, &[format!("net:{from}")])?;
-        dial(&mut path, level, to, &[format!("receive:{from}")])?;
+        dial(&mut path, At::SENT, from, &["check".to_owned()])?;
+        dial(&mut path, At::SENT, from, &[format!("send:{to}")])?;
+        let link = scenario.link(from, to)?;
+        path.extend(link.map(|stage| Leg { at: At::WIRE, stage, thread: None }));
+        dial(&mut path, At::RECEIVED, to, &[format!("net:{from}")])?;
+        dial(&mut path, At::RECEIVED, to, &[format!("receive:{from}")])?;
     }
-    device(&mut path, "sink", &to, sink.as_deref(), "write")?;
+    device(&mut path, At::SINK, &to, sink.as_deref(), "write")?;
     path.retain(|leg| leg.stage.alone(1.0) > 0.0);
     Ok(path)
 }

@@ -9,6 +9,7 @@ use piped_core::request::Class;
 use piped_core::sizes::Sizes;
 use piped_core::spread::LatencySpread;
 use piped_core::units::Nanos;
+use piped_engine::command::{Limits, PeerLimits};
 use piped_model::stage::Stage;
 use piped_report::dial::DialCost;
 use piped_sim::Cost;
@@ -49,6 +50,8 @@ pub(in crate::commands) struct Scenario {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
+    /// Staging that each peer may use, as `limits.peer.staging`; no limit without it.
+    peer_staging: Option<Text>,
     /// All disks by name.
     #[serde(default)]
     pub(super) disks: BTreeMap<String, Disk>,
@@ -195,6 +198,15 @@ pub(super) fn cost(stage: &Stage) -> Cost {
         latency: Nanos::from_seconds(stage.latency),
         overhead: Nanos::from_seconds(stage.overhead),
         nanos_per_byte: stage.per_byte * 1e9,
+    }
+}
+
+impl Node {
+    /// What each peer may use.
+    pub(super) fn limits(&self) -> Result<PeerLimits, String> {
+        let Some(staging) = &self.peer_staging else { return Ok(Limits::NONE.peer) };
+        let staging = quantity::size(&staging.to_string())?.whole_bytes(Kb::Decimal)?;
+        Ok(PeerLimits { staging, ..Limits::NONE.peer })
     }
 }
 

@@ -68,14 +68,7 @@ fn plan_of_means(scenario: &Scenario) -> Vec<u64> {
         explicit_max: 32,
         stages: 0..costs.len(),
     };
-    let task = Task {
-        path: &costs,
-        bytes: BYTES,
-        levels: &[level],
-        depth_max: 32,
-        servers: Servers::APART,
-    };
-    let plans = leveled::candidates(&task);
+    let plans = leveled::candidates(&Task::new(&costs, BYTES, &[level], 32));
     let sizes = plans[0].sizes_at(0).expect("a level");
     Sizes::list(told(sizes)).expect("as many as can be told").of(BYTES).collect()
 }

@@ -86,14 +86,7 @@ fn the_engine_takes_as_long_as_said_of_solved_plans() {
         stages,
     };
     let levels = [level(0..1, 4096), level(1..costs.len(), 512)];
-    let task = Task {
-        path: &costs,
-        bytes: 65536,
-        levels: &levels,
-        depth_max: 32,
-        servers: Servers::APART,
-    };
-    let plans = leveled::candidates(&task);
+    let plans = leveled::candidates(&Task::new(&costs, 65536, &levels, 32));
     let node = world.find("home").expect("it is there");
     let verb = verb(&mut world, &transfer, node, (0, 65536)).expect("a read");
     assert!(plans.len() > 2, "{plans:?}");

@@ -14,10 +14,13 @@ use piped_core::modes::{EagerMode, ForcedPlan, PlannerMode, ZeroCopyMode};
 use piped_core::request::{ArenaBuffer, Class, Completion, Origin, Request, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{Command, FileTarget, OpenRequest, Output, RegionTarget, Target};
+use piped_engine::command::{
+    Command, FileTarget, Limits, OpenRequest, Output, PeerLimits, RegionTarget, Target,
+};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_model::stage::Stage;
 use piped_report::dial::DialPlace;
+use piped_report::shard::Held;
 use piped_report::trace::TransferTrace;
 use piped_sim::{Cost, DeviceCosts, Faults, InodeId, NodeId, SimKernel};
 use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings, region};
@@ -66,6 +69,7 @@ struct Node {
     id: NodeId,
     disks: BTreeMap<String, (DeviceId, InodeId, Stage)>,
     arena: SegmentId,
+    limits: PeerLimits,
     /// Open handles by the ends that they stand for.
     handles: BTreeMap<String, HandleId>,
     /// Ended requests, by number.
@@ -175,10 +179,13 @@ impl World {
         let arena = kernel.add_segment(id, self.bytes);
         kernel.share(id, arena);
         let (handles, ended) = (BTreeMap::new(), BTreeMap::new());
-        self.nodes.push(Node { name: name.to_owned(), id, disks, arena, handles, ended });
+        let limits = node.limits().map_err(|error| format!("node {name}: {error}"))?;
+        let own = name.to_owned();
+        self.nodes.push(Node { name: own, id, disks, arena, limits, handles, ended });
         let (node, length) =
             (self.machines.add(setup(scenario, name, id), vec![shard])?, self.bytes);
         self.command(node, Command::AddStaging { segment: staging, length: STAGING });
+        self.command(node, Command::SetLimits(Limits { peer: limits, ..Limits::NONE }));
         let control = self.machines.controls.control_mut(node).ok_or("the node runs")?;
         control.enter_session(Credentials::of(OWN_USER, OWN_USER));
         let offered = region(SESSION, 0..length, ALL);
@@ -200,6 +207,15 @@ impl World {
     pub(super) fn disk(&self, node: usize, disk: &str) -> Result<Stage, String> {
         let found = self.nodes[node].disks.get(disk).map(|&(_, _, stage)| stage);
         found.ok_or_else(|| format!("{} has no disk `{disk}`", self.nodes[node].name))
+    }
+
+    /// What a node lets be under way of what others read there, or write.
+    pub(super) fn held(&self, node: usize, reads: bool) -> Held {
+        let limits = self.nodes[node].limits;
+        match reads {
+            true => Held::Staging(limits.read_staging(STAGING)),
+            false => Held::Credit(limits.credit_window(STAGING)),
+        }
     }
 
     /// Places of a dial's stage, with disks by their names.

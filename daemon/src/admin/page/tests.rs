@@ -52,6 +52,7 @@ fn stage(name: &str, overhead_seconds: f64, per_byte_seconds: f64) -> StageRepor
         with: Vec::new(),
         lines: Vec::new(),
         at_device: false,
+        held: None,
     }
 }
 

@@ -7,6 +7,7 @@ use piped_core::limits;
 use piped_core::link::LaneClass;
 use piped_core::names::{NODE_NAME_BYTES_MAX, is_node_name, node_of};
 use piped_core::units::Nanos;
+use piped_report::shard::Held;
 use piped_report::tally::LaneLoss;
 use piped_wire::{LaneKeys, Message};
 
@@ -221,8 +222,9 @@ impl Shard {
             return;
         }
         let (name, incarnation) = (state.name().to_owned(), state.incarnation_told());
-        let window = self.credit_window(class);
+        let (window, staging) = (self.credit_window(class), self.read_staging());
         let Some(lane) = self.lanes.get_mut(key) else { return };
+        self.cx.planner.hold(lane.stage_out, Held::Staging(staging));
         let Some(serving) = lane.serving_mut() else { return };
         serving.window.open(window);
         lane.state = LaneState::Up;

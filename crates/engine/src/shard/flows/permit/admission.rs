@@ -8,10 +8,9 @@
 //! Why a client's request counts only until its client is told: a buffer that a dead device holds
 //! would else keep its session from ever asking for anything.
 
-use piped_core::limits::{CREDIT_BYTES, CREDIT_STAGING_DIVISOR, FRAGMENT_BYTES_MAX, LINK_SHARES};
 use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
-use piped_report::shard::{LimitParties, LimitUse};
+use piped_report::shard::{Held, LimitParties, LimitUse};
 use piped_report::tally::{HeldBy, MessageWay};
 
 use crate::command::Limits;
@@ -123,12 +122,17 @@ impl Shard {
             self.cx.sched.make_ready(Work::Lane(lane));
             return false;
         }
-        let most = self.cx.limits.peer.staging / LINK_SHARES * (LINK_SHARES / 2);
+        let most = self.read_staging();
         self.may_stage(link, bytes)
             && self.links.get(link).is_none_or(|state| {
                 let staged = state.staged(Staged::Reads);
                 staged == 0 || staged + bytes <= most
             })
+    }
+
+    /// Staging that a peer's reads may have.
+    pub(in crate::shard) fn read_staging(&self) -> u64 {
+        self.cx.limits.peer.read_staging(self.cx.buffers.staging().kept_bytes())
     }
 
     /// Write data that a peer may have under way on a lane of a class: none by way of a second
@@ -137,12 +141,7 @@ impl Shard {
         if class == LaneClass::Second {
             return 0;
         }
-        let peer = &self.cx.limits.peer;
-        CREDIT_BYTES
-            .min(self.cx.buffers.staging().kept_bytes() / CREDIT_STAGING_DIVISOR)
-            .min(peer.staging / LINK_SHARES)
-            .min(peer.in_flight / LINK_SHARES)
-            .max(u64::from(FRAGMENT_BYTES_MAX))
+        self.cx.limits.peer.credit_window(self.cx.buffers.staging().kept_bytes())
     }
 
     /// The credit of all lanes follows staging and the limits.
@@ -150,12 +149,13 @@ impl Shard {
         let lanes: Vec<LaneKey> = self.links.iter().flat_map(|(_, link)| link.lanes()).collect();
         for key in lanes {
             let Some(class) = self.lanes.get(key).map(|lane| lane.class) else { continue };
-            let window = self.credit_window(class);
+            let (window, staging) = (self.credit_window(class), self.read_staging());
             // One that is not up yet is told its first window.
             if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up)
                 && let Some(serving) = lane.serving_mut()
             {
                 serving.window.resize(window);
+                self.cx.planner.hold(lane.stage_out, Held::Staging(staging));
             }
         }
     }

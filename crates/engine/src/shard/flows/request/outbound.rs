@@ -8,6 +8,7 @@ use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_planner::stage::StageIndex;
+use piped_report::shard::Held;
 use piped_report::tally::RetryReason;
 use piped_wire::{LastPart, Message, OUTCOME_NANOS_MAX, OUTCOME_NANOS_MIN};
 
@@ -53,8 +54,10 @@ impl Shard {
                 }
                 lane.state = LaneState::Up;
                 asking.window.open(credit_bytes);
+                let held = Held::Credit(asking.window.window());
                 asking.requests_max = requests_max.min(limits::SERVES_PER_LANE);
                 lane.set_sums(sums);
+                self.cx.planner.hold(lane.stage_out, held);
                 self.lane_up(key, peer, incarnation, io);
                 Ok(())
             }
@@ -114,6 +117,8 @@ impl Shard {
             }
             Message::Credit { bytes, window } => {
                 asking.window.receive(bytes, window);
+                let held = Held::Credit(asking.window.window());
+                self.cx.planner.hold(lane.stage_out, held);
                 self.note_taken(key, bytes);
                 self.cx.sched.wake_starved();
                 Ok(())

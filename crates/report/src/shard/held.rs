@@ -1,0 +1,54 @@
+//! What a connection lets be under way at once, as plans over it know.
+
+use core::num::NonZeroU32;
+use core::ops::Range;
+
+use piped_core::limits::{CREDIT_BATCH_DIVISOR, DEPTH_MAX, FRAGMENT_BYTES_MAX, GRANULE_BYTES};
+use piped_model::room::Room;
+use piped_model::stage::Buffers;
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+/// What a connection lets be under way at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
+pub enum Held {
+    /// Write data within a window of credit, in bytes: from where it enters the connection to where
+    /// the other side is done with it. What is for a file lands in staging of that size.
+    Credit(u64),
+    /// Staging for reads of the other side, in bytes: from the device to the connection.
+    Staging(u64),
+}
+
+/// A fragment takes whole granules of staging. A request has as many as a device may get at once.
+const GRAIN: Option<(u64, NonZeroU32)> = match NonZeroU32::new(DEPTH_MAX) {
+    Some(most) => Some((GRANULE_BYTES as u64, most)),
+    None => None,
+};
+
+impl Held {
+    /// The rooms on a path, from whether each stage is at a device. `wire`: the stages of the wire,
+    /// one or none.
+    #[must_use]
+    pub fn rooms(self, at_device: &[bool], wire: Range<usize>) -> Buffers {
+        let stages = at_device.len();
+        let open = Buffers::UNLIMITED;
+        match self {
+            Self::Credit(window) if wire.end < stages => {
+                // A node never grants less, whatever a peer says.
+                let window = window.max(FRAGMENT_BYTES_MAX.into());
+                let first = at_device.iter().take_while(|&&at| at).count();
+                let batch = window.div_ceil(CREDIT_BATCH_DIVISOR);
+                let credit = open.over(Room { batch, ..Room::bytes(first, stages - 1, window) });
+                let landed = Room { grain: GRAIN, ..Room::bytes(wire.end, stages - 1, window) };
+                if at_device[stages - 1] { credit.over(landed) } else { credit }
+            }
+            Self::Staging(bytes) if at_device.first() == Some(&true) && wire.start > 0 => {
+                // One fragment is always let in.
+                let bytes = bytes.max(GRANULE_BYTES.into());
+                open.over(Room { grain: GRAIN, ..Room::bytes(0, wire.start - 1, bytes) })
+            }
+            Self::Credit(_) | Self::Staging(_) => open,
+        }
+    }
+}

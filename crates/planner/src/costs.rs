@@ -64,8 +64,7 @@ impl PathCosts {
     /// With the rooms that transfers of so many bytes wait for. Others would only take the time to
     /// look at them.
     pub(super) fn bound(mut self, length: u64) -> Self {
-        let Some((wire, held)) = self.held else { return self };
-        let rooms = held.rooms(self.at_device(), wire..wire + 1);
+        let rooms = self.rooms(0);
         // Bytes bind most with the largest fragments, and their number with the smallest.
         let binds = |room: &&Room| {
             let one = Buffers::UNLIMITED.over(**room);
@@ -76,6 +75,29 @@ impl PathCosts {
         let binding = rooms.rooms().filter(binds);
         self.buffers = binding.fold(Buffers::UNLIMITED, |all, room| all.over(*room));
         self
+    }
+
+    /// All rooms, where the other side owes so many bytes of credit.
+    fn rooms(&self, owed: u64) -> Buffers {
+        let held = self.held.map(|(wire, held)| (held, wire..wire + 1));
+        held.map_or(Buffers::UNLIMITED, |(held, wire)| held.rooms(self.at_device(), wire, owed))
+    }
+
+    /// The rooms that a transfer waits for to which credit is owed.
+    pub(super) fn owing(&self, owed: u64) -> Buffers {
+        if owed > 0 { self.rooms(owed) } else { self.buffers }
+    }
+
+    /// By how much so many bytes in equal fragments take longer because credit is owed, in seconds.
+    pub(super) fn owed_seconds(&self, fragment_bytes: u64, length: u64, owed: u64) -> f64 {
+        let Self { servers, .. } = self;
+        let delay = |rooms: &Buffers| {
+            self.with(|costs| room::delay(costs, fragment_bytes, length, rooms, servers))
+        };
+        match owed {
+            0 => 0.0,
+            _ => (delay(&self.rooms(owed)) - self.delay(fragment_bytes, length)).max(0.0),
+        }
     }
 
     /// The rooms that bind.

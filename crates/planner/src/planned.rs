@@ -432,6 +432,11 @@ impl Planned {
         if depth == 1 { AHEAD } else { 2 * depth }
     }
 
+    /// Time that a write takes longer because the peer owes so many bytes of credit.
+    pub fn owed(&self, length: u64, owed: u64) -> Nanos {
+        Nanos::from_seconds(self.path.owed_seconds(self.cut.lane.first(), length, owed))
+    }
+
     /// The prediction for a request of another length in the size class.
     pub fn predicted_for(&self, length: u64) -> Nanos {
         if self.store_first {

@@ -149,11 +149,12 @@ fn count(sizes: &Sizes, (offset, bytes): (u64, u64)) -> u64 {
 }
 
 /// The schedule of a request; `None` if it has more than `most` visits, or if nothing is known of
-/// its stages.
+/// its stages. `owed`: credit that its peer owes, in bytes.
 pub fn schedule(
     plan: &Planned,
     levels: &[Level],
     range: (u64, u64),
+    owed: u64,
     most: usize,
 ) -> Option<Vec<Promised>> {
     let count = |&level: &Level| count(sizes(plan, level), range);
@@ -170,7 +171,7 @@ pub fn schedule(
         match plan.store_first {
             true => Some(one_by_one(costs, &lists)),
             false => {
-                flowing(costs, &lists, NonZeroU32::new(plan.cut.depth), plan.path.buffers())
+                flowing(costs, &lists, NonZeroU32::new(plan.cut.depth), &plan.path.owing(owed))
             }
         }
     })

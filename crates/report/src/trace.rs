@@ -48,6 +48,9 @@ pub struct TransferTrace {
     pub depth: u32,
     /// Fragment sizes at each level of the plan.
     pub levels: Vec<LevelSizes>,
+    /// Credit for writes, in bytes, that the peer had not given back when the transfer was planned.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub owed_bytes: u64,
     /// Predicted latency in seconds; 0 if nothing was predicted.
     pub predicted_seconds: f64,
     /// Half-width of the prediction interval, in seconds.

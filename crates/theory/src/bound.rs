@@ -176,8 +176,9 @@ pub fn of_costs<C: StageCost>(path: &[C], bytes: u64, servers: &Servers) -> f64 
 /// they never lower a latency.
 ///
 /// A byte that lies a room and one more behind another enters when that one is known to have left,
-/// which is a time through the room later. So after `n` such times all bytes beyond `n` rooms still
-/// have all stages from the room's first one on before them.
+/// which is a time through the room later; the first one only when a batch has left. So after `n`
+/// such times all bytes beyond `n` rooms still have all stages from the room's first one on before
+/// them.
 ///
 /// ```
 /// use piped_model::room::Room;
@@ -199,12 +200,18 @@ pub fn within<C: StageCost>(path: &[C], bytes: u64, servers: &Servers, buffers: 
 
 /// What is known of a path from the bytes of one room alone.
 fn waiting<C: StageCost>(path: &[C], bytes: u64, room: &Room) -> f64 {
-    let alone = |cost: &C| cost.stage_at(1.0).alone(1.0);
-    let through = room.back + path[room.first..=room.last].iter().map(alone).sum::<f64>();
+    let Room { first, last, .. } = *room;
     let times = bytes.saturating_sub(1) / room.bytes.max(1);
-    let before = path[..room.first].iter().map(alone).sum::<f64>();
-    let left = bytes - times * room.bytes;
-    before + times as f64 * through + of_costs(&path[room.first..], left, &Servers::APART)
+    if times == 0 {
+        return 0.0;
+    }
+    let crossing =
+        |stages: &[C]| stages.iter().map(|cost| cost.stage_at(1.0).alone(1.0)).sum::<f64>();
+    let least = |path: &[C], bytes| of_costs(path, bytes, &Servers::APART);
+    let batch = room.batch.saturating_sub(room.due).clamp(1, bytes);
+    let later = (times - 1) as f64 * crossing(&path[first..=last]);
+    let waits = times as f64 * room.back + least(&path[first..=last], batch) + later;
+    crossing(&path[..first]) + waits + least(&path[first..], bytes - times * room.bytes)
 }
 
 /// The bound on a grid of so many cells: a bound on every grid, a closer one on a finer grid. Time

@@ -124,7 +124,8 @@ fn plans_for_bent_costs_are_not_below_the_bound() {
             })
             .collect();
         let levels = [Level::free(0..1), Level::free(1..stages)];
-        let planned = leveled::candidates(&Task::new(&path, bytes, &levels, 64))[0].predicted_seconds;
+        let planned =
+            leveled::candidates(&Task::new(&path, bytes, &levels, 64))[0].predicted_seconds;
         let equal = fixed::best(&path, bytes, &Constraints::default()).predicted_seconds;
         for cells in [50, 400] {
             let bound = bound::on_grid(&path, bytes, cells);

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use piped_model::estimate::CostCurve;
 use piped_model::evaluate;
 use piped_model::servers::Servers;
-use piped_model::stage::{STAGES_MAX, Stage};
+use piped_model::stage::{Buffers, STAGES_MAX, Stage};
 use piped_report::shard::StageReport;
 use piped_report::trace::LevelSizes;
 use piped_theory::bound;
@@ -59,12 +59,14 @@ pub(crate) struct Planned<'a> {
     pub(crate) stages: &'a [StageReport],
     pub(crate) levels: &'a [LevelSizes],
     pub(crate) depth: u32,
+    /// Credit for writes that the peer had not given back, in bytes.
+    pub(crate) owed: u64,
 }
 
 impl Planned<'_> {
     /// The plan's certificate, or why there is none.
     pub(crate) fn certificate(&self) -> Result<Certificate, String> {
-        let Self { bytes, stages, levels, depth } = *self;
+        let Self { bytes, stages, levels, depth, owed } = *self;
         if levels.is_empty() || stages.is_empty() {
             return Err("not known: this node did not plan it".to_owned());
         }
@@ -85,9 +87,11 @@ impl Planned<'_> {
         let lists = lists.ok_or("not known: the plan has a level without sizes")?;
         let views: Vec<&[u64]> = lists.iter().map(Vec::as_slice).collect();
         let servers = servers(stages);
-        let model = evaluate::served(&curves, &views, NonZeroU32::new(depth), &servers)
+        let buffers = buffers(stages, owed);
+        let depth = NonZeroU32::new(depth);
+        let model = evaluate::lists_on(&curves, &views, depth, &buffers, &servers)
             .map_err(|fault| format!("not known: {fault}"))?;
-        Ok(Certificate::new(model, bound::of_costs(&curves, bytes, &servers)))
+        Ok(Certificate::new(model, bound::within(&curves, bytes, &servers, &buffers)))
     }
 
     /// All sizes of a level; those beyond what was told are like the last one.
@@ -128,6 +132,13 @@ fn levels_of(stages: &[StageReport]) -> Vec<&'static str> {
         false => "lane",
     };
     stages.iter().enumerate().map(level).collect()
+}
+
+/// What the path's connection lets be under way.
+fn buffers(stages: &[StageReport], owed: u64) -> Buffers {
+    let held = stages.iter().enumerate().find_map(|(wire, stage)| Some((wire, stage.held?)));
+    let at_device: Vec<bool> = stages.iter().map(|stage| stage.at_device).collect();
+    held.map_or(Buffers::UNLIMITED, |(wire, held)| held.rooms(&at_device, wire..wire + 1, owed))
 }
 
 /// Stages of the shard's thread have one server, which works in turns. One that comes again stands
@@ -241,7 +252,8 @@ mod tests {
     #[test]
     fn a_plan_is_told_apart_from_what_is_possible() {
         let stages = [stage("disk", 1e-3, 0.0, true), stage("net", 1e-3, 0.0, false)];
-        let planned = |levels| Planned { bytes: 65_536, stages: &stages, levels, depth: 8 };
+        let planned =
+            |levels| Planned { bytes: 65_536, stages: &stages, levels, depth: 8, owed: 0 };
         // Whole is the best where only fragments cost.
         let whole = [level("source", &[65_536], 1), level("lane", &[65_536], 1)];
         let found = planned(&whole).certificate().expect("all is known");
@@ -263,7 +275,7 @@ mod tests {
         let mut stages = ["copy", "check", "check"].map(|name| stage(name, 1e-3, 0.0, false));
         stages.iter_mut().for_each(|stage| stage.with = thread());
         let sizes = [level("lane", &[32_768], 2)];
-        let planned = Planned { bytes: 65_536, stages: &stages, levels: &sizes, depth: 8 };
+        let planned = Planned { bytes: 65_536, stages: &stages, levels: &sizes, depth: 8, owed: 0 };
         // A turn of the thread with both fragments in both stages, then the peer's checks.
         let found = planned.certificate().expect("all is known");
         assert!((found.model_seconds - 6e-3).abs() < 1e-9, "{found:?}");
@@ -274,7 +286,7 @@ mod tests {
         let known = stage("disk", 1e-3, 0.0, true);
         let sizes = [level("source", &[65_536], 1)];
         let why = |stage: StageReport, levels: &[LevelSizes]| {
-            let planned = Planned { bytes: 65_536, stages: &[stage], levels, depth: 8 };
+            let planned = Planned { bytes: 65_536, stages: &[stage], levels, depth: 8, owed: 0 };
             planned.certificate().expect_err("something is not known")
         };
         assert!(why(known.clone(), &[]).contains("this node did not plan it"));

@@ -60,6 +60,9 @@ fn print(output: &Output, it: &Explanation) -> Result<(), Failure> {
         if margin > 0.0 {
             text.push_str(&format!(" +- {}", units::seconds(margin)));
         }
+        if it.owed_bytes > 0 {
+            text.push_str(&format!(", with {} of credit owed", units::bytes(it.owed_bytes)));
+        }
         if let Some(sync) = it.sync_seconds {
             text.push_str(&format!(", {} of it for the sync", units::seconds(sync)));
         }
@@ -101,7 +104,8 @@ pub(crate) struct Chosen<'a> {
 }
 
 fn planned(it: &Explanation) -> Planned<'_> {
-    Planned { bytes: it.bytes, stages: &it.stages, levels: &it.levels, depth: it.depth }
+    let (bytes, depth, owed) = (it.bytes, it.depth, it.owed_bytes);
+    Planned { bytes, stages: &it.stages, levels: &it.levels, depth, owed }
 }
 
 /// Describes in words how near a plan is to what is possible.
@@ -380,6 +384,7 @@ mod tests {
             bounces: Vec::new(),
             retries: 0,
             sync_seconds: None,
+            owed_bytes: 0,
             waiting: None,
             deviation: Some(0.11),
             not_compared: String::new(),

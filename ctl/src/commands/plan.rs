@@ -219,7 +219,8 @@ fn print_part(output: &Output, part: &PlanPart<Forecast>) -> Result<(), Failure>
 }
 
 fn planned(it: &Forecast) -> Planned<'_> {
-    Planned { bytes: it.bytes, stages: &it.stages, levels: &it.levels, depth: it.depth }
+    let (bytes, depth) = (it.bytes, it.depth);
+    Planned { bytes, stages: &it.stages, levels: &it.levels, depth, owed: 0 }
 }
 
 fn chosen(it: &Forecast) -> Chosen<'_> {

@@ -128,7 +128,9 @@ impl Planner {
         Draft {
             mode: self.mode,
             live: self.calibration == CalibrationMode::Live,
-            forced: self.forced.map(|cut| Arc::new(Planned::forced(cut, self.costs(path, length), length))),
+            forced: self
+                .forced
+                .map(|cut| Arc::new(Planned::forced(cut, self.costs(path, length), length))),
             length,
             planned_length,
             serial: match first && at_device.len() > 1 {

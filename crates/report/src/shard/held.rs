@@ -29,8 +29,10 @@ const GRAIN: Option<(u64, NonZeroU32)> = match NonZeroU32::new(DEPTH_MAX) {
 impl Held {
     /// The rooms on a path, from whether each stage is at a device. `wire`: the stages of the wire,
     /// one or none.
+    ///
+    /// `owed`: credit of earlier writes that the other side has not given back yet, in bytes.
     #[must_use]
-    pub fn rooms(self, at_device: &[bool], wire: Range<usize>) -> Buffers {
+    pub fn rooms(self, at_device: &[bool], wire: Range<usize>, owed: u64) -> Buffers {
         let stages = at_device.len();
         let open = Buffers::UNLIMITED;
         match self {
@@ -39,7 +41,8 @@ impl Held {
                 let window = window.max(FRAGMENT_BYTES_MAX.into());
                 let first = at_device.iter().take_while(|&&at| at).count();
                 let batch = window.div_ceil(CREDIT_BATCH_DIVISOR);
-                let credit = open.over(Room { batch, ..Room::bytes(first, stages - 1, window) });
+                let credit = Room::bytes(first, stages - 1, window);
+                let credit = open.over(Room { batch, due: owed, ..credit });
                 let landed = Room { grain: GRAIN, ..Room::bytes(wire.end, stages - 1, window) };
                 if at_device[stages - 1] { credit.over(landed) } else { credit }
             }

@@ -96,6 +96,9 @@ pub struct Explanation {
     /// was predicted.
     #[cfg_attr(feature = "serde", serde(default))]
     pub sync_seconds: Option<f64>,
+    /// Credit for writes, in bytes, that the peer had not given back when the transfer was planned.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub owed_bytes: u64,
     /// What the transfer waited for; absent in answers of daemons that do not report it.
     #[cfg_attr(feature = "serde", serde(default))]
     pub waiting: Option<Waiting>,

@@ -268,7 +268,8 @@ fn model(
     }
     let costs: Vec<Stage> = path.iter().map(|leg| leg.stage).collect();
     let servers = servers(&path);
-    let buffers = buffers(world, transfer, &path)?;
+    let owed = planned.map_or(0, |planned| planned.owed_bytes);
+    let buffers = buffers(world, transfer, &path, owed)?;
     let views: Vec<&[u64]> = lists.iter().map(Vec::as_slice).collect();
     // Depth belongs to the device that is read.
     let depth = planned.and_then(|planned| NonZeroU32::new(planned.depth));
@@ -337,7 +338,8 @@ fn servers(path: &[Leg]) -> Servers {
 }
 
 /// What a node lets be under way of what others read and write there.
-fn buffers(world: &World, transfer: &Transfer, path: &[Leg]) -> Result<Buffers, String> {
+/// `owed`: credit of earlier writes that it has not given back.
+fn buffers(world: &World, transfer: &Transfer, path: &[Leg], owed: u64) -> Result<Buffers, String> {
     let (end, reads) = match (&transfer.read, &transfer.write) {
         (Some(end), None) => (end, true),
         (None, Some(end)) => (end, false),
@@ -351,7 +353,7 @@ fn buffers(world: &World, transfer: &Transfer, path: &[Leg]) -> Result<Buffers, 
     let before = path.partition_point(|leg| leg.at.wire < Ordering::Equal);
     let behind = path.partition_point(|leg| leg.at.wire <= Ordering::Equal);
     let held = world.held(world.find(node)?, reads);
-    let rooms = held.rooms(&at_device, before..behind);
+    let rooms = held.rooms(&at_device, before..behind, owed);
     // Credit goes back by the wire.
     let back = path[before..behind].iter().map(|leg| leg.stage.alone(0.0)).sum();
     let told = |room: &Room| match room.batch {

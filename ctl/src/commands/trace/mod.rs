@@ -322,6 +322,7 @@ mod tests {
             chosen: "fixed".to_owned(),
             depth: 8,
             levels: vec![level("source"), level("lane")],
+            owed_bytes: 0,
             predicted_seconds: 375e-6,
             margin_seconds: 12e-6,
             measured_seconds: Some(400e-6),

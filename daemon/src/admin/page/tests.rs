@@ -80,6 +80,7 @@ fn explanation(levels: Vec<LevelSizes>) -> Explanation {
         bounces: Vec::new(),
         retries: 0,
         sync_seconds: None,
+        owed_bytes: 0,
         waiting: None,
         deviation: Some(0.5),
         not_compared: String::new(),

@@ -35,6 +35,11 @@ impl SendWindow {
         self.window
     }
 
+    /// Credit that the peer has not given back yet, in bytes.
+    pub(in crate::shard) fn owed(&self) -> u64 {
+        self.window.saturating_sub(self.left)
+    }
+
     /// The longest piece of a write that the window is sure to find credit for.
     pub(in crate::shard) fn piece_max(&self) -> u64 {
         write_piece_max(self.window)

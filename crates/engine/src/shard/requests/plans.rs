@@ -16,6 +16,8 @@ pub(in crate::shard) struct Plans {
     told: Option<Told>,
     /// Time that a durable write's sync was predicted to take; none for other transfers.
     sync: Option<Nanos>,
+    /// Credit that the peer owed when it was planned, in bytes.
+    owed: u64,
 }
 
 impl Plans {
@@ -28,6 +30,16 @@ impl Plans {
     /// predicted to take.
     pub(in crate::shard) fn keep(&mut self, planned: Arc<Planned>, sync: Option<Nanos>) {
         (self.own, self.sync) = (Some(planned), sync);
+    }
+
+    /// The peer has not given back all credit of earlier writes.
+    pub(in crate::shard) fn note_owed(&mut self, bytes: u64) {
+        self.owed = bytes;
+    }
+
+    /// Credit that the peer owed when the transfer was planned, in bytes.
+    pub(in crate::shard) fn owed(&self) -> u64 {
+        self.owed
     }
 
     /// What the sync behind a durable write is predicted to take.

@@ -51,6 +51,8 @@ pub(in crate::shard) struct Outcome {
     pub(in crate::shard) predicted: Option<(PlanPath, Nanos)>,
     /// What was predicted for the sync of a durable write.
     pub(in crate::shard) sync: Option<Nanos>,
+    /// Credit that its peer owed when it was planned, in bytes.
+    pub(in crate::shard) owed: u64,
     /// How long after its submission it began.
     pub(in crate::shard) held: Nanos,
     pub(in crate::shard) mispredicted: u32,
@@ -176,7 +178,7 @@ impl Record {
             (None, told) => told.map_or(Nanos::ZERO, |told| told.margin),
         };
         let predicted = match (plan, told) {
-            (Some(plan), _) => plan.predicted_for(head.bytes),
+            (Some(plan), _) => plan.predicted_for(head.bytes) + plan.owed(head.bytes, outcome.owed),
             (None, Some(told)) => told.predicted,
             (None, None) => Nanos::ZERO,
         };
@@ -227,6 +229,7 @@ impl Record {
             bounces,
             retries: outcome.retries,
             sync_seconds: outcome.sync.map(Nanos::seconds),
+            owed_bytes: outcome.owed,
             deviation: is_compared.then_some(deviation),
             waiting: Some(waiting),
             not_compared: not_compared.to_owned(),
@@ -238,7 +241,10 @@ impl Record {
         let plan = self.outcome.plan.as_deref();
         let range = (self.head.offset, self.head.bytes);
         let promised = plan
-            .and_then(|plan| schedule::schedule(plan, &rows.levels, range, EXPLAIN_VISITS_MAX))
+            .and_then(|plan| {
+                let owed = self.outcome.owed;
+                schedule::schedule(plan, &rows.levels, range, owed, EXPLAIN_VISITS_MAX)
+            })
             .unwrap_or_default();
         let described = plan.map(|plan| planner.describe(&plan.path)).unwrap_or_default();
         let began = Nanos(self.ended.0.saturating_sub(self.measured.0));

@@ -53,6 +53,7 @@ struct Ended {
     status: Status,
     plan: Option<Arc<Planned>>,
     told: Option<Told>,
+    owed: u64,
 }
 
 /// What was recorded. See [`Recording::report`].
@@ -195,7 +196,7 @@ impl Tracer {
         now: Nanos,
     ) {
         let Some((traced, _)) = self.of(subject) else { return };
-        let Outcome { status, ref plan, told, .. } = *outcome;
+        let Outcome { status, ref plan, told, owed, .. } = *outcome;
         let seen = traced.visits.iter().map(|visit| visit.stage);
         let planned = plan.iter().flat_map(|plan| plan.path.iter().map(|(stage, _)| stage));
         for stage in planned.chain(seen) {
@@ -205,7 +206,7 @@ impl Tracer {
             }
         }
         traced.head.id = id;
-        traced.ended = Some(Ended { at: now, status, plan: plan.clone(), told });
+        traced.ended = Some(Ended { at: now, status, plan: plan.clone(), told, owed });
         let all = |recording: &Recording| recording.ended() as usize == recording.wanted;
         if self.active.as_deref().is_some_and(all) {
             self.finish();

@@ -109,6 +109,7 @@ pub(in crate::shard) fn end_transfer(
         told: transfer.plans.told(),
         predicted: prediction(transfer),
         sync: transfer.plans.sync(),
+        owed: transfer.plans.owed(),
         held: begun.unwrap_or(transfer.begun).since(transfer.started),
         mispredicted: transfer.attempts.mispredicted(),
         retries: transfer.attempts.retries(),
@@ -138,6 +139,7 @@ pub(in crate::shard) fn end_serve(key: ServeKey, serve: &Serve, cx: &mut Cx, now
         told: None,
         predicted: None,
         sync: None,
+        owed: 0,
         held: cx.watch.first_fragment(subject).unwrap_or(now).since(serve.started),
         mispredicted: 0,
         retries: 0,
@@ -177,7 +179,10 @@ fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
         true => transfer.plans.sync()?,
         false => Nanos::ZERO,
     };
-    let planned = transfer.plans.own().map(|plan| plan.predicted + sync);
+    let planned = transfer
+        .plans
+        .own()
+        .map(|plan| plan.predicted + plan.owed(transfer.length, transfer.plans.owed()) + sync);
     match &transfer.body {
         Body::File(_) => Some((PlanPath::Local, planned?)),
         Body::Remote(body) => match body.op {

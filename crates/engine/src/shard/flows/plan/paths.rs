@@ -99,6 +99,13 @@ impl Shard {
             _ => StageIndex::NONE,
         };
         self.keep_plan(key, &planned, sync);
+        // What others have under way is theirs.
+        let asking = lane.and_then(|lane| self.lanes.get(lane)).and_then(Lane::asking);
+        let owed = asking.filter(|asking| asking.outstanding.is_empty());
+        let owed = owed.map_or(0, |asking| asking.window.owed());
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.plans.note_owed(owed);
+        }
         planned
     }
 
@@ -297,7 +304,8 @@ impl Shard {
         if transfer.attempts.is_repeated() || !self.cx.watch.is_alone(Subject::Transfer(key)) {
             return;
         }
-        let left = now.since(body.sent_at).since(planned.predicted_for(length)).max(SYNC_MIN);
+        let predicted = planned.predicted_for(length) + planned.owed(length, transfer.plans.owed());
+        let left = now.since(body.sent_at).since(predicted).max(SYNC_MIN);
         let stage = state.sync_stage(&mut self.cx.planner);
         let bytes = u32::try_from(length).unwrap_or(u32::MAX);
         self.cx.planner.sample_alone(stage, bytes, left);
@@ -331,6 +339,7 @@ impl Shard {
         if shows {
             // To those that it was chosen from: its path may be another one by now.
             let (plan, alone) = (planned.cut.number(), is_alone);
+            let time = time.since(planned.owed(length, transfer.plans.owed()));
             let outcome = Outcome { length, plan, time, alone };
             self.cx.planner.observe_outcome(planned.path.stages(), outcome);
         }

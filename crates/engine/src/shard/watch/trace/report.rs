@@ -31,6 +31,7 @@ impl Traced {
         let ended = self.ended.as_ref();
         let plan = ended.and_then(|ended| ended.plan.as_deref());
         let told = ended.and_then(|ended| ended.told).filter(|_| plan.is_none());
+        let owed = ended.map_or(0, |ended| ended.owed);
         let seen = self.visits.iter().map(|visit| visit.stage);
         let rows = Rows::new(plan, seen, |stage| self.name(stage));
         let visits = self.visits.iter().map(|visit| Visit {
@@ -41,7 +42,10 @@ impl Traced {
             departed_ns: (visit.departed < Nanos::MAX).then(|| visit.departed.since(self.began).0),
         });
         let predicted = match (plan, told) {
-            (Some(plan), _) => plan.predicted_for(self.head.bytes).seconds(),
+            (Some(plan), _) => {
+                let bytes = self.head.bytes;
+                (plan.predicted_for(bytes) + plan.owed(bytes, owed)).seconds()
+            }
             (None, Some(told)) => told.predicted.seconds(),
             (None, None) => 0.0,
         };
@@ -63,21 +67,23 @@ impl Traced {
             levels: plan.map_or_else(Vec::new, |plan| {
                 schedule::levels(plan, &rows.levels, (self.head.offset, self.head.bytes))
             }),
+            owed_bytes: owed,
             predicted_seconds: predicted,
             margin_seconds: plan.map_or(0.0, |plan| plan.margin.seconds()),
             measured_seconds: ended.map(|ended| ended.at.since(self.began).seconds()),
             measured: visits.collect(),
-            predicted: plan.map_or_else(Vec::new, |plan| self.promised(plan, &rows.levels, most)),
+            predicted: plan
+                .map_or_else(Vec::new, |plan| self.promised(plan, &rows.levels, owed, most)),
             lost: self.lost,
             notes: self.notes(plan.is_some(), told.is_some()),
             stages: rows.names,
         }
     }
 
-    fn promised(&self, plan: &Planned, levels: &[Level], most: usize) -> Vec<Visit> {
+    fn promised(&self, plan: &Planned, levels: &[Level], owed: u64, most: usize) -> Vec<Visit> {
         let nanos = |seconds: f64| Nanos::from_seconds(seconds).0;
         let range = (self.head.offset, self.head.bytes);
-        let schedule = schedule::schedule(plan, levels, range, most).unwrap_or_default();
+        let schedule = schedule::schedule(plan, levels, range, owed, most).unwrap_or_default();
         let visit = |it: schedule::Promised| Visit {
             stage: it.stage as u32,
             offset: it.offset,

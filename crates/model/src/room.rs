@@ -192,7 +192,8 @@ fn pace<C: StageCost>(
 /// use piped_model::stage::{Buffers, Stage};
 /// let path = [Stage { latency: 50.0, overhead: 1.0, per_byte: 0.1, window: None }; 2];
 /// let window = Buffers::UNLIMITED.over(Room { batch: 16, ..Room::bytes(0, 1, 40) });
-/// let exact = within(&path, &[&[8; 20]; 2], None, &window)?;
+/// let sizes: [&[u64]; 2] = [&[8; 20]; 2];
+/// let exact = within(&path, &sizes, None, &window)?;
 /// let open = uniform(&path, 8, 160, None);
 /// assert!((open + delay(&path, 8, 160, &window, &Servers::APART) - exact).abs() < 1e-9);
 /// # Ok::<(), piped_model::evaluate::EvaluateFault>(())

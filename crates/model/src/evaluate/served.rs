@@ -78,7 +78,8 @@ pub fn served<C: StageCost>(
 /// let thread = Servers::of(["thread", "wire", "thread"]);
 /// // Each fragment begins when the one before is through.
 /// let one = Buffers::UNLIMITED.over(Room::bytes(0, 2, 8));
-/// assert_eq!(served_within(&[step; 3], &[&[8, 8, 8]; 3], None, &thread, &one)?, 90.0);
+/// let sizes: [&[u64]; 3] = [&[8, 8, 8]; 3];
+/// assert_eq!(served_within(&[step; 3], &sizes, None, &thread, &one)?, 90.0);
 /// # Ok::<(), piped_model::evaluate::EvaluateFault>(())
 /// ```
 pub fn served_within<C: StageCost>(

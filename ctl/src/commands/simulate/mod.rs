@@ -33,6 +33,8 @@ mod company;
 mod copies;
 pub(super) mod scenario;
 #[cfg(test)]
+mod rooms;
+#[cfg(test)]
 mod servers;
 #[cfg(test)]
 mod split;

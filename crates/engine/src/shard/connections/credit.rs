@@ -94,7 +94,8 @@ pub(in crate::shard) struct GrantWindow {
     granted: u64,
     /// Bytes that are off the lane, and whose credit waits for the peer's rate.
     owed: u64,
-    /// Some of what is owed belongs to a write that failed: its peer waits for all of it.
+    /// All credit is to go back: a write failed, and its peer waits for what it sent, or a long one
+    /// is over.
     owes_rest: bool,
     /// Credit that goes with the next grant.
     due: u64,
@@ -148,8 +149,14 @@ impl GrantWindow {
         self.owes_rest |= rest;
     }
 
+    /// A write of so many bytes is over. After a long one all credit goes back with what is owed:
+    /// the next long one would wait for it.
+    pub(in crate::shard) fn end_write(&mut self, bytes: u64) {
+        self.owes_rest |= bytes.saturating_mul(CREDIT_BATCH_DIVISOR) >= self.window;
+    }
+
     pub(in crate::shard) fn owes(&self) -> bool {
-        self.owed > 0
+        self.owed > 0 || self.owes_rest
     }
 
     /// What is owed becomes due. Returns how much that was, and the grant if there is one that is

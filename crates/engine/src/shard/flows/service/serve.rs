@@ -93,6 +93,12 @@ impl Shard {
         // memory.
         let now = io.now();
         let in_time = serve.status == Some(Status::Ok) && now < serve.deadline;
+        if serve.writes()
+            && !serve.reply.is_given()
+            && let Some(serving) = self.lanes.get_mut(lane_key).and_then(Lane::serving_mut)
+        {
+            serving.window.end_write(serve.ask.length);
+        }
         if !serve.reply.is_given() && serve.writes() && !self.give_owed(lane_key, io) {
             if in_time {
                 return self.put_off(Work::Serve(key));

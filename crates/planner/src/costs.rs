@@ -164,7 +164,7 @@ impl PathCosts {
             [] => 0.0,
             costs => {
                 let bytes = length.div_ceil(8).min(FRAGMENT_BYTES_MAX.into());
-                evaluate::uniform(costs, bytes, length, None)
+                evaluate::uniform(costs, bytes, length, None) + self.delay(bytes, length)
             }
         })
     }

@@ -10,7 +10,6 @@ use piped_model::fixed::{self, Constraints};
 use piped_model::hierarchical;
 use piped_model::leveled::{self, Level, Task};
 use piped_model::reference::{KB, PACKET_BYTES, network_disk, network_disk_network, stage};
-use piped_model::servers::Servers;
 use piped_theory::{best, bound, release};
 
 fn plans(criterion: &mut Criterion) {

@@ -7,7 +7,6 @@ use piped_model::fixed::{self, Constraints};
 use piped_model::leveled::{self, Level, Task, told};
 use piped_model::plan::{Plan, Sizes};
 use piped_model::reference::{KB, PACKET_BYTES, network_disk, network_disk_network, stage};
-use piped_model::servers::Servers;
 use piped_model::stage::{Stage, StageCost};
 use piped_model::{evaluate, hierarchical};
 use piped_theory::{best, bound};

@@ -31,9 +31,9 @@ mod check;
 mod company;
 #[cfg(test)]
 mod copies;
-pub(super) mod scenario;
 #[cfg(test)]
 mod rooms;
+pub(super) mod scenario;
 #[cfg(test)]
 mod servers;
 #[cfg(test)]

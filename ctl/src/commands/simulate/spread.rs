@@ -3,7 +3,6 @@
 use piped_core::request::Class;
 use piped_core::sizes::Sizes;
 use piped_model::leveled::{self, Level, Task, told};
-use piped_model::servers::Servers;
 use piped_model::stage::Stage;
 
 use super::scenario::{self, Scenario};

@@ -4,7 +4,6 @@ use piped_core::modes::PlannerMode;
 use piped_core::request::Class;
 use piped_core::sizes::Sizes;
 use piped_model::leveled::{self, Level, Task, told};
-use piped_model::servers::Servers;
 
 use super::*;
 

@@ -9,8 +9,9 @@ use piped_model::evaluate;
 use piped_model::fixed::{self, Constraints};
 use piped_model::leveled::{self, Level, Task};
 use piped_model::reference::{KB, stage};
+use piped_model::room::Room;
 use piped_model::servers::Servers;
-use piped_model::stage::{Stage, StageCost};
+use piped_model::stage::{Buffers, Stage, StageCost};
 use piped_theory::bound;
 
 fn stage_of(random: &mut Random) -> Stage {
@@ -212,4 +213,39 @@ fn a_bend_costs_the_certificate_less_than_a_hundredth() {
             assert!((-1e-9..straight + 0.01).contains(&gap), "{bytes} {bent}: {gap} {straight}");
         }
     }
+}
+
+#[test]
+fn no_plan_that_waits_for_room_is_below_the_bound() {
+    let (mut waited, mut raised) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let stages = 1 + random.below(4) as usize;
+        let bytes = 4 + random.below(36);
+        let path: Vec<Stage> = (0..stages).map(|_| stage_of(&mut random)).collect();
+        let [a, b] = [0, 1].map(|_| random.below(stages as u64) as usize);
+        let room = Room::bytes(a.min(b), a.max(b), 1 + random.below(bytes));
+        let batch = 1 + random.below(1 + room.bytes / 2);
+        let due = random.below(batch);
+        let back = [0.0, 2.0][random.below(2) as usize];
+        let buffers = Buffers::UNLIMITED.over(Room { batch, due, back, ..room });
+        let bound = bound::within(&path, bytes, &Servers::APART, &buffers);
+        raised += u32::from(bound > bound::lower_bound(&path, bytes) * 1.001);
+        for _ in 0..100 {
+            let sizes: Vec<Vec<u64>> = (0..stages)
+                .map(|_| {
+                    let cuts = (1..bytes).filter(|_| random.below(4) == 0);
+                    let ends: Vec<u64> = cuts.chain([bytes]).collect();
+                    let begins = core::iter::once(0).chain(ends.iter().copied());
+                    ends.iter().zip(begins).map(|(end, begin)| end - begin).collect()
+                })
+                .collect();
+            let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
+            let Ok(seconds) = evaluate::within(&path, &views, None, &buffers) else { continue };
+            waited += 1;
+            let what = format!("seed {seed}, {sizes:?} within {buffers:?} on {path:?}");
+            assert!(bound <= seconds * (1.0 + 1e-9), "{what}: {bound} {seconds}");
+        }
+    }
+    assert!(waited > 1000 && raised > 50, "{waited} {raised}");
 }

@@ -1,5 +1,6 @@
 use piped_core::limits::QUESTIONS_MAX;
 use piped_core::noise::Noise;
+use piped_report::shard::Held;
 
 use super::questions::QUESTIONS_PER_LANE_MAX;
 use super::*;
@@ -385,4 +386,30 @@ fn a_better_mean_is_not_given_up_for_a_tail() {
         assert!(chosen.predicted_seconds <= least * 1.02, "seed {seed}: {all:?}");
         assert!(chosen.judged_seconds.expect("it spreads") > chosen.predicted_seconds);
     }
+}
+
+#[test]
+fn what_a_connection_holds_is_planned_with_and_makes_new_plans() {
+    let mut planner = Planner::new(PlannerMode::Fixed(256 << 10), CalibrationMode::Live, false);
+    let net = planner.net_stages("beta", LaneClass::Bulk, true).1;
+    let dial = planner.dial_stage(&DialPlace::Check, false);
+    (0..100).for_each(|_| planner.sample_alone(dial, 65_536, Nanos::from_millis(10)));
+    let path = path_of([planner.check_stage(), net, dial]);
+    let length = 16 << 20;
+    let plan = |planner: &mut Planner| planner.plan(path, length);
+    let open = plan(&mut planner).predicted.seconds();
+    let within = |planner: &mut Planner, mib: u64| {
+        planner.hold(net, Held::Credit(mib << 20));
+        plan(planner).predicted.seconds()
+    };
+    // One time through 10 ms more for each window.
+    let [two, four] = [8, 4].map(|mib| within(&mut planner, mib));
+    assert!(two > open + 6e-3 && two < open + 10e-3, "{open} {two}");
+    assert!(four > two + 15e-3, "{two} {four}");
+    assert_eq!(within(&mut planner, 16), open, "it fits");
+    // The credit that is owed would have been for the last of it.
+    let planned = plan(&mut planner);
+    assert_eq!(planned.owed(length, 0), Nanos::ZERO);
+    assert!(planned.owed(length, 1 << 20) > Nanos::from_millis(5), "{planned:?}");
+    assert_eq!(planned.owed(8 << 20, 1 << 20), Nanos::ZERO);
 }

@@ -15,12 +15,15 @@ use crate::stage::StageCost;
 
 mod closed;
 mod company;
+mod delay;
+mod gate;
 mod late;
 mod served;
 mod within;
 
 pub use closed::{equal, uniform};
 pub use company::{in_turn, work};
+pub use delay::delay;
 pub use late::{LATE_FRAGMENTS_MAX, Late, STALLED_TIMES, late};
 pub use served::{lists_on, plan_on, served, served_within, steadily};
 pub use within::{plan_within, room_needed, within};

@@ -22,7 +22,6 @@ use core::num::NonZeroU32;
 pub use self::constraints::Constraints;
 use crate::evaluate;
 use crate::plan::{Algorithm, Level, Levels, Plan, Sizes};
-use crate::room;
 use crate::serial::Ramp;
 use crate::stage::{STAGES_MAX, Stage, StageCost};
 
@@ -286,7 +285,7 @@ const BLOCKED_MAX: u64 = 1024;
 
 /// The latency of fragments of one size, with what the buffers hold and servers that stages share;
 /// infinite if the buffers cannot hold them. Exact but for more than [`WALKED_MAX`] fragments
-/// between limited buffers or at shared servers, and as near as [`room::delay`] for rooms.
+/// between limited buffers or at shared servers, and as near as [`evaluate::delay`] for rooms.
 fn seconds<C: StageCost>(
     path: &[C],
     size: u64,
@@ -297,7 +296,7 @@ fn seconds<C: StageCost>(
     let Constraints { buffers, servers, .. } = constraints;
     if !constraints.needs_walk(path.len()) {
         let open = evaluate::uniform(path, size, bytes, depth);
-        return open + room::delay(path, size, bytes, buffers, servers);
+        return open + evaluate::delay(path, size, bytes, buffers, servers);
     }
     let walk = |bytes| {
         let plan = Plan {

@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 
 use piped_model::evaluate::{
-    EvaluateFault, equal, lists, parts, room_needed, same_sizes, served, served_within, uniform,
-    within,
+    EvaluateFault, delay, equal, lists, parts, room_needed, same_sizes, served, served_within,
+    uniform, within,
 };
 use piped_model::fixed::{Constraints, best, candidates, optimum, whole};
-use piped_model::room::{Room, delay};
+use piped_model::room::Room;
 use piped_model::servers::Servers;
 use piped_model::simulate;
 use piped_model::stage::{Buffers, Stage};

@@ -4,18 +4,22 @@ use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_model::estimate::Estimate;
 use piped_model::evaluate;
 use piped_model::fixed::FixedBest;
-use piped_model::room::{self, Room};
+use piped_model::room::Room;
 use piped_model::servers::Servers;
 use piped_model::spread::Spread;
 use piped_model::stage::{Buffers, StageCost};
 use piped_report::shard::Held;
 
 use super::path::{Path, STAGES_MAX, path_of};
-use super::planned::CUT_BYTES;
 use super::stage::{PROBE_BYTES, StageIndex, StageState};
 
 /// The most fragments that a prediction walks through one by one.
 const WALKED_MAX: u64 = 256;
+
+/// Costs of a path that moved by less than the first fraction leave its plans as they are. Costs
+/// that moved by more than the second change the plans at once.
+pub(super) const MOVED_LITTLE: f64 = 0.02;
+pub(super) const MOVED_MUCH: f64 = 0.2;
 
 /// By how much costs count as moved if only a spread is another one: soon, but not at once.
 const SPREAD_MOVED: f64 = 0.1;
@@ -50,7 +54,7 @@ impl PathCosts {
         self.costs[place] = Some((stage, state.planned_with()));
         self.at_device[place] = state.at_device;
         self.is_urgent |= state.is_urgent;
-        self.held = self.held.or(state.held.map(|held| (place, held)));
+        self.held = self.held.or(state.held().map(|held| (place, held)));
         if !is_ours {
             return;
         }
@@ -68,8 +72,8 @@ impl PathCosts {
         // Bytes bind most with the largest fragments, and their number with the smallest.
         let binds = |room: &&Room| {
             let one = Buffers::UNLIMITED.over(**room);
-            [CUT_BYTES, FRAGMENT_BYTES_MAX.into()].into_iter().any(|size| {
-                self.with(|costs| room::delay(costs, size, length, &one, &self.servers)) > 0.0
+            [PROBE_BYTES[0] as u64, FRAGMENT_BYTES_MAX.into()].into_iter().any(|size| {
+                self.with(|costs| evaluate::delay(costs, size, length, &one, &self.servers)) > 0.0
             })
         };
         let binding = rooms.rooms().filter(binds);
@@ -92,7 +96,7 @@ impl PathCosts {
     pub(super) fn owed_seconds(&self, fragment_bytes: u64, length: u64, owed: u64) -> f64 {
         let Self { servers, .. } = self;
         let delay = |rooms: &Buffers| {
-            self.with(|costs| room::delay(costs, fragment_bytes, length, rooms, servers))
+            self.with(|costs| evaluate::delay(costs, fragment_bytes, length, rooms, servers))
         };
         match owed {
             0 => 0.0,
@@ -109,7 +113,9 @@ impl PathCosts {
     pub(super) fn delay(&self, fragment_bytes: u64, length: u64) -> f64 {
         let Self { buffers, servers, .. } = self;
         match buffers.limited() {
-            true => self.with(|costs| room::delay(costs, fragment_bytes, length, buffers, servers)),
+            true => {
+                self.with(|costs| evaluate::delay(costs, fragment_bytes, length, buffers, servers))
+            }
             false => 0.0,
         }
     }
@@ -194,7 +200,7 @@ impl PathCosts {
     /// of a millisecond.
     pub(super) fn moved(&self, stages: &[StageState], length: u64) -> f64 {
         let held = |(place, (stage, _)): (usize, (StageIndex, &Estimate))| {
-            Some((place, stages.get(usize::from(stage.0))?.held?))
+            Some((place, stages.get(usize::from(stage.0))?.held()?))
         };
         if self.iter().enumerate().find_map(held) != self.held {
             return f64::INFINITY;

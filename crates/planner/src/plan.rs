@@ -25,15 +25,16 @@ use piped_core::units::Nanos;
 use piped_model::estimate::{Meter, Sample, Summary, Ticket};
 use piped_model::stage::{Stage, StageCost};
 use piped_report::dial::DialPlace;
-use piped_report::shard::{ServedWith, StageReport, StageResource, device_name};
+use piped_report::shard::{Held, ServedWith, StageReport, StageResource, device_name};
 
 pub use self::draft::{Draft, Part};
-use self::questions::Questions;
+use self::questions::{QUESTION_BYTES_MIN, Questions};
 use self::retired::Retired;
 pub use super::path::{Path, path_of};
 pub use super::planned::Outcome;
 
 use super::candidates::{Serial, per_byte, propose};
+use super::costs::{MOVED_LITTLE, MOVED_MUCH};
 use super::guard::Guard;
 use super::outlook::{Track, Tracks};
 use super::path::{STAGES_MAX, class_length, size_class};
@@ -117,14 +118,6 @@ struct Cached {
     /// Whether there was no room for the plans' question.
     is_unasked: bool,
 }
-
-/// The shortest transfer, in bytes, for which separate sizes for each level are computed.
-const QUESTION_BYTES_MIN: u64 = 8192;
-
-/// Costs of a path that moved by less than the first fraction leave its plans as they are. Costs
-/// that moved by more than the second change the plans at once.
-const MOVED_LITTLE: f64 = 0.02;
-const MOVED_MUCH: f64 = 0.2;
 
 /// Transfers that get the old plans if costs moved by an amount in between. Making plans takes as
 /// long as a short transfer.
@@ -234,6 +227,11 @@ impl Planner {
     /// Sets whether costs follow samples from now on.
     pub fn set_calibration(&mut self, calibration: CalibrationMode) {
         self.calibration = calibration;
+    }
+
+    /// What a connection lets be under way at once, from now on.
+    pub fn hold(&mut self, stage: StageIndex, held: Held) {
+        self.stages.get_mut(usize::from(stage.0)).into_iter().for_each(|state| state.hold(held));
     }
 
     /// The path of a peer's read here: this node's disk (absent for memory), the checksum, the

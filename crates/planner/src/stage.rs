@@ -104,7 +104,7 @@ pub(super) struct StageState {
     pub(super) last_bytes: u64,
     pub(super) reported: bool,
     /// What the connection lets be under way at once, if the stage is one.
-    pub(super) held: Option<Held>,
+    held: Option<Held>,
 }
 
 impl StageState {
@@ -155,6 +155,17 @@ impl StageState {
             reported: false,
             held: None,
         }
+    }
+
+    /// What the connection lets be under way at once.
+    pub(super) fn held(&self) -> Option<Held> {
+        self.held
+    }
+
+    /// What the connection lets be under way at once, from now on.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.version += u32::from(self.held != Some(held));
+        self.held = Some(held);
     }
 
     /// Publishes the present estimate, if it differs from the published one.

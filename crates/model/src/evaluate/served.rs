@@ -27,10 +27,10 @@
 
 use core::num::NonZeroU32;
 
+use super::gate::Gate;
 use super::within::{check_room, within};
 use super::{EvaluateFault, check, lists, plan_within, views};
 use crate::plan::Plan;
-use crate::room::Gate;
 use crate::servers::Servers;
 use crate::simulate;
 use crate::stage::{Buffers, STAGES_MAX, StageCost};

@@ -25,9 +25,9 @@
 
 use core::num::NonZeroU32;
 
+use super::gate::{Gate, ends};
 use super::{EvaluateFault, check, plan as plan_open, views};
 use crate::plan::Plan;
-use crate::room::{Gate, ends};
 use crate::stage::{Buffers, Stage, StageCost};
 
 /// The least bytes of buffer between two stages that let these fragments pass; `u64::MAX` if it is

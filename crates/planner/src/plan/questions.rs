@@ -8,6 +8,9 @@ use super::PlanKey;
 use crate::planned::PathCosts;
 use crate::solve::{PlanRequest, Runs};
 
+/// The shortest transfer, in bytes, for which separate sizes for each level are computed.
+pub(super) const QUESTION_BYTES_MIN: u64 = 8192;
+
 /// Questions of one connection that may be open at once.
 pub(super) const QUESTIONS_PER_LANE_MAX: usize = QUESTIONS_MAX / 4;
 

@@ -2,7 +2,6 @@
 //! published.
 
 use piped_core::limits::REPORT_PAUSE;
-use piped_report::shard::Held;
 
 use super::*;
 
@@ -270,14 +269,6 @@ impl Planner {
     /// Counts time that the thread spent on something that is timed by itself.
     pub fn note_work(&mut self, time: Nanos) {
         self.servers.work(time);
-    }
-
-    /// What a connection lets be under way at once, from now on.
-    pub fn hold(&mut self, stage: StageIndex, held: Held) {
-        if let Some(state) = self.state(stage).filter(|state| state.held != Some(held)) {
-            state.held = Some(held);
-            state.version += 1;
-        }
     }
 
     /// The stage of checksums on this node.

@@ -1,6 +1,5 @@
 use piped_core::limits::QUESTIONS_MAX;
 use piped_core::noise::Noise;
-use piped_report::shard::Held;
 
 use super::questions::QUESTIONS_PER_LANE_MAX;
 use super::*;

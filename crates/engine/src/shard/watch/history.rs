@@ -49,10 +49,9 @@ pub(in crate::shard) struct Outcome {
     pub(in crate::shard) told: Option<Told>,
     /// What it was predicted to take, and by whom; nothing if its end is not its last byte's.
     pub(in crate::shard) predicted: Option<(PlanPath, Nanos)>,
-    /// What was predicted for the sync of a durable write.
-    pub(in crate::shard) sync: Option<Nanos>,
-    /// Credit that its peer owed when it was planned, in bytes.
-    pub(in crate::shard) owed: u64,
+    /// What was predicted for the sync of a durable write, and the bytes of credit that its peer
+    /// owed when it was planned.
+    pub(in crate::shard) beyond: (Option<Nanos>, u64),
     /// How long after its submission it began.
     pub(in crate::shard) held: Nanos,
     pub(in crate::shard) mispredicted: u32,
@@ -178,13 +177,15 @@ impl Record {
             (None, told) => told.map_or(Nanos::ZERO, |told| told.margin),
         };
         let predicted = match (plan, told) {
-            (Some(plan), _) => plan.predicted_for(head.bytes) + plan.owed(head.bytes, outcome.owed),
+            (Some(plan), _) => {
+                plan.predicted_for(head.bytes) + plan.owed(head.bytes, outcome.beyond.1)
+            }
             (None, Some(told)) => told.predicted,
             (None, None) => Nanos::ZERO,
         };
         let predicted = match predicted {
             Nanos::ZERO => Nanos::ZERO,
-            planned => planned + outcome.sync.unwrap_or_default(),
+            planned => planned + outcome.beyond.0.unwrap_or_default(),
         };
         let waiting = self.met.report(self.measured, outcome.held, spot);
         let not_compared = if predicted > Nanos::ZERO { self.not_compared() } else { "" };
@@ -228,8 +229,8 @@ impl Record {
             measured_seconds: self.measured.seconds(),
             bounces,
             retries: outcome.retries,
-            sync_seconds: outcome.sync.map(Nanos::seconds),
-            owed_bytes: outcome.owed,
+            sync_seconds: outcome.beyond.0.map(Nanos::seconds),
+            owed_bytes: outcome.beyond.1,
             deviation: is_compared.then_some(deviation),
             waiting: Some(waiting),
             not_compared: not_compared.to_owned(),
@@ -242,7 +243,7 @@ impl Record {
         let range = (self.head.offset, self.head.bytes);
         let promised = plan
             .and_then(|plan| {
-                let owed = self.outcome.owed;
+                let owed = self.outcome.beyond.1;
                 schedule::schedule(plan, &rows.levels, range, owed, EXPLAIN_VISITS_MAX)
             })
             .unwrap_or_default();

@@ -196,7 +196,7 @@ impl Tracer {
         now: Nanos,
     ) {
         let Some((traced, _)) = self.of(subject) else { return };
-        let Outcome { status, ref plan, told, owed, .. } = *outcome;
+        let Outcome { status, ref plan, told, beyond: (_, owed), .. } = *outcome;
         let seen = traced.visits.iter().map(|visit| visit.stage);
         let planned = plan.iter().flat_map(|plan| plan.path.iter().map(|(stage, _)| stage));
         for stage in planned.chain(seen) {

@@ -163,6 +163,8 @@ impl Guard {
         for (place, arm) in known.iter_mut().zip(&self.arms) {
             *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes() > 0);
         }
+        let favourite = self.arms.get(self.favourite).map(|arm| arm.measured);
+        let usual = favourite.map_or(1.0, Measured::over_predicted);
         let stays = Cell::new(false);
         let measured = |plan: &Choice| {
             let near = known.iter().flatten().filter(|(old, _)| is_near(old, plan));
@@ -170,7 +172,7 @@ impl Guard {
             let (old, mut measured) = near.min_by_key(distance).copied()?;
             let learnt = plan.predicted_seconds / old.predicted_seconds;
             if changed {
-                measured.follow(plan.predicted_seconds);
+                measured.follow(plan.predicted_seconds, usual);
             } else if learnt.is_finite() {
                 // The model knows more of the same path, which took what it took.
                 measured.learn(learnt);

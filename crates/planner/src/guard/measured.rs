@@ -13,6 +13,10 @@ const EXPECTED: f64 = 2.0;
 const KEPT: u32 = 2;
 const MOVED: f64 = 1.1;
 
+/// By how much more than about the favourite the model has to be wrong about a candidate to be
+/// asked no more how that one changes.
+const WRONG: f64 = 1.5;
+
 /// Outcomes that a believed mean is of: the least, and the most where noise asks for more.
 pub(super) const MEMORY: (f64, f64) = (24.0, 384.0);
 
@@ -76,6 +80,11 @@ impl Measured {
     /// The mean latency in seconds at a pace of 1, of however few outcomes.
     pub(super) fn seconds(self) -> f64 {
         self.seconds
+    }
+
+    /// Measured over predicted latency.
+    pub(super) fn over_predicted(self) -> f64 {
+        self.seconds / self.predicted
     }
 
     /// The guard's `uses` at the last outcome.
@@ -173,15 +182,22 @@ impl Measured {
     }
 
     /// Scales the measurements after a change of the path, if the prediction differs much from the
-    /// one at measurement.
-    pub(super) fn follow(&mut self, predicted: f64) {
+    /// one at measurement. `usual`: the favourite's measured over predicted latency. What was
+    /// never what the model says of it is not scaled as the model does.
+    pub(super) fn follow(&mut self, predicted: f64, usual: f64) {
         let ratio = predicted / self.predicted;
         let is_usable = ratio.is_finite() && ratio > 0.0;
-        if is_usable && !(1.0 / MOVED..=MOVED).contains(&ratio) {
-            self.seconds *= ratio;
-            self.predicted = predicted;
-            self.doubt();
+        if !is_usable || (1.0 / MOVED..=MOVED).contains(&ratio) {
+            return;
         }
+        let wrong = self.over_predicted() / usual;
+        self.predicted = predicted;
+        if wrong.is_finite() && !(1.0 / WRONG..=WRONG).contains(&wrong) {
+            self.outcomes = self.outcomes.min(ENOUGH);
+            return;
+        }
+        self.seconds *= ratio;
+        self.doubt();
     }
 
     /// The mean, if there are enough outcomes to believe it.

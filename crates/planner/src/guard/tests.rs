@@ -323,7 +323,7 @@ fn a_stall_after_a_change_leaves_what_is_known() {
     (0..32).for_each(|use_| {
         measured.observe((100.0 * UNIT, 100.0 * UNIT), use_, (0.0, MEMORY.0), false)
     });
-    measured.follow(200.0 * UNIT);
+    measured.follow(200.0 * UNIT, 1.0);
     let before = measured.seconds();
     measured.observe((before * CLIP * 2.0, 200.0 * UNIT), 32, (0.0, MEMORY.0), false);
     assert!(measured.outcomes() > 0 && measured.seconds() < 2.0 * before, "{measured:?}");

@@ -171,11 +171,14 @@ fn plan<C: StageCost>(
         predicted_seconds: seconds(path, bytes, &ramp),
         margin_seconds: margin(path, bytes as f64 / count as f64, count, NonZeroU32::MIN),
     };
-    if constraints.needs_walk(path.len()) || constraints.buffers.limited() {
+    let Constraints { buffers, servers, .. } = constraints;
+    if constraints.needs_walk(path.len()) {
         let plan = best.plan(path.len(), bytes);
-        let Constraints { buffers, servers, .. } = constraints;
         let walked = evaluate::plan_on(path, &plan, buffers, servers);
         best.predicted_seconds = walked.unwrap_or(f64::INFINITY);
+    } else if buffers.limited() {
+        // One at a time seldom waits for a room, and a walk for each candidate would be too much.
+        best.predicted_seconds += evaluate::delay(path, first, bytes, buffers, servers);
     }
     best
 }

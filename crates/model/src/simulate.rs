@@ -248,7 +248,7 @@ struct Held {
 
 impl Held {
     fn of(room: &Room) -> Self {
-        Self { room: *room, bytes: room.due.into(), gone: 0, due: room.due }
+        Self { room: *room, bytes: room.due().into(), gone: 0, due: room.due() }
     }
 }
 
@@ -357,12 +357,14 @@ impl<C: StageCost> Works<'_, C> {
         };
         let depth = self.depth.filter(|_| stage == 0);
         let end = busy.started_bytes + u128::from(bytes);
+        if end > busy.arrived {
+            return false;
+        }
         let own = self.held.iter().filter(|held| held.room.first == stage);
         if !own.into_iter().all(|held| self.has_room(held, bytes, end)) {
             return false;
         }
-        let allowed = fits(busy.inside, cost.window) && fits(busy.inside + self.unseen, depth);
-        allowed && end <= busy.arrived
+        fits(busy.inside, cost.window) && fits(busy.inside + self.unseen, depth)
     }
 
     /// Whether a room has place for a fragment that ends there.

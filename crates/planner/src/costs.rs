@@ -1,6 +1,6 @@
 //! The stages of a path with their costs, and what the model says of them.
 
-use piped_core::limits::FRAGMENT_BYTES_MAX;
+use piped_core::limits::{FRAGMENT_BYTES_MAX, write_piece_max};
 use piped_model::estimate::Estimate;
 use piped_model::evaluate;
 use piped_model::fixed::FixedBest;
@@ -12,6 +12,9 @@ use piped_report::shard::Held;
 
 use super::path::{Path, STAGES_MAX, path_of};
 use super::stage::{PROBE_BYTES, StageIndex, StageState};
+
+/// A room binds if it takes more than this part of a transfer.
+const BINDS: f64 = 0.01;
 
 /// The most fragments that a prediction walks through one by one.
 const WALKED_MAX: u64 = 256;
@@ -73,7 +76,10 @@ impl PathCosts {
         let binds = |room: &&Room| {
             let one = Buffers::UNLIMITED.over(**room);
             [PROBE_BYTES[0] as u64, FRAGMENT_BYTES_MAX.into()].into_iter().any(|size| {
-                self.with(|costs| evaluate::delay(costs, size, length, &one, &self.servers)) > 0.0
+                self.with(|costs| {
+                    let delay = evaluate::delay(costs, size, length, &one, &self.servers);
+                    delay > BINDS * evaluate::uniform(costs, size, length, None)
+                })
             })
         };
         let binding = rooms.rooms().filter(binds);
@@ -94,14 +100,14 @@ impl PathCosts {
 
     /// By how much so many bytes in equal fragments take longer because credit is owed, in seconds.
     pub(super) fn owed_seconds(&self, fragment_bytes: u64, length: u64, owed: u64) -> f64 {
-        let Self { servers, .. } = self;
-        let delay = |rooms: &Buffers| {
-            self.with(|costs| evaluate::delay(costs, fragment_bytes, length, rooms, servers))
-        };
-        match owed {
-            0 => 0.0,
-            _ => (delay(&self.rooms(owed)) - self.delay(fragment_bytes, length)).max(0.0),
-        }
+        let Some((_, Held::Credit(window))) = self.held.filter(|_| owed > 0) else { return 0.0 };
+        // No longer frames are sent, so none waits forever.
+        let fragment_bytes = fragment_bytes.min(write_piece_max(window));
+        let rooms = self.rooms(owed);
+        let owing = self
+            .with(|costs| evaluate::delay(costs, fragment_bytes, length, &rooms, &self.servers));
+        let more = owing - self.delay(fragment_bytes, length);
+        if more.is_finite() { more.max(0.0) } else { 0.0 }
     }
 
     /// The rooms that bind.
@@ -158,9 +164,11 @@ impl PathCosts {
         f(&costs[..used])
     }
 
-    /// How often the stages' costs were found to have changed, in sum.
-    pub(super) fn changes(&self) -> u64 {
-        self.iter().map(|(_, cost)| cost.changes).sum()
+    /// Whether the path is still what it was: no stage's cost was found to have changed since, and
+    /// no window is another one.
+    pub(super) fn is_as_before(&self, now: &Self) -> bool {
+        let changes = |path: &Self| path.iter().map(|(_, cost)| cost.changes).sum::<u64>();
+        changes(self) == changes(now) && self.held == now.held
     }
 
     /// Predicted latency, in seconds, of a request of so many bytes in eight fragments. Latencies
@@ -202,9 +210,12 @@ impl PathCosts {
         let held = |(place, (stage, _)): (usize, (StageIndex, &Estimate))| {
             Some((place, stages.get(usize::from(stage.0))?.held()?))
         };
-        if self.iter().enumerate().find_map(held) != self.held {
-            return f64::INFINITY;
-        }
+        let held = match self.iter().enumerate().find_map(held) {
+            now if now == self.held => 0.0,
+            _ if self.held.is_none() => return f64::INFINITY,
+            // Soon, and not at once: a peer may say another window with each frame.
+            _ => MOVED_MUCH,
+        };
         let sizes = PROBE_BYTES.into_iter().take_while(|&bytes| bytes <= length as f64);
         let sizes = sizes.chain([(length as f64).min(FRAGMENT_BYTES_MAX.into())]);
         let at = |bytes: f64| {
@@ -231,7 +242,7 @@ impl PathCosts {
             from != to && late(from).max(late(to)) > SPREAD_COUNTS * way
         };
         let spread = if self.iter().any(is_other) { SPREAD_MOVED } else { 0.0 };
-        sizes.map(at).fold(spread, f64::max)
+        sizes.map(at).fold(spread.max(held), f64::max)
     }
 
     /// The path whose costs these are.

@@ -69,8 +69,10 @@ const ALIKE: f64 = 1.01;
 /// the machine.
 const PACE_DECAY: f64 = 3.0;
 
-/// How much slower the favourite has to get, for what reason ever, until the others are asked.
+/// How much slower the favourite has to get, for what reason ever, until the others are asked; and
+/// what the pace may be above its lowest by noise alone.
 const SLOWER: f64 = 1.25;
+const NOISY: f64 = 1.1;
 
 /// The error that a believed mean shall have, as a part of it.
 const ERROR: f64 = 0.01;
@@ -133,7 +135,8 @@ pub(super) struct Guard {
     /// compared relative to this pace. Only the favourite's outcomes move it: an error of another
     /// candidate's mean says nothing of the machine.
     pace: f64,
-    /// The pace at which the others were last asked how they are, or a lower one since.
+    /// The pace at which the others were last asked how they are, or somewhat above a lower one
+    /// since.
     asked_at: f64,
     /// For each kind of plan, the mean ratio of measured latencies to present predictions, with the
     /// number of outcomes.
@@ -278,7 +281,7 @@ impl Guard {
             let (outcome, is_favourite) =
                 ((usual, arm.plan.predicted_seconds), index == self.favourite);
             arm.measured.observe(outcome, self.uses, (self.noise.value(), memory), is_favourite);
-            if let Some(mean) = before.filter(|_| is_favourite) {
+            if let Some(mean) = before.filter(|&mean| is_favourite && mean > 0.0) {
                 self.keep_pace(moved(usual, mean, PACE_DECAY / memory));
             }
         }
@@ -293,7 +296,7 @@ impl Guard {
             self.asked_at = self.pace;
             self.trials.ask(self.arms.len());
         }
-        self.asked_at = self.asked_at.min(self.pace * SLOWER);
+        self.asked_at = self.asked_at.min(self.pace * NOISY);
         if !PACES.contains(&self.pace) {
             self.forget();
         }

@@ -337,7 +337,7 @@ impl Planner {
             used: 0,
             is_unasked: false,
         });
-        let changed = cached.costs.changes() != costs.changes();
+        let changed = !cached.costs.is_as_before(&costs);
         (cached.versions, cached.renewal, cached.served) = (versions, self.uses, 0);
         cached.length = length;
         cached.reference = costs.reference(class_length(length));

@@ -164,8 +164,10 @@ impl StageState {
 
     /// What the connection lets be under way at once, from now on.
     pub(super) fn hold(&mut self, held: Held) {
-        self.version += u32::from(self.held != Some(held));
-        self.held = Some(held);
+        let held = Some(held.acted_by());
+        // A peer may say another window with each frame.
+        self.version = self.version.wrapping_add(u32::from(self.held != held));
+        self.held = held;
     }
 
     /// Publishes the present estimate, if it differs from the published one.

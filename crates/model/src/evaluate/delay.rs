@@ -7,7 +7,7 @@ use crate::stage::{Buffers, StageCost};
 /// By how much a transfer in equal fragments takes longer for this room.
 fn of_room<C: StageCost>(room: &Room, path: &[C], size: u64, bytes: u64, servers: &Servers) -> f64 {
     let size = size.clamp(1, bytes.max(1));
-    let last = bytes.div_ceil(size) - 1;
+    let Some(last) = bytes.div_ceil(size).checked_sub(1) else { return 0.0 };
     // How many fit, at first and later, and how many make a batch.
     let [(fits_first, first), (fits, batch)] = match room.grain {
         Some((_, most)) => [(u64::from(most.get()).min(room.bytes / room.footprint(size)), 1); 2],
@@ -20,10 +20,12 @@ fn of_room<C: StageCost>(room: &Room, path: &[C], size: u64, bytes: u64, servers
         return 0.0;
     }
     // Fragments from the end of a batch to the one that waits for it.
-    let [Some(_), Some(jump)] = [(fits_first, first), (fits, batch)]
-        .map(|(fits, batch)| (fits + 1).checked_sub(batch).filter(|&jump| jump > 0))
-    else {
-        return f64::INFINITY;
+    let jump = |fits: u64, batch| (fits + 1).checked_sub(batch).filter(|&jump| jump > 0);
+    let jump = match (jump(fits_first, first), jump(fits, batch)) {
+        (Some(_), Some(jump)) => jump,
+        // There is no later batch that anything waits for.
+        (Some(_), None) if last < fits_first + first => last + 1,
+        _ => return f64::INFINITY,
     };
     let pace = |stages| pace(path, stages, size as f64, servers);
     let [any, before] = [pace(0..path.len()), pace(0..room.last + 1)];
@@ -114,5 +116,10 @@ pub fn delay<C: StageCost>(
     servers: &Servers,
 ) -> f64 {
     let rooms = buffers.rooms().filter(|room| room.is_on(path.len()));
-    rooms.map(|room| of_room(room, path, size, bytes, servers)).fold(0.0, f64::max)
+    let delay = |room: &Room| match of_room(room, path, size, bytes, servers) {
+        // A shorter last fragment may find room where one more of the others never would.
+        f64::INFINITY if size > 0 => of_room(room, path, size, bytes / size * size, servers),
+        delay => delay,
+    };
+    rooms.map(delay).fold(0.0, f64::max)
 }

@@ -100,6 +100,7 @@ impl Measured {
     /// Lets the measurements count for little: the next few decide.
     pub(super) fn doubt(&mut self) {
         self.outcomes = self.outcomes.min(KEPT);
+        self.far = 0;
     }
 
     /// Notes that the model, which knows more now, would have predicted `ratio` times as much.
@@ -127,7 +128,7 @@ impl Measured {
     ) {
         // Nothing runs much faster than it can: what came before met a stall, and would be held
         // against the candidate for ever, because what is known to be bad is not tried.
-        if self.outcomes < ENOUGH && seconds * CLIP < self.seconds {
+        if self.outcomes < ENOUGH && seconds * CLIP < self.seconds || self.seconds <= 0.0 {
             self.outcomes = 0;
         }
         // This one met a stall, or the one before took no time: neither is believed.
@@ -139,6 +140,7 @@ impl Measured {
         let age = uses.wrapping_sub(std::mem::replace(&mut self.at, uses));
         self.memory = memory as f32;
         if is_favourite && f64::from(self.outcomes) >= memory {
+            self.far = 0;
             self.predicted += (predicted - self.predicted) / memory;
             return;
         }
@@ -193,7 +195,7 @@ impl Measured {
         let wrong = self.over_predicted() / usual;
         self.predicted = predicted;
         if wrong.is_finite() && !(1.0 / WRONG..=WRONG).contains(&wrong) {
-            self.outcomes = self.outcomes.min(ENOUGH);
+            (self.outcomes, self.far) = (self.outcomes.min(ENOUGH), 0);
             return;
         }
         self.seconds *= ratio;

@@ -153,7 +153,9 @@ impl Guard {
             arm.expected <= limit || (1..=2 * ENOUGH).contains(&arm.measured.outcomes())
         };
         let shots = (0..reach).filter(|&index| may_be(&self.arms[index]));
-        shots.min_by_key(|&index| self.arms[index].measured.last()).unwrap_or(favourite)
+        // Of equally old ones the first.
+        let age = |&index: &usize| self.uses.wrapping_sub(self.arms[index].measured.last());
+        shots.rev().max_by_key(age).unwrap_or(favourite)
     }
 
     /// The candidate with the least expected latency among those that may beat the favourite and

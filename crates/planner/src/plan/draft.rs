@@ -119,7 +119,7 @@ impl Planner {
             // Plans stay while costs move a little: these are theirs.
             stages = self.describe(&cached.costs);
         }
-        let is_changed = cached.is_some_and(|cached| cached.costs.changes() != costs.changes());
+        let is_changed = cached.is_some_and(|cached| !cached.costs.is_as_before(&costs));
         let first = at_device.first().copied().unwrap_or(false);
         let runs = Runs::of(&at_device);
         let planned_length = cached.filter(|_| !is_old).map_or(length, |cached| cached.length);

@@ -399,6 +399,8 @@ fn what_a_connection_holds_is_planned_with_and_makes_new_plans() {
     let open = plan(&mut planner).predicted.seconds();
     let within = |planner: &mut Planner, mib: u64| {
         planner.hold(net, Held::Credit(mib << 20));
+        // Not at once: a peer may say another window with each frame.
+        (0..SERVED_MIN).for_each(|_| drop(plan(planner)));
         plan(planner).predicted.seconds()
     };
     // One time through 10 ms more for each window.

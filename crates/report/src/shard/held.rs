@@ -27,6 +27,15 @@ const GRAIN: Option<(u64, NonZeroU32)> = match NonZeroU32::new(DEPTH_MAX) {
 };
 
 impl Held {
+    /// What a node acts by, whatever a peer says: it never holds less than one fragment back.
+    #[must_use]
+    pub fn acted_by(self) -> Self {
+        match self {
+            Self::Credit(window) => Self::Credit(window.max(FRAGMENT_BYTES_MAX.into())),
+            Self::Staging(bytes) => Self::Staging(bytes.max(GRANULE_BYTES.into())),
+        }
+    }
+
     /// The rooms on a path, from whether each stage is at a device. `wire`: the stages of the wire,
     /// one or none.
     ///
@@ -35,20 +44,18 @@ impl Held {
     pub fn rooms(self, at_device: &[bool], wire: Range<usize>, owed: u64) -> Buffers {
         let stages = at_device.len();
         let open = Buffers::UNLIMITED;
-        match self {
-            Self::Credit(window) if wire.end < stages => {
-                // A node never grants less, whatever a peer says.
-                let window = window.max(FRAGMENT_BYTES_MAX.into());
+        match self.acted_by() {
+            Self::Credit(window) if stages > 0 && wire.end <= stages => {
                 let first = at_device.iter().take_while(|&&at| at).count();
                 let batch = window.div_ceil(CREDIT_BATCH_DIVISOR);
                 let credit = Room::bytes(first, stages - 1, window);
                 let credit = open.over(Room { batch, due: owed, ..credit });
-                let landed = Room { grain: GRAIN, ..Room::bytes(wire.end, stages - 1, window) };
-                if at_device[stages - 1] { credit.over(landed) } else { credit }
+                if wire.end == stages || !at_device[stages - 1] {
+                    return credit;
+                }
+                credit.over(Room { grain: GRAIN, ..Room::bytes(wire.end, stages - 1, window) })
             }
             Self::Staging(bytes) if at_device.first() == Some(&true) && wire.start > 0 => {
-                // One fragment is always let in.
-                let bytes = bytes.max(GRANULE_BYTES.into());
                 open.over(Room { grain: GRAIN, ..Room::bytes(0, wire.start - 1, bytes) })
             }
             Self::Credit(_) | Self::Staging(_) => open,

@@ -336,11 +336,11 @@ impl Shard {
             Some(bytes) => body.ready == 0 && bytes == length,
             None => !waited,
         };
-        if shows {
+        let owed = planned.owed(length, transfer.plans.owed());
+        if shows && owed < time {
             // To those that it was chosen from: its path may be another one by now.
             let (plan, alone) = (planned.cut.number(), is_alone);
-            let time = time.since(planned.owed(length, transfer.plans.owed()));
-            let outcome = Outcome { length, plan, time, alone };
+            let outcome = Outcome { length, plan, time: time.since(owed), alone };
             self.cx.planner.observe_outcome(planned.path.stages(), outcome);
         }
         // What a dial, a rate or a limit held here was not on the wire meanwhile.

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use self::mean::Mean;
 use self::measured::{MEMORY, Measured, moved};
 use self::similar::{KINDS, SAME_SIZE, differ_at_most, is_near, kind};
-use self::trials::Trials;
+use self::trials::{Race, Trials};
 use super::planned::{Choice, Planned};
 
 /// The most candidates: the proposal, variations of it, whole, powers of two, three serial plans
@@ -106,6 +106,14 @@ impl Arm {
     /// What outcomes are expected to take: without a tail, of which they say nothing.
     fn usual(&self) -> f64 {
         self.expected - self.plan.tail_seconds
+    }
+
+    /// The standard error of the difference of two candidates' means, as a part of a mean. `noise`:
+    /// mean distance of an outcome from its mean, as a part of it.
+    fn error_beside(&self, other: &Self, noise: f64) -> f64 {
+        let errors = 1.0 / self.measured.weight() + 1.0 / other.measured.weight();
+        // Mean absolute to standard deviation; infinite for one without outcomes.
+        1.25 * noise.max(f64::MIN_POSITIVE) * errors.sqrt()
     }
 }
 
@@ -331,6 +339,15 @@ impl Guard {
         }
     }
 
+    /// Picks the candidate for the next transfer, which is alone.
+    pub(super) fn choose(&mut self) -> usize {
+        self.uses = self.uses.wrapping_add(1);
+        let Self { variations, favourite, uses, .. } = *self;
+        let known_kinds = self.bias.map(|mean| mean.count() >= ENOUGH / 2);
+        let (arms, noise) = (&self.arms[..], self.noise.value());
+        self.trials.choose(&Race { arms, variations, favourite, uses, noise, known_kinds })
+    }
+
     /// The candidate with which a transfer and so many `others` beside it end soonest in the mean
     /// (`evaluate::company`): each waits for the work of those before it, half of them in the mean.
     /// Of those that are equally good it is the one with the least work. Outcomes of transfers in
@@ -370,16 +387,9 @@ impl Guard {
             return arm.expected >= other.expected;
         }
         let most = if arm.plan.is_spread() { VETO_SPREAD } else { VETO.1 };
-        let margin = 2.0 * self.error(arm, other);
+        let margin = 2.0 * arm.error_beside(other, self.noise.value());
         let margin = (1.0 + margin).clamp(VETO.0, most) - 1.0;
         arm.expected - other.expected > margin * other.usual()
-    }
-
-    /// The standard error of the difference of two candidates' means, as a part of a mean.
-    fn error(&self, one: &Arm, other: &Arm) -> f64 {
-        let errors = 1.0 / one.measured.weight() + 1.0 / other.measured.weight();
-        // Mean absolute to standard deviation; infinite for one without outcomes.
-        1.25 * self.noise.value().max(f64::MIN_POSITIVE) * errors.sqrt()
     }
 
     fn is_vetoed(&self, index: usize) -> bool {

@@ -41,10 +41,10 @@ const STRANGE_MAX: f32 = 0.25;
 
 /// The factor by which a mean in seconds moves for an outcome with this weight.
 ///
-/// A mean and the pace that its outcomes are divided by both move by such factors. With exponentials
-/// one is then a power of the other. With sums the squares of noise would raise one and lower the
-/// other, to twice and half within ten thousand outcomes, and what was measured before would be out
-/// of all proportion.
+/// A mean and the pace that its outcomes are divided by both move by such factors. With
+/// exponentials one is then a power of the other. With sums the squares of noise would raise one
+/// and lower the other, to twice and half within ten thousand outcomes, and what was measured
+/// before would be out of all proportion.
 pub(super) fn moved(seconds: f64, mean: f64, weight: f64) -> f64 {
     (weight * (seconds / mean - 1.0).min(CLIP - 1.0)).exp()
 }

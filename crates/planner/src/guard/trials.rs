@@ -7,9 +7,8 @@
 //! Where a transfer is that short, candidates are tried in runs, and the first of a run does not
 //! count.
 
-use super::Arm;
-use super::similar::kind;
-use super::{ENOUGH, Guard, VETO, WORTH_TRYING};
+use super::similar::{KINDS, kind};
+use super::{Arm, ENOUGH, VETO, WORTH_TRYING};
 
 /// One transfer in this many tries a candidate that is not the favourite.
 const TRY_EVERY: u32 = 16;
@@ -47,6 +46,23 @@ const LONG_SHOT: f64 = 2.0;
 /// The least and the largest assumed error of an expectation, as a part of it.
 const DOUBT: (f64, f64) = (0.1, 0.5);
 
+/// Who is in the race for the next transfer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Race<'a> {
+    /// All candidates, the model's proposal first.
+    pub(super) arms: &'a [Arm],
+    /// Number of arms after the proposal that lie in its flat region.
+    pub(super) variations: usize,
+    /// The candidate that most transfers get.
+    pub(super) favourite: usize,
+    /// The guard's `uses`.
+    pub(super) uses: u32,
+    /// Mean distance of an outcome from its mean, as a part of it.
+    pub(super) noise: f64,
+    /// Of which kinds of plans it is known how far the model is off.
+    pub(super) known_kinds: [bool; KINDS],
+}
+
 /// What was tried, and what is.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Trials {
@@ -79,93 +95,89 @@ impl Trials {
         let is_first = std::mem::replace(&mut self.last, number) != number;
         is_first && self.in_runs
     }
-}
 
-impl Guard {
     /// Picks the candidate for the next transfer, which is alone.
-    pub(in super::super) fn choose(&mut self) -> usize {
-        self.uses = self.uses.wrapping_add(1);
-        let favourite = self.favourite();
-        self.trials.in_runs = self.arms[favourite].usual() < BRIEF;
-        let run = if self.trials.in_runs { RUN } else { 1 };
-        if self.uses.is_multiple_of(run) {
-            let next = self.turn(favourite, self.uses / run);
-            self.trials.run_of = if next == favourite { 0 } else { self.arms[next].number };
+    pub(super) fn choose(&mut self, race: &Race<'_>) -> usize {
+        let favourite = race.favourite;
+        self.in_runs = race.arms[favourite].usual() < BRIEF;
+        let run = if self.in_runs { RUN } else { 1 };
+        if race.uses.is_multiple_of(run) {
+            let next = self.turn(race, race.uses / run);
+            self.run_of = if next == favourite { 0 } else { race.arms[next].number };
             return next;
         }
-        let run_of = self.trials.run_of;
-        let of_run = self.arms.iter().position(|arm| arm.number == run_of);
+        let of_run = race.arms.iter().position(|arm| arm.number == self.run_of);
         of_run.unwrap_or(favourite)
     }
 
     /// Picks the candidate of the run with this number.
-    fn turn(&mut self, favourite: usize, turn: u32) -> usize {
-        if self.trials.heard && self.trials.round > 0 && turn.is_multiple_of(ROUND_EVERY) {
-            self.trials.round -= 1;
-            self.trials.heard = false;
-            return self.longest_ago(favourite, self.arms.len());
+    fn turn(&mut self, race: &Race<'_>, turn: u32) -> usize {
+        if self.heard && self.round > 0 && turn.is_multiple_of(ROUND_EVERY) {
+            self.round -= 1;
+            self.heard = false;
+            return race.longest_ago(race.arms.len());
         }
-        let untried = self.trials.heard.then(|| self.untried(favourite)).flatten();
+        let untried = self.heard.then(|| race.untried()).flatten();
         let every = if untried.is_some() { TRY_EVERY_AT_FIRST } else { TRY_EVERY };
         if !turn.is_multiple_of(every) {
-            let may_contend = self.trials.heard && untried.is_none();
-            let contender = self.contender(favourite).filter(|_| may_contend);
-            let is_its_turn = turn.is_multiple_of(CONTEND_EVERY);
-            return contender.filter(|_| is_its_turn).unwrap_or(favourite);
+            let may_contend = self.heard && untried.is_none() && turn.is_multiple_of(CONTEND_EVERY);
+            let contender = race.contender().filter(|_| may_contend);
+            return contender.unwrap_or(race.favourite);
         }
-        self.trials.count = self.trials.count.wrapping_add(1);
+        self.count = self.count.wrapping_add(1);
         // Without outcomes there is nothing to learn but the estimators' variety.
-        let reach = if self.trials.heard { self.arms.len() } else { 1 + self.variations };
-        let is_spread = self.arms[favourite].plan.is_spread();
+        let reach = if self.heard { race.arms.len() } else { 1 + race.variations };
+        let is_spread = race.arms[race.favourite].plan.is_spread();
         let every = if is_spread { LONG_SHOT_EVERY_SPREAD } else { LONG_SHOT_EVERY };
-        if self.trials.heard && self.trials.count.is_multiple_of(every) {
-            self.trials.heard = false;
-            return self.longest_ago(favourite, reach);
+        if self.heard && self.count.is_multiple_of(every) {
+            self.heard = false;
+            return race.longest_ago(reach);
         }
         if let Some(index) = untried {
-            self.trials.heard &= index <= self.variations;
+            self.heard &= index <= race.variations;
             return index;
         }
-        let limit = self.within(favourite, WORTH_TRYING);
+        let limit = race.within(WORTH_TRYING);
         for _ in 0..reach {
-            let next = (self.trials.next + 1) % reach;
-            self.trials.next = next;
-            if self.arms[next].expected <= limit {
-                self.trials.heard &= next <= self.variations;
-                return next;
+            self.next = (self.next + 1) % reach;
+            if race.arms[self.next].expected <= limit {
+                self.heard &= self.next <= race.variations;
+                return self.next;
             }
         }
-        favourite
+        race.favourite
     }
+}
 
+impl Race<'_> {
     /// What a candidate is expected to take that takes so many times as long as the favourite.
-    fn within(&self, favourite: usize, factor: f64) -> f64 {
-        let best = &self.arms[favourite];
+    fn within(&self, factor: f64) -> f64 {
+        let best = &self.arms[self.favourite];
         best.expected + (factor - 1.0) * best.usual()
     }
 
-    /// Of the first `reach` candidates that are not out of the question the one whose last outcome
-    /// is the oldest. One of few outcomes is never out of it: they may be of a machine that had just
-    /// begun, or scaled by a model that was wrong meanwhile.
-    fn longest_ago(&self, favourite: usize, reach: usize) -> usize {
-        let limit = self.within(favourite, WORTH_TRYING * LONG_SHOT);
+    /// The candidate, among the first `reach` that are not out of the question, whose last outcome
+    /// is the oldest. One of few outcomes is never out of it: these may be of a machine that had
+    /// just begun, or scaled by a model that was wrong meanwhile.
+    fn longest_ago(&self, reach: usize) -> usize {
+        let limit = self.within(WORTH_TRYING * LONG_SHOT);
         let may_be = |arm: &Arm| {
             arm.expected <= limit || (1..=2 * ENOUGH).contains(&arm.measured.outcomes())
         };
         let shots = (0..reach).filter(|&index| may_be(&self.arms[index]));
         // Of equally old ones the first.
         let age = |&index: &usize| self.uses.wrapping_sub(self.arms[index].measured.last());
-        shots.rev().max_by_key(age).unwrap_or(favourite)
+        shots.rev().max_by_key(age).unwrap_or(self.favourite)
     }
 
     /// The candidate with the least expected latency among those that may beat the favourite and
     /// have too few outcomes to tell.
-    fn untried(&self, favourite: usize) -> Option<usize> {
-        let fastest = self.arms[favourite].expected;
+    fn untried(&self) -> Option<usize> {
+        let fastest = self.arms[self.favourite].expected;
         let may_win = |arm: &Arm| {
             let model = arm.plan.margin_seconds / arm.plan.predicted_seconds;
             // How far the model is off about plans of its kind is not known before some were used.
-            let is_known = self.bias[kind(&arm.plan)].count() >= ENOUGH / 2;
+            let is_known = self.known_kinds[kind(&arm.plan)];
             let doubt = if is_known { model.max(DOUBT.0) } else { DOUBT.1 };
             // Each outcome leaves less of it.
             let doubt = doubt.min(DOUBT.1) / f64::from(arm.measured.outcomes() + 1);
@@ -173,30 +185,30 @@ impl Guard {
         };
         let arms = self.arms.iter().enumerate();
         let untried = arms.filter(|&(index, arm)| {
-            index != favourite && arm.measured.known().is_none() && may_win(arm)
+            index != self.favourite && arm.measured.known().is_none() && may_win(arm)
         });
         untried.min_by(|a, b| a.1.expected.total_cmp(&b.1.expected)).map(|(index, _)| index)
     }
 
     /// The candidate that may be faster than the favourite by more than the threshold of a change,
     /// if its outcomes were bad luck.
-    fn contender(&self, favourite: usize) -> Option<usize> {
+    fn contender(&self) -> Option<usize> {
         let at_best = |arm: &Arm| {
             // Mean absolute to standard deviation.
-            let error = (1.25 * self.noise.value() / arm.measured.weight().sqrt()).min(LUCK_MAX);
+            let error = (1.25 * self.noise / arm.measured.weight().sqrt()).min(LUCK_MAX);
             arm.expected - error * arm.usual()
         };
-        let best = &self.arms[favourite];
+        let best = &self.arms[self.favourite];
         let limit = best.expected - (1.0 - 1.0 / VETO.0) * best.usual();
         // Where fragments differ no number of turns is enough for what is less than the error.
         let is_luck = |arm: &Arm| {
-            best.plan.is_spread()
-                && arm.expected + self.error(arm, best) * arm.usual() > best.expected
+            let error = arm.error_beside(best, self.noise);
+            best.plan.is_spread() && arm.expected + error * arm.usual() > best.expected
         };
         let known = self.arms.iter().enumerate();
         let known = known.filter(|&(index, arm)| {
             let may_win = arm.measured.known().is_some() && at_best(arm) < limit;
-            index != favourite && may_win && !is_luck(arm)
+            index != self.favourite && may_win && !is_luck(arm)
         });
         known.min_by(|a, b| at_best(a.1).total_cmp(&at_best(b.1))).map(|(index, _)| index)
     }

@@ -344,8 +344,8 @@ impl Guard {
         self.uses = self.uses.wrapping_add(1);
         let Self { variations, favourite, uses, .. } = *self;
         let known_kinds = self.bias.map(|mean| mean.count() >= ENOUGH / 2);
-        let (arms, noise) = (&self.arms[..], self.noise.value());
-        self.trials.choose(&Race { arms, variations, favourite, uses, noise, known_kinds })
+        let known = (self.noise.value(), known_kinds);
+        self.trials.choose(&Race::new(&self.arms, (variations, favourite), uses, known))
     }
 
     /// The candidate with which a transfer and so many `others` beside it end soonest in the mean

@@ -46,21 +46,21 @@ const LONG_SHOT: f64 = 2.0;
 /// The least and the largest assumed error of an expectation, as a part of it.
 const DOUBT: (f64, f64) = (0.1, 0.5);
 
-/// Who is in the race for the next transfer.
+/// The candidates for the next transfer, and what is known of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Race<'a> {
     /// All candidates, the model's proposal first.
-    pub(super) arms: &'a [Arm],
+    arms: &'a [Arm],
     /// Number of arms after the proposal that lie in its flat region.
-    pub(super) variations: usize,
+    variations: usize,
     /// The candidate that most transfers get.
-    pub(super) favourite: usize,
-    /// The guard's `uses`.
-    pub(super) uses: u32,
+    favourite: usize,
+    /// Number of transfers that were alone so far.
+    uses: u32,
     /// Mean distance of an outcome from its mean, as a part of it.
-    pub(super) noise: f64,
-    /// Of which kinds of plans it is known how far the model is off.
-    pub(super) known_kinds: [bool; KINDS],
+    noise: f64,
+    /// Kinds of plans about which it is known how far the model is off.
+    known_kinds: [bool; KINDS],
 }
 
 /// What was tried, and what is.
@@ -149,7 +149,18 @@ impl Trials {
     }
 }
 
-impl Race<'_> {
+impl<'a> Race<'a> {
+    /// The race of these candidates, of which the first `variations` after the proposal lie in its
+    /// flat region.
+    pub(super) fn new(
+        arms: &'a [Arm],
+        (variations, favourite): (usize, usize),
+        uses: u32,
+        (noise, known_kinds): (f64, [bool; KINDS]),
+    ) -> Self {
+        Self { arms, variations, favourite, uses, noise, known_kinds }
+    }
+
     /// What a candidate is expected to take that takes so many times as long as the favourite.
     fn within(&self, factor: f64) -> f64 {
         let best = &self.arms[self.favourite];

@@ -35,7 +35,8 @@ pub struct DeviceCosts {
     pub capacity: u64,
     /// Alignment that a file opened with O_DIRECT demands.
     pub alignment: Alignment,
-    /// How much the latency of single reads and writes differs from the mean.
+    /// How much the latency of single reads and writes differs from the mean; none does that the
+    /// page cache answers.
     pub spread: LatencySpread,
     /// Whether the device reports completions only when nothing is left to do. A virtual disk may
     /// do so if its host reads the queue until it is empty.
@@ -165,19 +166,20 @@ impl Disk {
         (!direct && self.cached(inode, offset, length).is_all()).then_some(cost)
     }
 
-    /// The cost of a read, and who answers it: the device or its page cache.
+    /// The cost of a read, how much its latency differs, and who answers it: the device or its page
+    /// cache.
     pub(super) fn reading(
         &mut self,
         inode: InodeId,
         (offset, length): (u64, u64),
         direct: bool,
-    ) -> (Cost, &mut Server) {
+    ) -> (Cost, LatencySpread, &mut Server) {
         let by_cache = self.by_cache(inode, (offset, length), direct);
         let device = self.device_of(inode);
         let device = self.device(device);
         match by_cache {
-            Some(cost) => (cost, &mut device.cache),
-            None => (device.costs.read, &mut device.server),
+            Some(cost) => (cost, LatencySpread::NONE, &mut device.cache),
+            None => (device.costs.read, device.costs.spread, &mut device.server),
         }
     }
 

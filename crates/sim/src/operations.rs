@@ -198,14 +198,14 @@ impl SimKernel {
             return;
         }
         let costs = self.disk.costs(inode);
-        let (cost, server) = match transfer {
+        let (cost, spread, server) = match transfer {
             Transfer::Read { .. } => self.disk.reading(inode, (offset, length), direct.is_some()),
             Transfer::Write { .. } => {
                 let device = self.disk.device_of(inode);
-                (costs.write, self.disk.server(device))
+                (costs.write, costs.spread, self.disk.server(device))
             }
         };
-        let latency = costs.spread.draw(cost.latency, || self.random.unit());
+        let latency = spread.draw(cost.latency, || self.random.unit());
         let visit = server.visit(self.now, length, &Cost { latency, ..cost });
         let result = if self.random.chance(self.faults.disk_error) {
             EIO

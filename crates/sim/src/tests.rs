@@ -155,6 +155,25 @@ fn a_chain_of_disk_and_net_takes_the_time_of_the_model() {
 }
 
 #[test]
+fn what_the_page_cache_answers_takes_no_latency_of_its_disk() {
+    let mut pair = pair(1, Faults::none());
+    let spread = LatencySpread { cv: 1.0, ..LatencySpread::NONE };
+    let costs = DeviceCosts { cached: Some(cost(2.0, 1.0, 0.0)), spread, ..device(1) };
+    let (inode, direct, buffered) = pair.file(0, costs, 8192);
+    pair.kernel.set_cached(inode, true);
+    let mut times = |file| {
+        [(); 8].map(|()| {
+            let (before, into) = (pair.kernel.now(), span(pair.memory[0], 0, 4096));
+            pair.push(0, Op::Read { file, offset: 0, into });
+            assert_eq!(pair.wait(0).result, 4096);
+            pair.kernel.now().since(before)
+        })
+    };
+    assert_eq!(times(buffered), [Nanos::from_micros(3); 8]);
+    assert!(times(direct).windows(2).all(|it| it[0] != it[1]));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     let run = |seed| {
         let mut pair = pair(seed, Faults { reset: 0.0, ..Faults::mixed(&mut Random::new(seed)) });

@@ -41,11 +41,11 @@ use super::path::{STAGES_MAX, class_length, size_class};
 use super::planned::{Candidates, Choice, Cut, PathCosts, Planned};
 use super::priors::{Memory, known};
 use super::servers::Servers;
-use super::stage::StageIndex;
 use super::stage::{
     CACHE_PRIOR, CHECK_PRIOR, COPY_PRIOR, DIAL_PRIOR, DISK_PRIOR, HOST_PRIOR, NET_PRIOR,
     SYNC_PRIOR, StageState,
 };
+use super::stage::{Passage, StageIndex};
 use super::told::{TOLD_WEIGHT_MIN, Told, behind};
 use crate::kept::{KeptStage, KnownStage};
 use crate::solve::{PlanAnswer, PlanRequest, Runs, SOLVED_MAX};

@@ -23,6 +23,17 @@ impl StageIndex {
     pub const PEER: Self = Self(u16::MAX - 1);
 }
 
+/// What a fragment waited for in a delay injection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passage {
+    /// It waited for no other: its time is that of one alone.
+    Alone,
+    /// The injection was busy with the one before: the gap between both is its occupancy.
+    Waited,
+    /// The one before was slower, and none overtakes there. Its time is that of the other.
+    HeldBack,
+}
+
 /// A cost that moved by less than this fraction counts as unchanged.
 const REPUBLISH: f64 = 0.05;
 

@@ -238,25 +238,31 @@ impl Planner {
         }
     }
 
-    /// Notes the end of an execution of a delay injection, which knows whether a fragment waited
-    /// for another one. One that did not is like one alone, however many were there with it. A busy
-    /// thread may release several fragments together and late; judged by their time in the stage,
-    /// these would look as if the injection had been busy.
+    /// Notes the end of an execution of a delay injection, which knows what a fragment waited for.
+    /// One that did not is like one alone, however many were there with it. A busy thread may
+    /// release several fragments together and late; judged by their time in the stage, these would
+    /// look as if the injection had been busy.
     pub fn depart_dial(
         &mut self,
         stage: StageIndex,
         ticket: Ticket,
         bytes: u32,
-        waited: bool,
+        passage: Passage,
         now: Nanos,
     ) {
         let Some(state) = self.state(stage) else { return };
-        let alone = if waited { None } else { Some(f64::INFINITY) };
-        let gaps = state.meter.depart(ticket, bytes.into(), now, alone);
-        if !waited {
-            self.sample_alone(stage, bytes, now.since(ticket.arrived()));
-        } else if let Some(sample @ Sample::Backlogged { .. }) = gaps {
-            self.observe(stage, sample);
+        match passage {
+            Passage::Alone => {
+                let _ = state.meter.depart(ticket, bytes.into(), now, Some(f64::INFINITY));
+                self.sample_alone(stage, bytes, now.since(ticket.arrived()));
+            }
+            Passage::Waited => {
+                let gaps = state.meter.depart(ticket, bytes.into(), now, None);
+                if let Some(sample @ Sample::Backlogged { .. }) = gaps {
+                    self.observe(stage, sample);
+                }
+            }
+            Passage::HeldBack => state.meter.abandon(ticket, now),
         }
     }
 
@@ -493,6 +499,29 @@ mod tests {
         planner.sample_alone(disk, 256 << 10, Nanos(2_771_440));
         (0..100).for_each(|_| planner.sample_alone(disk, 4096, Nanos(190_960)));
         assert_eq!(planner.news(disk, StageIndex::NONE).count(), 9);
+    }
+
+    /// What a delay injection holds back behind a stall is there as long as that stall.
+    #[test]
+    fn what_is_held_back_behind_another_is_no_sample() {
+        let mut planner = Planner::new(PlannerMode::Auto, CalibrationMode::Live, false);
+        let dial = planner.dial_stage(&DialPlace::Copy, false);
+        let at = Nanos::from_micros;
+        for begun in (0..100).map(|round| 10_000 * round) {
+            let tickets = [0, 10, 20].map(|later| planner.arrive(dial, at(begun + later)));
+            for (number, ticket) in tickets.into_iter().enumerate() {
+                let passage = if number == 0 { Passage::Alone } else { Passage::HeldBack };
+                planner.depart_dial(dial, ticket, 4096, passage, at(begun + 5_000));
+            }
+        }
+        let samples = |planner: &Planner| planner.stages[usize::from(dial.0)].estimator.samples();
+        assert_eq!(samples(&planner), [100, 0]);
+        let tickets = [(); 40].map(|()| planner.arrive(dial, at(2_000_000)));
+        for (ticket, number) in tickets.into_iter().zip(1..) {
+            let now = at(2_000_000 + 20 * number);
+            planner.depart_dial(dial, ticket, 4096, Passage::Waited, now);
+        }
+        assert!(samples(&planner)[1] > 0, "those that wait for their turn are samples");
     }
 
     #[test]

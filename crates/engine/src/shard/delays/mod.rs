@@ -22,7 +22,7 @@ use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 use piped_model::estimate::Ticket;
 use piped_planner::plan::Planner;
-use piped_planner::stage::StageIndex;
+use piped_planner::stage::{Passage, StageIndex};
 use piped_report::dial::{DialCost, DialPlace, DialReport};
 use piped_report::histogram::Latencies;
 use piped_wire::LastPart;
@@ -135,7 +135,7 @@ struct Dial {
     host: StageIndex,
     /// Ideal time of the last release.
     released: Nanos,
-    /// Ideal time of the latest delivery, which none behind it overtakes but at a disk.
+    /// Ideal time of the latest delivery, which at a disk only what has bytes overtakes.
     delivered: Nanos,
     queue: VecDeque<Held>,
     /// How late deliveries were.
@@ -154,8 +154,7 @@ pub(super) struct Held {
     pub(in crate::shard) deliver: Nanos,
     /// Nothing to measure of what has no bytes and only keeps its place.
     ticket: Option<Ticket>,
-    /// The dial was busy with the one before: its occupancy is seen.
-    waited: bool,
+    passage: Passage,
 }
 
 /// Effects that a dial has memory for when it is set; what all hold together has a bound.
@@ -270,10 +269,10 @@ impl Dials {
             return Some(effect);
         }
         let at = ideal.map_or_else(|| io.now(), |ideal| ideal + host);
-        let (deliver, waited) = dial.admit(bytes, at, || self.noise.unit());
+        let (deliver, passage) = dial.admit(bytes, at, || self.noise.unit());
         let ticket = (bytes > 0).then(|| planner.arrive(dial.stage, came));
         let place = dial.queue.partition_point(|held| held.deliver <= deliver);
-        dial.queue.insert(place, Held { hop, effect, bytes, came, deliver, ticket, waited });
+        dial.queue.insert(place, Held { hop, effect, bytes, came, deliver, ticket, passage });
         self.held += 1;
         self.set_due(key);
         None
@@ -302,7 +301,7 @@ impl Dials {
                 dial.late.add(now.since(held.deliver).0);
                 let (stage, bytes, times) = (dial.stage, held.bytes, (held.came, now));
                 if let Some(ticket) = held.ticket {
-                    planner.depart_dial(stage, ticket, bytes, held.waited, now);
+                    planner.depart_dial(stage, ticket, bytes, held.passage, now);
                     watch.pass_dial(held.effect.subject(), stage, bytes, times);
                 }
                 return Some(held);
@@ -379,20 +378,23 @@ impl Dials {
 }
 
 impl Dial {
-    /// A fragment has come, ideally `at`. When it goes, and whether it has to wait for the one
-    /// before.
-    fn admit(&mut self, bytes: u32, at: Nanos, unit: impl FnMut() -> f64) -> (Nanos, bool) {
+    /// A fragment has come, ideally `at`. When it goes, and what it waits for.
+    fn admit(&mut self, bytes: u32, at: Nanos, unit: impl FnMut() -> f64) -> (Nanos, Passage) {
         let waits = self.released > at;
         // What has no bytes keeps its place, and costs nothing.
         let occupied = if bytes > 0 { self.cost.occupancy(bytes) } else { Nanos::ZERO };
         self.released = self.released.max(at) + occupied;
         let latency = if bytes > 0 { self.cost.latency(unit) } else { Nanos::ZERO };
-        let mut deliver = self.released + latency;
-        if !matches!(self.place, DialPlace::Disk { .. }) {
-            deliver = deliver.max(self.delivered);
-            self.delivered = deliver;
-        }
-        (deliver, waits)
+        let own = self.released + latency;
+        let may_overtake = bytes > 0 && matches!(self.place, DialPlace::Disk { .. });
+        let deliver = if may_overtake { own } else { own.max(self.delivered) };
+        self.delivered = self.delivered.max(deliver);
+        let passage = match (waits, deliver > own) {
+            (true, _) => Passage::Waited,
+            (false, true) => Passage::HeldBack,
+            (false, false) => Passage::Alone,
+        };
+        (deliver, passage)
     }
 
     /// What the dial did. `unknown`: nothing passes its place.
@@ -432,6 +434,7 @@ fn is_at(place: &DialPlace, hop: Hop, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use piped_core::modes::{CalibrationMode, PlannerMode};
+    use piped_core::spread::LatencySpread;
     use piped_sim::{Faults, SimKernel};
 
     use super::super::slab::Key;
@@ -494,6 +497,45 @@ mod tests {
         let first = dials.poll_due(late, &mut planner, &mut watch).expect("so is this one");
         assert_eq!((first.hop, first.deliver), (Hop::Receive, due + LATENCY));
         assert_eq!((dials.next(), dials.held), (None, 0));
+    }
+
+    /// Passes of a dial that has a latency of 100 us and 10 us between releases, by the units that
+    /// latencies are drawn with: a half of all stall for ten times as long.
+    fn passes(place: DialPlace, came: &[(u32, u64, bool)]) -> Vec<(u64, Passage)> {
+        let (mut dials, mut planner, _) = chain();
+        let spread = LatencySpread { stalls: 0.5, times: 10.0, ..LatencySpread::NONE };
+        let cost =
+            DialCost { latency_ns: 100_000, overhead_ns: 10_000, spread, ..DialCost::default() };
+        dials.set(place.clone(), cost, &mut planner);
+        let key = dials.find(|it| *it == place).expect("it was set");
+        let dial = dials.dials.get_mut(key).expect("it is there");
+        let pass = |&(bytes, micros, stalls): &(u32, u64, bool)| {
+            let unit = if stalls { 0.25 } else { 0.75 };
+            let (deliver, passage) = dial.admit(bytes, Nanos::from_micros(micros), || unit);
+            (deliver.0 / 1000, passage)
+        };
+        came.iter().map(pass).collect()
+    }
+
+    #[test]
+    fn what_comes_behind_a_stall_is_known_to_wait_for_it() {
+        let came = [(9, 0, true), (9, 100, false), (9, 105, false), (9, 1_000, false)];
+        let (first, last) = ((1_010, Passage::Alone), (1_110, Passage::Alone));
+        let peer = DialPlace::Net { peer: String::from("c") };
+        let behind = [(1_010, Passage::HeldBack), (1_010, Passage::Waited)];
+        assert_eq!(passes(peer, &came), [first, behind[0], behind[1], last]);
+        let disk = DialPlace::Disk { device: DeviceId(1), write: false };
+        let ahead = [(210, Passage::Alone), (220, Passage::Waited)];
+        assert_eq!(passes(disk, &came), [first, ahead[0], ahead[1], last]);
+    }
+
+    /// What has no bytes (an error, the end of a file) is behind all that came before it.
+    #[test]
+    fn what_has_no_bytes_keeps_its_place_at_a_disk() {
+        let came = [(9, 0, true), (9, 100, false), (0, 150, false), (9, 200, false)];
+        let disk = DialPlace::Disk { device: DeviceId(1), write: false };
+        let times: Vec<u64> = passes(disk, &came).iter().map(|&(at, _)| at).collect();
+        assert_eq!(times, [1_010, 210, 1_010, 310]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use piped_core::ids::HandleId;
+use piped_core::limits::STRIPED_BYTES_MAX;
 use piped_core::link::LaneClass;
 use piped_core::modes::{CalibrationMode, PlannerMode};
 use piped_core::request::{ArenaBuffer, Verb};
@@ -203,6 +204,31 @@ fn bytes_move_within_twenty_reads_when_a_way_slows() {
     }
 }
 
+/// Reads with company say nothing of a way, and what was learned before they came is forgotten.
+#[test]
+fn what_is_old_is_forgotten_in_company() {
+    let slow_then_back = |pairs: usize| {
+        let mut reader = Reader::new(EQUAL);
+        let _ = reader.learn();
+        // What both stages cost is not learned any more.
+        reader.world.command(Command::SetCalibration(CalibrationMode::Frozen));
+        reader.cache(0..LENGTH * 3 / 4);
+        reader.take([1.0, 4.0]);
+        let _ = reader.settled(12);
+        reader.take(EQUAL);
+        for _ in 0..pairs {
+            let [first, second] = [0, MIB].map(|place| reader.submit_into(place, 0, LENGTH));
+            assert_eq!(reader.end_of(first), (Status::Ok, LENGTH));
+            assert_eq!(reader.end_of(second), (Status::Ok, LENGTH));
+            reader.world.settle();
+        }
+        reader.read(0, LENGTH)
+    };
+    let best = best(LENGTH * 3 / 4, EQUAL);
+    assert!(slow_then_back(0) > 1.2 * best, "the first read knows of no change");
+    assert!(slow_then_back(8) <= 1.05 * best, "{} of {best}", slow_then_back(8));
+}
+
 /// What is wholly there or not at all costs the looks that it did, and so do short reads.
 #[test]
 fn looks_are_few() {
@@ -368,10 +394,11 @@ fn ask(reader: &mut Reader, (line, handle): (LineId, u32), length: u64) -> u64 {
     reader.reads
 }
 
-/// One read of a peer; the seconds that it took.
+/// One read of a peer of all of the file; the seconds that it took.
 fn serve(reader: &mut Reader, line: (LineId, u32)) -> f64 {
     let before = reader.world.clock();
-    let _ = ask(reader, line, LENGTH);
+    let length = reader.content.len() as u64;
+    let _ = ask(reader, line, length);
     let mut bytes = Vec::new();
     loop {
         let (frame, payload) = reader.world.next_frame(line.0);
@@ -379,7 +406,7 @@ fn serve(reader: &mut Reader, line: (LineId, u32)) -> f64 {
         assert_eq!(offset, bytes.len() as u64, "in the order of the file");
         bytes.extend_from_slice(&payload);
         if let Some(last) = last {
-            assert_eq!((last.status, last.bytes), (Status::Ok, LENGTH));
+            assert_eq!((last.status, last.bytes), (Status::Ok, length));
             break;
         }
     }
@@ -407,6 +434,35 @@ fn a_peers_read_takes_both_at_once() {
     let behind = (0..12).map(|_| serve(&mut reader, line)).last().expect("one");
     assert!(device >= 1.8 * behind, "{device} alone, {behind} together");
     assert_eq!(reader.world.staged(), 0);
+}
+
+/// Stored as a whole and then forwarded: more than may wait in staging is forwarded in parts.
+#[test]
+fn a_long_read_that_is_stored_first_does_not_wait_for_itself() {
+    for half in [0..4 * MIB, 4 * MIB..8 * MIB] {
+        let mut reader = Reader::with_file(8 * MIB, EQUAL);
+        reader.world.command(Command::SetPlanner(PlannerMode::Whole));
+        let line = open_for_peer(&mut reader);
+        reader.cache(half);
+        let _ = serve(&mut reader, line);
+        assert!(reader.route().contains("page cache"), "{}", reader.route());
+        assert_eq!(reader.world.staged(), 0);
+    }
+}
+
+/// To look at all of a very long read would keep the thread from others: it has the two looks of
+/// one that goes one way.
+#[test]
+fn a_very_long_read_goes_one_way() {
+    for (length, is_split) in [(STRIPED_BYTES_MAX, true), (STRIPED_BYTES_MAX + 4 * KIB, false)] {
+        let mut reader = Reader::with_file(STRIPED_BYTES_MAX + 4 * KIB, EQUAL);
+        let line = open_for_peer(&mut reader);
+        reader.cache(0..STRIPED_BYTES_MAX / 2);
+        let transfer = ask(&mut reader, line, length);
+        assert_eq!(bytes_of_end(&mut reader, line, transfer), (Status::Ok, length));
+        assert_eq!(reader.route().contains("page cache"), is_split, "{}", reader.route());
+        assert_eq!(reader.looks(), if is_split { 4 } else { 2 }, "{length}");
+    }
 }
 
 /// What becomes of a peer's read that comes both ways: the file ends in either part, a part fails,

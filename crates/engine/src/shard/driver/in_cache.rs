@@ -3,7 +3,7 @@
 
 use piped_core::ids::FileId;
 use piped_core::io::{Cached, Io};
-use piped_core::limits::STRIPED_BYTES_MIN;
+use piped_core::limits::{STRIPED_BYTES_MAX, STRIPED_BYTES_MIN};
 
 use super::super::stripes::Stripes;
 use super::looks::Looks;
@@ -42,7 +42,7 @@ impl InCache {
         if !self.looks.is_due() {
             return Found::None;
         }
-        let may_split = may_split && length >= STRIPED_BYTES_MIN;
+        let may_split = may_split && (STRIPED_BYTES_MIN..=STRIPED_BYTES_MAX).contains(&length);
         // Of a long read both ends are looked at: to look at all of it takes a part of the time of
         // the read itself.
         let looked_at = length.min(LOOK_BYTES);
@@ -81,9 +81,14 @@ impl InCache {
         self.recent
     }
 
-    /// So many bytes of a read that came both ways took so many seconds, at the device or at its
-    /// page cache.
-    pub(in crate::shard) fn learn(&mut self, cached: bool, bytes: u64, seconds: f64) {
-        self.recent[usize::from(cached)].learn(bytes, seconds);
+    /// So many bytes of a read that came both ways came from the device or from its page cache, and
+    /// took so many seconds; none are said of a read that had company. That says nothing, but what
+    /// is known grows old.
+    pub(in crate::shard) fn learn(&mut self, cached: bool, bytes: u64, seconds: Option<f64>) {
+        let recent = &mut self.recent[usize::from(cached)];
+        match seconds {
+            Some(seconds) => recent.learn(bytes, seconds),
+            None => recent.forget_one(),
+        }
     }
 }

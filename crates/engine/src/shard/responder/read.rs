@@ -1,7 +1,7 @@
 //! How far a peer's read is: what was asked of the device, what is in staging, and what the lane
 //! has taken.
 
-use piped_core::limits::{DEPTH_MAX, STRIPES_AHEAD_BYTES};
+use piped_core::limits::{DEPTH_MAX, EXTENTS_MAX, STRIPES_AHEAD_BYTES, STRIPES_MAX};
 use piped_planner::planned::Planned;
 
 use super::super::buffers::Blocks;
@@ -110,6 +110,13 @@ impl ReadState {
     /// Whether the device has as much as a plan of `depth` gives it.
     pub(in crate::shard) fn is_deep(&self, depth: u32) -> bool {
         self.reading - self.copying >= depth
+    }
+
+    /// Whether a read that comes both ways has as many fragments under way as it keeps account of.
+    /// Before each extent that has landed there is one of them, or a part whose copies are not
+    /// begun.
+    pub(in crate::shard) fn is_scattered(&self) -> bool {
+        self.striped && self.reading as usize + STRIPES_MAX >= EXTENTS_MAX
     }
 
     /// A fragment is at the device.

@@ -300,10 +300,11 @@ impl Shard {
         }
         self.free_part(session, part);
         if let Some((file, cached, bytes)) = source
-            && self.cx.watch.is_alone(Subject::Transfer(parent))
             && let Some(in_cache) = self.cx.driver.in_cache(file.buffered)
         {
-            in_cache.learn(cached, bytes, io.now().since(begun).seconds());
+            let alone = self.cx.watch.is_alone(Subject::Transfer(parent));
+            let took = alone.then(|| io.now().since(begun).seconds());
+            in_cache.learn(cached, bytes, took);
         }
         if status != Status::Ok {
             self.transfers.end_with(parent, status);

@@ -73,7 +73,6 @@ impl Shard {
         let reads = self.start_reads(key, file, &planned, io);
         let copies = self.start_copies(key, file, &planned, io);
         let wanted = reads.and(copies).err();
-        let starved = wanted.is_some();
         let Some(serve) = self.serves.get_mut(key) else { return };
         // The device has nothing else to do: it gets its work before the checksum of what is to be
         // sent. Only once for each that is sent: a device that is faster than a turn must not have
@@ -83,11 +82,10 @@ impl Shard {
             self.cx.sched.hand_over_first();
             return self.cx.sched.make_ready(Work::Serve(key));
         }
-        let all_read = serve.next >= serve.ask.length.min(serve.read.end());
-        let idle = serve.read.reading() == 0;
-        // `whole`: store, then forward. Short of staging it forwards what it stored, or two of them
-        // would wait for each other for ever.
-        if !planned.store_first || (idle && (all_read || starved)) {
+        // `whole`: store, then forward. What cannot store more forwards what it stored: short of
+        // staging two of them would wait for each other for ever, and one that comes both ways for
+        // itself when it is as far ahead as it may be.
+        if !planned.store_first || serve.read.reading() == 0 {
             self.send_frames_of(key, &planned, io);
         }
         if let Some(wanted) = wanted {
@@ -125,7 +123,7 @@ impl Shard {
             // What the next frame waits for is never too much, however many fragments that are.
             let ahead = ahead && next >= serve.frame_end(blocks, planned, serve.done);
             let cached = serve.read.is_copied(blocks, next);
-            if ahead || !cached && serve.read.is_deep(depth) {
+            if ahead || serve.read.is_scattered() || !cached && serve.read.is_deep(depth) {
                 return Ok(());
             }
             if is_new {
@@ -176,6 +174,9 @@ impl Shard {
     ) -> Result<(), Wanted> {
         loop {
             let Some((serve, blocks)) = self.serves.with_blocks(key) else { return Ok(()) };
+            if serve.read.is_scattered() {
+                return Ok(());
+            }
             let Some(start) = serve.read.next_copy(blocks, serve.next) else { return Ok(()) };
             let end = serve.source_end(blocks, planned, start).min(serve.next);
             let Some(block) = blocks.at(start) else { return Ok(()) };
@@ -255,9 +256,11 @@ impl Shard {
             serve.read.cut_off(end);
         }
         let inserted = serve.landed.insert(blocks.beyond(), start, end);
-        debug_assert!(inserted.is_ok(), "each fragment is read once");
+        debug_assert!(inserted.is_ok(), "each fragment is read once, and few are out of order");
         if result.status != Status::Ok {
             serve.status.get_or_insert(result.status);
+        } else if inserted.is_err() {
+            serve.status.get_or_insert(Status::WouldBlock);
         }
     }
 

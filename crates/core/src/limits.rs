@@ -280,8 +280,8 @@ pub const WAY_UNIT_BYTES: u64 = 4096;
 /// once where the cache has a part of them: of shorter ones the latency of the device is most.
 pub const STRIPED_BYTES_MIN: u64 = 128 * 1024;
 
-/// Longer reads than this are not: what it takes to ask what the page cache has of a read grows with
-/// its length (1 us for 32 MiB), and nobody else has the shard's thread meanwhile.
+/// Longer reads than this are not: the time to ask what the page cache has of a read grows with its
+/// length (1 us for 32 MiB), and nobody else has the shard's thread meanwhile.
 pub const STRIPED_BYTES_MAX: u64 = 32 << 20;
 
 /// Where the page cache is asked for a part of a range: no page of any machine lies on both sides,

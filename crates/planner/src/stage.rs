@@ -26,11 +26,11 @@ impl StageIndex {
 /// What a fragment waited for in a delay injection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passage {
-    /// It waited for no other: its time is that of one alone.
+    /// No other: its time is that of one alone.
     Alone,
-    /// The injection was busy with the one before: the gap between both is its occupancy.
+    /// The one before, which kept the injection busy: the gap between both is its occupancy.
     Waited,
-    /// The one before was slower, and none overtakes there. Its time is that of the other.
+    /// A slower one before, where none overtakes: its time is that of the other.
     HeldBack,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! An injection is a store-and-forward server at the exit of a stage. It releases a fragment at
 //! max(arrival, release before) + `g` + x·`G` and delivers it `L` later. If latencies spread,
-//! each is drawn: their mean is `L` but for stalls, and 1 s is the longest. `o` is time of the shard's
-//! thread for each fragment. Injections show what a slower disk or network would do to an
+//! each is drawn: their mean is `L` but for stalls, and 1 s is the longest. `o` is time of the
+//! shard's thread for each fragment. Injections show what a slower disk or network would do to an
 //! application. They also check that calibration reads back what was set.
 
 use core::fmt;

@@ -258,8 +258,8 @@ mod tests {
 
     proptest! {
         /// Whatever is there: parts cover the read, come by turns, and those from the cache are
-        /// there; also with any bytes moved to the device, of which less than a unit stays. Cuts are
-        /// where devices read.
+        /// there; also with any bytes moved to the device, of which less than a unit stays. Cuts
+        /// are where devices read.
         #[test]
         fn parts_cover_a_read(
             runs in prop::collection::vec((1usize..40, any::<bool>()), 1..12),

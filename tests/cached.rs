@@ -9,6 +9,7 @@ use std::path::Path;
 use piped_client::{Client, Handle, OpenOptions, Queue};
 use piped_sim::Random;
 use system_tests::process::{BLOCKS_BYTES, Daemon, Pair, Programs, drop_cached, pattern};
+use tempfile::TempDir;
 
 const PAGE: usize = 4096;
 const FILE_BYTES: usize = 64 * PAGE;
@@ -49,6 +50,14 @@ fn tells(daemon: &Daemon) -> bool {
     tells
 }
 
+/// Two nodes with files in that directory, if this kernel tells what is cached.
+fn nodes() -> Option<(TempDir, Pair)> {
+    let programs = Programs::find()?;
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let pair = Pair::start(&programs, directory.path());
+    tells(&pair.beta).then_some((directory, pair))
+}
+
 fn session(daemon: &Daemon) -> (Client, Queue) {
     let client = Client::connect(daemon.client_socket()).expect("it serves");
     let queue = client.queue().expect("a queue");
@@ -62,21 +71,17 @@ fn read(client: &Client, queue: &mut Queue, from: &Handle, at: u64, length: usiz
 
 #[test]
 fn a_read_goes_where_the_bytes_are() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let Pair { alpha, beta, .. } = Pair::start(&programs, directory.path());
-    if !tells(&beta) {
-        return;
-    }
+    let Some((directory, pair)) = nodes() else { return };
+    let Pair { alpha, beta, .. } = &pair;
     let path = directory.path().join("root/blocks");
-    let (client, mut queue) = session(&alpha);
+    let (client, mut queue) = session(alpha);
     let options = OpenOptions::read();
     let blocks = client.open_export(Some("beta"), "data", "blocks", options).expect("it is there");
     let whole = pattern(BLOCKS_BYTES);
     let mut reads = |at: u64, length: usize| {
         let read = read(&client, &mut queue, &blocks, at, length);
         assert!(read == whole[at as usize..][..length], "{length} bytes at {at}");
-        source(&beta)
+        source(beta)
     };
     drop_cached(&path);
     assert_eq!(reads(0, 1 << 20), "disk", "it is on the disk alone");
@@ -95,15 +100,11 @@ fn a_read_goes_where_the_bytes_are() {
 /// peer. What is on the disk alone stays there.
 #[test]
 fn a_read_takes_what_is_cached_from_there_and_the_rest_from_the_disk() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let Pair { alpha, beta, .. } = Pair::start(&programs, directory.path());
-    if !tells(&beta) {
-        return;
-    }
+    let Some((directory, pair)) = nodes() else { return };
+    let Pair { alpha, beta, .. } = &pair;
     let path = directory.path().join("root/blocks");
     let whole = pattern(BLOCKS_BYTES);
-    let (client, mut queue) = session(&alpha);
+    let (client, mut queue) = session(alpha);
     let options = OpenOptions::read();
     let remote = client.open_export(Some("beta"), "data", "blocks", options).expect("opened");
     let own = client.open_file(&path, OpenOptions::read()).expect("opened");
@@ -111,7 +112,7 @@ fn a_read_takes_what_is_cached_from_there_and_the_rest_from_the_disk() {
         eprintln!("skipped: this file system has no direct reads");
         return;
     }
-    for (blocks, reader) in [(remote, &beta), (own, &alpha)] {
+    for (blocks, reader) in [(remote, beta), (own, alpha)] {
         let mut is_first = true;
         for cached in [0..1 << 20, 3 << 20..4 << 20, 1 << 20..2 << 20, (1 << 20) + 4096..3 << 20] {
             cache_only(&path, cached.clone());
@@ -132,7 +133,7 @@ fn a_read_takes_what_is_cached_from_there_and_the_rest_from_the_disk() {
     for at in [0, 3 << 20] {
         let _ = read(&client, &mut queue, &blocks, at, BLOCKS_BYTES - at as usize);
     }
-    assert_eq!(source(&alpha), "disk", "the end is still not there");
+    assert_eq!(source(alpha), "disk", "the end is still not there");
 }
 
 /// Writers of all kinds, by turns, and readers of all kinds after each.

@@ -6,7 +6,6 @@
 //! dial's stage has to read as it was set, within 2 % or 2 us. A `g` (or `G`, or `o`) shows only
 //! where fragments wait for it; elsewhere the row says so and does not count.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::contest;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
 use crate::machine::Cpus;
-use crate::nodes::{CALLER, EXPORT, Node, PEER, Pair, Sites, free_address};
+use crate::nodes::{CALLER, EXPORT, Node, PEER, Pair, Sites, disk_stage, free_address};
 use crate::raw::disk::make_file;
 
 const FILE_NAME: &str = "dialled";
@@ -95,8 +94,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     let data = tempfile::Builder::new().prefix("piped-dials-").tempdir_in(directory)?;
     let file = data.path().join(FILE_NAME);
     make_file(&file, FILE_BYTES)?;
-    let device = file.metadata()?.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let settings = String::from("[planner]\nallow_dials = true\n");
     let sites = Sites { listen: free_address()?, settings, ..Sites::default() };
     let pair = Pair::start_at(&sites, Profile::Balanced, Cpus::here(), data.path())?;
@@ -104,7 +101,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
     let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
     let handle = open.doing("open")?;
     let places = [
-        (&pair.b, format!("disk:{major}:{minor}:read")),
+        (&pair.b, disk_stage(&file, "read")?),
         (&pair.b, String::from("check")),
         (&pair.b, format!("send:{CALLER}")),
         (&pair.a, format!("net:{PEER}")),

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -163,6 +164,13 @@ pub(crate) struct Node {
     log: PathBuf,
     pub(crate) client_socket: PathBuf,
     pub(crate) admin: Admin,
+}
+
+/// The reads or writes of the disk that a file is on, as a dial names them.
+pub(crate) fn disk_stage(file: &Path, verb: &str) -> Result<String, Failure> {
+    let device = file.metadata().doing(file.display())?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    Ok(format!("disk:{major}:{minor}:{verb}"))
 }
 
 /// Waits until the lanes of a node to [`PEER`] are up.

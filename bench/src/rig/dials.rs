@@ -1,12 +1,10 @@
 //! Stages made slower by the daemons themselves: the node with the dial, and the stage's name
 //! there.
 
-use std::os::unix::fs::MetadataExt as _;
-
 use super::Rig;
-use crate::failure::{Doing as _, Failure};
+use crate::failure::Failure;
 use crate::load::Way;
-use crate::nodes::{CALLER, Node, PEER};
+use crate::nodes::{CALLER, Node, PEER, disk_stage};
 
 /// Stage to make slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,14 +57,11 @@ impl Rig {
             DialStage::Net => (to, format!("net:{sender}")),
             DialStage::Receive => (to, format!("receive:{sender}")),
             DialStage::Disk => {
-                let directory = self.data.path();
-                let device = directory.metadata().doing(directory.display())?.dev();
-                let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
                 let verb = match way {
                     Way::Read => "read",
                     Way::Write => "write",
                 };
-                (&self.pair.b, format!("disk:{major}:{minor}:{verb}"))
+                (&self.pair.b, disk_stage(self.data.path(), verb)?)
             }
         })
     }

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use piped_client::{Class, Handle, OpenOptions};
@@ -17,7 +16,7 @@ use piped_core::spread::LatencySpread;
 use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
-use crate::nodes::{EXPORT, PEER, Pair, Sites, free_address, profile_name};
+use crate::nodes::{EXPORT, PEER, Pair, Sites, disk_stage, free_address, profile_name};
 use crate::raw::Timing;
 use crate::report::{Row, Unit};
 use crate::rig::PROFILE;
@@ -63,9 +62,7 @@ impl Scene {
         let asker = Asker::connect_as(Class::Latency, &pair.a, Place::BesideShard, 16 << 20)?;
         let open = asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read());
         let handle = open.doing("open")?;
-        let device = data.metadata().doing(data.display())?.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let disk = format!("disk:{major}:{minor}:read");
+        let disk = disk_stage(&data, "read")?;
         let wire = DialChange {
             stage: format!("net:{PEER}"),
             per_byte_ps: PER_BYTE_PS,

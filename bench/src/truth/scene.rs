@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +17,7 @@ use piped_report::shard::Explanation;
 use crate::failure::{Doing as _, Failure, joined};
 use crate::load::{Asker, Place, Way};
 use crate::machine::{self, Cpus};
-use crate::nodes::{CALLER, EXPORT, Node, PEER, Pair, Sites, free_address};
+use crate::nodes::{CALLER, EXPORT, Node, PEER, Pair, Sites, disk_stage, free_address};
 use crate::raw::disk::make_file;
 use crate::rig::{GIGABIT, PROFILE, Rig};
 use crate::rows::peers::region;
@@ -262,9 +261,7 @@ impl<'a> Nodes<'a> {
             (Load::Late, Path::Put) => dial(b, format!("net:{CALLER}"), LATE_NS, 0, 0),
             (Load::Late, _) => dial(a, format!("net:{PEER}"), LATE_NS, 0, 0),
             (Load::SlowDisk, _) => {
-                let device = self.data.metadata().doing(self.data.display())?.dev();
-                let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-                let stage = format!("disk:{major}:{minor}:read");
+                let stage = disk_stage(self.data, "read")?;
                 dial(path.planner(self.pair()), stage, 0, SLOW_NS, SLOW_BYTE_PS)
             }
             _ => Ok(()),

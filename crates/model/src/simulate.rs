@@ -153,7 +153,7 @@ pub fn run_on<C: StageCost>(
                 }
                 What::Known { room, bytes, fragments } => {
                     works.held[room].bytes -= u128::from(bytes);
-                    works.held[room].gone += fragments;
+                    works.held[room].leave(fragments, sizes);
                 }
             }
         }
@@ -242,13 +242,22 @@ struct Held {
     bytes: u128,
     /// Fragments of its last stage that are known to have left.
     gone: usize,
+    /// The bytes of these.
+    gone_bytes: u128,
     /// Bytes that have left, and that the first stage is not told of yet.
     due: u64,
 }
 
 impl Held {
     fn of(room: &Room) -> Self {
-        Self { room: *room, bytes: room.due().into(), gone: 0, due: room.due() }
+        Self { room: *room, bytes: room.due().into(), gone: 0, gone_bytes: 0, due: room.due() }
+    }
+
+    /// So many more fragments are known to have left.
+    fn leave(&mut self, fragments: usize, sizes: &[&[u64]]) {
+        let gone = &sizes[self.room.last][self.gone..self.gone + fragments];
+        self.gone_bytes += gone.iter().map(|&size| u128::from(size)).sum::<u128>();
+        self.gone += fragments;
     }
 }
 
@@ -373,12 +382,13 @@ impl<C: StageCost> Works<'_, C> {
         let Some((grain, most)) = held.room.grain else {
             return held.bytes + u128::from(bytes) <= room;
         };
-        let (mut count, mut taken, mut at) = (0, 0, 0);
-        for (number, &size) in self.sizes[held.room.last].iter().enumerate() {
-            if at < end && number >= held.gone {
-                count += 1;
-                taken += u128::from(size.div_ceil(grain.max(1))) * u128::from(grain.max(1));
+        let (mut count, mut taken, mut at) = (0, 0, held.gone_bytes);
+        for &size in &self.sizes[held.room.last][held.gone..] {
+            if at >= end {
+                break;
             }
+            count += 1;
+            taken += u128::from(size.div_ceil(grain.max(1))) * u128::from(grain.max(1));
             at += u128::from(size);
         }
         count <= most.get() && taken <= room

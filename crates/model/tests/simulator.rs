@@ -114,6 +114,12 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
 }
 
+/// The path with something to do for each fragment at each stage: without, several things happen
+/// at once, and who is first is not said.
+fn costly(path: &[Stage]) -> Vec<Stage> {
+    path.iter().map(|&s| Stage { overhead: s.overhead + 0.37, ..s }).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -204,8 +210,7 @@ proptest! {
         path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
         rooms in vec(room(), 1..3), names in vec(0_u8..4, 6), turns in any::<[bool; 4]>(), depth in 0_u32..10,
     ) {
-        let path: Vec<Stage> =
-            path.iter().map(|&s| Stage { overhead: s.overhead + 0.37, ..s }).collect();
+        let path = costly(&path);
         let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
         let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
         let depth = NonZeroU32::new(depth);
@@ -255,9 +260,7 @@ proptest! {
         path in path(), bytes in 1_u64..50_000, cuts in vec(vec(any::<u64>(), 0..12), 6),
         names in vec(0_u8..4, 6), turns in any::<[bool; 4]>(), depth in 0_u32..10,
     ) {
-        // Without costs several things happen at once, and who is first is not said.
-        let path: Vec<Stage> =
-            path.iter().map(|&s| Stage { overhead: s.overhead + 0.37, ..s }).collect();
+        let path = costly(&path);
         let sizes: Vec<Vec<u64>> = (0..path.len()).map(|j| cut(bytes, &cuts[j])).collect();
         let views: Vec<&[u64]> = sizes.iter().map(Vec::as_slice).collect();
         let depth = NonZeroU32::new(depth);

@@ -76,10 +76,8 @@ impl PathCosts {
         let binds = |room: &&Room| {
             let one = Buffers::UNLIMITED.over(**room);
             [PROBE_BYTES[0] as u64, FRAGMENT_BYTES_MAX.into()].into_iter().any(|size| {
-                self.with(|costs| {
-                    let delay = evaluate::delay(costs, size, length, &one, &self.servers);
-                    delay > BINDS * evaluate::uniform(costs, size, length, None)
-                })
+                let open = self.with(|costs| evaluate::uniform(costs, size, length, None));
+                self.delay_by(&one, size, length) > BINDS * open
             })
         };
         let binding = rooms.rooms().filter(binds);
@@ -103,9 +101,7 @@ impl PathCosts {
         let Some((_, Held::Credit(window))) = self.held.filter(|_| owed > 0) else { return 0.0 };
         // No longer frames are sent, so none waits forever.
         let fragment_bytes = fragment_bytes.min(write_piece_max(window));
-        let rooms = self.rooms(owed);
-        let owing = self
-            .with(|costs| evaluate::delay(costs, fragment_bytes, length, &rooms, &self.servers));
+        let owing = self.delay_by(&self.rooms(owed), fragment_bytes, length);
         let more = owing - self.delay(fragment_bytes, length);
         if more.is_finite() { more.max(0.0) } else { 0.0 }
     }
@@ -117,13 +113,16 @@ impl PathCosts {
 
     /// By how much so many bytes in equal fragments take longer because of these, in seconds.
     pub(super) fn delay(&self, fragment_bytes: u64, length: u64) -> f64 {
-        let Self { buffers, servers, .. } = self;
-        match buffers.limited() {
-            true => {
-                self.with(|costs| evaluate::delay(costs, fragment_bytes, length, buffers, servers))
-            }
-            false => 0.0,
+        if self.buffers.limited() {
+            self.delay_by(&self.buffers, fragment_bytes, length)
+        } else {
+            0.0
         }
+    }
+
+    /// By how much these bytes take longer because of the given rooms, in seconds.
+    fn delay_by(&self, rooms: &Buffers, fragment_bytes: u64, length: u64) -> f64 {
+        self.with(|costs| evaluate::delay(costs, fragment_bytes, length, rooms, &self.servers))
     }
 
     /// Which of the stages have one server together.

@@ -225,8 +225,7 @@ impl Guard {
     fn expect(&mut self) {
         self.bias = self.biases();
         let common = self.common_bias();
-        let is_known = |mean: &Mean| mean.count() >= ENOUGH / 2;
-        let bias = self.bias.map(|mean| if is_known(&mean) { mean.value() } else { common });
+        let bias = self.bias.map(|mean| if is_known(mean) { mean.value() } else { common });
         for arm in &mut self.arms {
             let promised = arm.plan.predicted_seconds * bias[kind(&arm.plan)];
             arm.expected = arm.measured.beside(promised) + arm.plan.tail_seconds;
@@ -343,8 +342,7 @@ impl Guard {
     pub(super) fn choose(&mut self) -> usize {
         self.uses = self.uses.wrapping_add(1);
         let Self { variations, favourite, uses, .. } = *self;
-        let known_kinds = self.bias.map(|mean| mean.count() >= ENOUGH / 2);
-        let known = (self.noise.value(), known_kinds);
+        let known = (self.noise.value(), self.bias.map(is_known));
         self.trials.choose(&Race::new(&self.arms, (variations, favourite), uses, known))
     }
 
@@ -433,6 +431,11 @@ impl Guard {
             vetoed: self.is_vetoed(index),
         })
     }
+}
+
+/// Whether it is known how far the model is off about plans of a kind, from their mean bias.
+fn is_known(bias: Mean) -> bool {
+    bias.count() >= ENOUGH / 2
 }
 
 #[cfg(test)]

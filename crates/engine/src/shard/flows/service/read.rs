@@ -4,6 +4,7 @@
 //! where the next one goes. A frame leaves as soon as its bytes are there, whether its fragment is
 //! the plan's next one or not. A region needs no staging: frames name the exporter's memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use piped_core::io::{Io, Span};
@@ -47,6 +48,23 @@ fn way_of<I: Io>(
         serving.begin_read(file.cached);
     }
     file
+}
+
+/// The read of these bytes of a peer's read into its block.
+fn fragment_of(
+    (key, serve): (ServeKey, &Serve),
+    target: FileTarget,
+    block: &Block,
+    bytes: Range<u64>,
+) -> Fragment {
+    Fragment {
+        owner: JobOwner::ServeRead { serve: key, start: bytes.start },
+        flow: serve.flow(),
+        target,
+        direction: Direction::Read,
+        offset: serve.ask.offset + bytes.start,
+        span: block.span(bytes.start, bytes.end),
+    }
 }
 
 impl Shard {
@@ -138,15 +156,7 @@ impl Shard {
                 serve.next = boundary;
                 continue;
             }
-            let (offset, span) = (serve.ask.offset + next, block.span(next, boundary));
-            let fragment = Fragment {
-                owner: JobOwner::ServeRead { serve: key, start: next },
-                flow: serve.flow(),
-                target: file,
-                direction: Direction::Read,
-                offset,
-                span,
-            };
+            let fragment = fragment_of((key, serve), file, block, next..boundary);
             let (driver, mut lent) = self.cx.lend();
             if let Err(wanted) = driver.start_job(fragment, &mut serve.pins, &mut lent, io) {
                 self.close_unused_block(key, next);
@@ -181,14 +191,7 @@ impl Shard {
             let end = serve.source_end(blocks, planned, start).min(serve.next);
             let Some(block) = blocks.at(start) else { return Ok(()) };
             let end = end.min(block.end);
-            let fragment = Fragment {
-                owner: JobOwner::ServeRead { serve: key, start },
-                flow: serve.flow(),
-                target: file.by_cache(),
-                direction: Direction::Read,
-                offset: serve.ask.offset + start,
-                span: block.span(start, end),
-            };
+            let fragment = fragment_of((key, serve), file.by_cache(), block, start..end);
             let (driver, mut lent) = self.cx.lend();
             driver.start_job(fragment, &mut serve.pins, &mut lent, io)?;
             block.jobs += 1;

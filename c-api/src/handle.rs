@@ -38,8 +38,12 @@ pub const PIPED_BUFFERED: u32 = 64;
 /// Only these flags, of which some are the access.
 pub(crate) fn access(flags: u32, others: u32) -> Result<Access, Fault> {
     let has = |flag| flags & flag != 0;
-    let access =
-        Access { read: has(PIPED_READ), write: has(PIPED_WRITE), atomic: has(PIPED_ATOMIC) };
+    let access = Access {
+        read: has(PIPED_READ),
+        write: has(PIPED_WRITE),
+        atomic: has(PIPED_ATOMIC),
+        names: false,
+    };
     if flags & !(PIPED_READ | PIPED_WRITE | others) != 0 {
         let text = "a flag that this version does not have, or not for this call";
         return Err(Fault::told(piped_status::PIPED_UNSUPPORTED, text));

@@ -114,7 +114,7 @@ impl Asked {
     #[must_use]
     pub fn of(peer: &str, open: &OpenRequest) -> Self {
         let what = match open.kind {
-            OpenKind::File => {
+            OpenKind::File | OpenKind::Directory => {
                 let path = piped_text::shown_bytes(&open.path);
                 format!("`{path}` of the export `{}` at `{peer}`", open.name)
             }

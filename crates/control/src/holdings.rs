@@ -279,7 +279,7 @@ impl Line {
             Right::OfferedChannel { name, .. } => ("channel", name.clone(), None, Access::READ),
             Right::Remote { peer, kind, name, path, access } => {
                 let kind = match kind {
-                    OpenKind::File => "export",
+                    OpenKind::File | OpenKind::Directory => "export",
                     OpenKind::Region => "region",
                     OpenKind::Channel => "channel",
                 };

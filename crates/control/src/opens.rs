@@ -15,6 +15,7 @@ use piped_config::admin::ending::HandleReport;
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{ChannelId, RegionId, SessionId};
 use piped_core::names::node_of;
+use piped_core::status::Status;
 use piped_engine::command::{Command, OpenRequest, Origin, Standing};
 
 use crate::channels::ChannelSource;
@@ -109,6 +110,9 @@ impl<M: Clone> Control<M> {
             OpenKind::Channel => {
                 let found = self.channels.find(&name, shard)?;
                 Ok((Found::Channel(found), Right::Channel { name }))
+            }
+            OpenKind::Directory => {
+                Err(OpenFault::new(Status::Unsupported, "directories are not served yet"))
             }
             OpenKind::File => {
                 let root = self.grants().root(&name);

@@ -13,18 +13,20 @@ pub struct Access {
     pub write: bool,
     /// Whether the handle may serve atomic updates; only regions have these.
     pub atomic: bool,
+    /// Whether names below it may be made, changed and removed; only directories have these.
+    pub names: bool,
 }
 
 impl Access {
     /// No access of any kind.
-    pub const NONE: Self = Self { read: false, write: false, atomic: false };
+    pub const NONE: Self = Self { read: false, write: false, atomic: false, names: false };
     /// Reads and gets alone.
     pub const READ: Self = Self { read: true, ..Self::NONE };
     /// Writes and puts alone.
     pub const WRITE: Self = Self { write: true, ..Self::NONE };
     /// Reads, writes, gets and puts, but no atomic updates.
     pub const READ_WRITE: Self = Self { read: true, ..Self::WRITE };
-    /// Every kind of access, atomic updates included.
+    /// Every kind of access that bytes have, atomic updates included.
     pub const ALL: Self = Self { atomic: true, ..Self::READ_WRITE };
 
     /// Whether these rights include every right that is `wanted`.
@@ -33,6 +35,7 @@ impl Access {
         (self.read || !wanted.read)
             && (self.write || !wanted.write)
             && (self.atomic || !wanted.atomic)
+            && (self.names || !wanted.names)
     }
 }
 
@@ -45,6 +48,8 @@ pub enum OpenKind {
     Region,
     /// A channel, to send to.
     Channel,
+    /// An exported directory, or one below it.
+    Directory,
 }
 
 /// How a device wants its direct I/O aligned, in bytes (STATX_DIOALIGN); powers of two.

@@ -190,6 +190,15 @@ pub enum Verb {
         /// The file whose writes become durable.
         handle: HandleId,
     },
+    /// Make a call of a file or directory ([`crate::call::Call`]), local or remote.
+    Call {
+        /// The file or directory that the call is made of.
+        handle: HandleId,
+        /// The memory that the call lies at the start of, and that the answer goes to.
+        buffer: ArenaBuffer,
+        /// Bytes of the call.
+        call_bytes: u32,
+    },
     /// Send a message to a channel, local or remote.
     Send {
         /// The channel that gets the message.

@@ -18,7 +18,9 @@ use piped_wire::LaneKeys;
 
 pub use self::caller::{Caller, Crowded, Expelled, Origin, Standing};
 pub use self::limit::{ClientLimits, Limits, PeerLimits};
-pub use self::target::{ChannelTarget, FileTarget, OpenRequest, RegionTarget, Target};
+pub use self::target::{
+    ChannelTarget, DirectoryTarget, FileTarget, OpenRequest, RegionTarget, Target,
+};
 
 /// What the control thread asks of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use piped_core::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 /// Version of the queue's memory and of the handshake. Both sides must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// First word of a queue's memory: `piped-q1` read as little-endian bytes.
 pub const QUEUE_MAGIC: u64 = u64::from_le_bytes(*b"piped-q1");
@@ -94,11 +94,14 @@ pub enum Opcode {
     WriteV = 14,
     /// Wait for all that this queue has asked of the node of `handle_a` before.
     Flush = 15,
+    /// The call of `operand_a` bytes at the start of the buffer, of file or directory `handle_a`;
+    /// its answer comes to the buffer.
+    Call = 16,
 }
 
 impl Opcode {
     /// All of them, at the place of their number.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Nop,
         Self::Read,
         Self::Write,
@@ -115,6 +118,7 @@ impl Opcode {
         Self::ReadV,
         Self::WriteV,
         Self::Flush,
+        Self::Call,
     ];
 
     /// The verb of a number, `None` if this version does not know it.
@@ -162,7 +166,7 @@ pub struct Descriptor {
     /// Nanoseconds allowed from submission; 0 takes the session's default.
     pub deadline_ns: u64,
     /// First operand of an atomic; the target of a cancel; how many notifications a wait is for;
-    /// bytes of all pieces of a vectored request.
+    /// bytes of all pieces of a vectored request; bytes of a call.
     pub operand_a: u64,
     /// Second operand of an atomic.
     pub operand_b: u64,

@@ -31,10 +31,11 @@ fn path() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn access() -> impl Strategy<Value = Access> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(read, write, atomic)| Access {
+    any::<[bool; 4]>().prop_map(|[read, write, atomic, names]| Access {
         read,
         write,
         atomic,
+        names,
     })
 }
 

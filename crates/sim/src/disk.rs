@@ -51,6 +51,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) const EIO: i32 = -5;
 pub(super) const EINVAL: i32 = -22;
+pub(super) const ENOSYS: i32 = -38;
 const EFBIG: i32 = -27;
 const ENOSPC: i32 = -28;
 

@@ -5,7 +5,7 @@ use piped_core::io::{Done, Op, Span, Token};
 use piped_core::units::Nanos;
 
 use super::disk::{
-    ALLOCATION_BYTES, EINVAL, EIO, InodeId, OpenFile, REFUSAL, is_misaligned, shortened,
+    ALLOCATION_BYTES, EINVAL, EIO, ENOSYS, InodeId, OpenFile, REFUSAL, is_misaligned, shortened,
 };
 use super::kernel::SimKernel;
 use super::memory::{OpKey, Touch};
@@ -156,6 +156,7 @@ impl SimKernel {
     fn begin(&mut self, node: NodeId, key: OpKey, op: Op) {
         match op {
             Op::Nop => self.settle(key, 0, self.now),
+            Op::Call { .. } => self.settle(key, ENOSYS, self.now + REFUSAL),
             Op::Read { file, offset, into } => {
                 self.begin_file(node, key, file, Transfer::Read { offset, into })
             }
@@ -343,6 +344,7 @@ fn touches(op: &Op) -> Vec<(Span, Touch)> {
     match op {
         Op::Read { into, .. } => vec![(*into, Touch::Writes)],
         Op::Write { from, .. } => vec![(*from, Touch::Reads)],
+        Op::Call { call, answer, .. } => vec![(*call, Touch::Reads), (*answer, Touch::Writes)],
         Op::Send { spans, .. } => all(spans, Touch::Reads),
         Op::Receive { spans, .. } => all(spans, Touch::Writes),
         // What is lent is its notice's.

@@ -38,6 +38,7 @@ const FLAG_COMPANY: u16 = 1 << 8;
 const FLAG_SUMS: u16 = 1 << 9;
 /// Another frame comes in the same run of bytes; of any kind with a payload.
 pub(super) const FLAG_FOLLOWED: u16 = 1 << 10;
+const FLAG_NAMES: u16 = 1 << 11;
 
 /// The header as it lies on the wire.
 #[derive(
@@ -104,7 +105,7 @@ impl Header {
     }
 
     fn open_kind(&self) -> Result<OpenKind, PeerFault> {
-        [OpenKind::File, OpenKind::Region, OpenKind::Channel]
+        [OpenKind::File, OpenKind::Region, OpenKind::Channel, OpenKind::Directory]
             .into_iter()
             .find(|kind| kind_number(*kind) == self.aux)
             .ok_or_else(|| self.bad("kind"))
@@ -185,6 +186,7 @@ const fn kind_number(kind: OpenKind) -> u8 {
         OpenKind::File => 1,
         OpenKind::Region => 2,
         OpenKind::Channel => 3,
+        OpenKind::Directory => 4,
     }
 }
 

@@ -12,7 +12,7 @@ use piped_core::status::Status;
 /// The version of the header, of its kinds, and of what they mean. A new kind needs a new version:
 /// a peer that does not know the kind would lose its connections in the middle of work instead of
 /// being told at Hello. Version 1, which was never released, had no [`Message::Outcome`].
-pub(super) const VERSION: u8 = 11;
+pub(super) const VERSION: u8 = 12;
 
 /// Handle of a [`Message::Close`] that closes every handle opened on an earlier epoch of the
 /// connection.

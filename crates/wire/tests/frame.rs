@@ -132,11 +132,12 @@ fn handle_frames() -> impl Strategy<Value = Frame> {
     let open = (any::<(u64, bool, bool, bool, bool)>(), 1..=255_u8).prop_flat_map(
         |((ticket, region, read, write, create), name_length)| {
             let kind = match (region, ticket % 2) {
-                (true, _) => OpenKind::Region,
+                (true, 0) => OpenKind::Region,
+                (true, _) => OpenKind::Directory,
                 (false, 0) => OpenKind::Channel,
                 (false, _) => OpenKind::File,
             };
-            let access = Access { read, write, atomic: read };
+            let access = Access { read, write, atomic: read, names: write };
             let message = Message::Open { ticket, kind, access, create, name_length };
             with_payload(Just(message), u32::from(name_length), 1152)
         },

@@ -33,7 +33,8 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
             | Opcode::CompareSwap
             | Opcode::Notify
             | Opcode::ReadV
-            | Opcode::WriteV,
+            | Opcode::WriteV
+            | Opcode::Call,
         ) => FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
             FLAG_NO_WAIT
@@ -117,6 +118,11 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
             let (reads, bytes) = (opcode == Opcode::ReadV, descriptor.operand_a);
             Verb::Vector { handle, reads, buffer, table, bytes }
         }
+        Opcode::Call => {
+            // More than fits is more than a call has.
+            let call_bytes = u32::try_from(descriptor.operand_a).unwrap_or(u32::MAX);
+            Verb::Call { handle, buffer, call_bytes }
+        }
     }
 }
 
@@ -192,6 +198,7 @@ mod tests {
                     table: Table { segment: 16, offset: 24, rows: 26 },
                     bytes: 20,
                 },
+                Opcode::Call => Verb::Call { handle: A, buffer: BUFFER, call_bytes: 20 },
             };
             let request = parse(&full(opcode), Class::Latency).expect("well-formed");
             assert_eq!(request.verb, expected, "{opcode:?}");

@@ -14,6 +14,8 @@ pub enum OpKind {
     Sync,
     /// Allocate blocks to a file.
     Allocate,
+    /// Carry out a call.
+    Call,
     /// Send on a socket.
     Send,
     /// Send on a socket, lending the memory.
@@ -26,11 +28,12 @@ pub enum OpKind {
 
 impl OpKind {
     /// All kinds, in the order of [`UringCounters::ops`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Read,
         Self::Write,
         Self::Sync,
         Self::Allocate,
+        Self::Call,
         Self::Send,
         Self::SendZeroCopy,
         Self::Receive,
@@ -45,6 +48,7 @@ impl OpKind {
             Self::Write => "write",
             Self::Sync => "sync",
             Self::Allocate => "allocate",
+            Self::Call => "call",
             Self::Send => "send",
             Self::SendZeroCopy => "send_zero_copy",
             Self::Receive => "receive",
@@ -65,6 +69,7 @@ impl From<&Op> for OpKind {
             Op::Write { .. } => Self::Write,
             Op::Sync { .. } => Self::Sync,
             Op::Allocate { .. } => Self::Allocate,
+            Op::Call { .. } => Self::Call,
             Op::Send { .. } => Self::Send,
             Op::SendZeroCopy { .. } => Self::SendZeroCopy,
             Op::Receive { .. } => Self::Receive,

@@ -112,6 +112,7 @@ impl UringIo {
                 slot.bytes = bytes;
                 return Ok(None);
             }
+            Op::Call { .. } => return Err(-libc::ENOSYS),
             Op::Nop => opcode::Nop::new().build().flags(self.bounds.flags()),
         };
         Ok(Some(entry.user_data(self.ops.user_data(index))))

@@ -74,7 +74,8 @@ impl Books {
     pub(crate) fn ask(&mut self, request: Request, user_data: u64) -> Origin {
         let slot = self.asked.len() as u32;
         self.asked.insert(slot, Asked { request, state: State::Running, progress: 0 });
-        if let Verb::Read { buffer, .. } | Verb::Receive { buffer, .. } = request.verb
+        if let Verb::Read { buffer, .. } | Verb::Receive { buffer, .. } | Verb::Call { buffer, .. } =
+            request.verb
             && buffer.segment == 0
             && let Some(end) = buffer.offset.checked_add(buffer.length)
             && end <= SEGMENT_BYTES
@@ -187,7 +188,8 @@ fn length(verb: &Verb) -> u64 {
         Verb::Read { buffer, .. }
         | Verb::Write { buffer, .. }
         | Verb::Send { buffer, .. }
-        | Verb::Receive { buffer, .. } => buffer.length,
+        | Verb::Receive { buffer, .. }
+        | Verb::Call { buffer, .. } => buffer.length,
         Verb::Copy { length, .. } => *length,
         Verb::Vector { bytes, .. } => *bytes,
         Verb::Nop

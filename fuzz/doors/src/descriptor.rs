@@ -82,7 +82,8 @@ fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
             | Opcode::CompareSwap
             | Opcode::Notify
             | Opcode::ReadV
-            | Opcode::WriteV,
+            | Opcode::WriteV
+            | Opcode::Call,
         ) => FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
             FLAG_NO_WAIT
@@ -201,6 +202,14 @@ fn verb_of(request: &Request) -> Descriptor {
             buffer_offset: buffer.offset,
             length: buffer.length,
             ..with(Opcode::Recv)
+        },
+        Verb::Call { handle, buffer, call_bytes } => Descriptor {
+            handle_a: handle.0,
+            segment: buffer.segment,
+            buffer_offset: buffer.offset,
+            length: buffer.length,
+            operand_a: call_bytes.into(),
+            ..with(Opcode::Call)
         },
         // A number that is no verb's yet.
         Verb::Unsupported => Descriptor { opcode: u8::MAX, ..with(Opcode::Nop) },

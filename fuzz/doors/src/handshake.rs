@@ -180,7 +180,7 @@ fn check_region(name: &str, offset: u64, length: u64, access: Access) {
     for (read, write) in [(true, false), (false, true), (true, true), (false, false)] {
         let found = regions.find(
             name,
-            Access { read, write, atomic: false },
+            Access { read, write, ..Access::NONE },
             Asker::User(&Credentials::of(7, 7)),
         );
         let may = (read || write) && (access.read || !read) && (access.write || !write);

@@ -217,7 +217,7 @@ impl World {
             buffered: kernel.open_file(self.id, inode, false),
             device: self.device,
             length: kernel.file_content(inode).len() as u64,
-            access: Access { read: true, write: writable, atomic: writable },
+            access: Access { read: true, write: writable, atomic: writable, names: false },
             foreign: false,
             cached: false,
         })

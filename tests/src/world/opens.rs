@@ -268,6 +268,7 @@ pub(super) fn uses(verb: Verb, by: HandleId) -> bool {
         | Verb::Wait { handle, .. }
         | Verb::Flush { handle }
         | Verb::Sync { handle }
+        | Verb::Call { handle, .. }
         | Verb::Send { handle, .. }
         | Verb::Receive { handle, .. } => handle == by,
         Verb::Copy { from, to, .. } => [from, to].contains(&by),

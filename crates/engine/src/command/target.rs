@@ -57,6 +57,19 @@ pub struct ChannelTarget {
     pub receives: bool,
 }
 
+/// A directory that the driver has open: what calls are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryTarget {
+    /// The open directory.
+    pub directory: FileId,
+    /// The device that it lies on.
+    pub device: DeviceId,
+    /// What the handle may do: read and list, change files, change names.
+    pub access: Access,
+    /// Whether it lies on a file system that another program or machine answers for.
+    pub foreign: bool,
+}
+
 /// What a local handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -66,6 +79,8 @@ pub enum Target {
     Region(RegionTarget),
     /// An end of a channel.
     Channel(ChannelTarget),
+    /// A directory that the driver has open.
+    Directory(DirectoryTarget),
 }
 
 /// What to open at a peer.
@@ -75,7 +90,7 @@ pub struct OpenRequest {
     pub kind: OpenKind,
     /// Export or region name.
     pub name: String,
-    /// Path below the export, in whatever bytes; empty for a region.
+    /// Path below the export, in whatever bytes; empty for a region, and for the export itself.
     pub path: Vec<u8>,
     /// What the handle shall be able to do.
     pub access: Access,

@@ -444,6 +444,7 @@ impl World {
             Target::File(_) => OpenKind::File,
             Target::Region(_) => OpenKind::Region,
             Target::Channel(_) => OpenKind::Channel,
+            Target::Directory(_) => OpenKind::Directory,
         };
         let open = Message::Open { ticket, kind, access: ALL, create: false, name_length: 4 };
         self.send(line, open, b"name");

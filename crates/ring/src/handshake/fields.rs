@@ -15,6 +15,7 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"piped-h1");
 const ACCESS_READ: u8 = 1 << 0;
 const ACCESS_WRITE: u8 = 1 << 1;
 const ACCESS_ATOMIC: u8 = 1 << 2;
+const ACCESS_NAMES: u8 = 1 << 3;
 
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -152,15 +153,17 @@ pub(super) fn bits(access: Access) -> u8 {
     (u8::from(access.read) * ACCESS_READ)
         | (u8::from(access.write) * ACCESS_WRITE)
         | (u8::from(access.atomic) * ACCESS_ATOMIC)
+        | (u8::from(access.names) * ACCESS_NAMES)
 }
 
 pub(super) fn access(bits: u8) -> Result<Access, HandshakeFault> {
-    if bits & !(ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC) != 0 {
+    if bits & !(ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC | ACCESS_NAMES) != 0 {
         return Err(HandshakeFault::Field("access"));
     }
     Ok(Access {
         read: bits & ACCESS_READ != 0,
         write: bits & ACCESS_WRITE != 0,
         atomic: bits & ACCESS_ATOMIC != 0,
+        names: bits & ACCESS_NAMES != 0,
     })
 }

@@ -4,8 +4,8 @@ use piped_core::access::Access;
 use piped_core::request::Update;
 
 use super::{
-    FLAG_ATOMIC, FLAG_CREATE, FLAG_READ, FLAG_WRITE, Header, flag, halves, high_half, kind_number,
-    low_half,
+    FLAG_ATOMIC, FLAG_CREATE, FLAG_NAMES, FLAG_READ, FLAG_WRITE, Header, flag, halves, high_half,
+    kind_number, low_half,
 };
 use crate::fault::PeerFault;
 use crate::message::{After, Change, Message};
@@ -39,6 +39,7 @@ pub(super) fn write(message: &Message) -> Option<Header> {
             flags: (flag(access.read, FLAG_READ)
                 | flag(access.write, FLAG_WRITE)
                 | flag(access.atomic, FLAG_ATOMIC)
+                | flag(access.names, FLAG_NAMES)
                 | flag(create, FLAG_CREATE))
             .into(),
             arg2: u32::from(name_length).into(),
@@ -127,6 +128,7 @@ pub(super) fn read(header: &Header) -> Result<Option<Message>, PeerFault> {
                 read: header.has(FLAG_READ),
                 write: header.has(FLAG_WRITE),
                 atomic: header.has(FLAG_ATOMIC),
+                names: header.has(FLAG_NAMES),
             },
             create: header.has(FLAG_CREATE),
             name_length: u8::try_from(handle).map_err(|_| header.bad("name_length"))?,

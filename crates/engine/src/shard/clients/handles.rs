@@ -234,7 +234,8 @@ impl Handles {
         access.allows(wanted).then_some((place, kind)).ok_or(Status::Denied)
     }
 
-    /// A file or a region: with a channel nothing else can be done than to send and receive.
+    /// A file or a region: with a channel nothing else can be done than to send and receive, and of
+    /// a directory calls are made.
     pub(in crate::shard) fn place_of_bytes(
         &self,
         session: SessionId,
@@ -242,7 +243,8 @@ impl Handles {
         wanted: Access,
     ) -> Result<(Place, OpenKind), Status> {
         let found = self.place(session, id, wanted)?;
-        (found.1 != OpenKind::Channel).then_some(found).ok_or(Status::Invalid)
+        let has_bytes = matches!(found.1, OpenKind::File | OpenKind::Region);
+        has_bytes.then_some(found).ok_or(Status::Invalid)
     }
 
     /// Finds a region that a handle stands for, and checks the wanted access.
@@ -277,6 +279,7 @@ fn kind_of(target: Target) -> OpenKind {
         Target::File(_) => OpenKind::File,
         Target::Region(_) => OpenKind::Region,
         Target::Channel(_) => OpenKind::Channel,
+        Target::Directory(_) => OpenKind::Directory,
     }
 }
 
@@ -287,5 +290,6 @@ pub(in crate::shard) fn access_of(target: Target) -> Access {
         Target::Region(region) => region.access,
         Target::Channel(ChannelTarget { receives: true, .. }) => Access::READ,
         Target::Channel(_) => Access::WRITE,
+        Target::Directory(directory) => directory.access,
     }
 }

@@ -492,6 +492,6 @@ pub(super) fn length_of(target: Target) -> u64 {
     match target {
         Target::File(file) => file.length,
         Target::Region(region) => region.length,
-        Target::Channel(_) => 0,
+        Target::Channel(_) | Target::Directory(_) => 0,
     }
 }

@@ -230,6 +230,6 @@ impl Body {
 pub(in crate::shard) fn file_of(target: Target) -> Option<FileTarget> {
     match target {
         Target::File(file) => Some(file),
-        Target::Region(_) | Target::Channel(_) => None,
+        Target::Region(_) | Target::Channel(_) | Target::Directory(_) => None,
     }
 }

@@ -151,7 +151,7 @@ impl Serve {
     pub(in crate::shard) fn region(&self) -> Option<RegionTarget> {
         match self.target {
             Target::Region(region) => Some(region),
-            Target::File(_) | Target::Channel(_) => None,
+            Target::File(_) | Target::Channel(_) | Target::Directory(_) => None,
         }
     }
 
@@ -181,7 +181,7 @@ impl Serve {
             (ServeOp::Write { .. }, Target::File(_)) => Operation::Write,
             (ServeOp::Write { .. }, Target::Region(_)) => Operation::Put,
             (ServeOp::Sync, _) => Operation::Sync,
-            (_, Target::Channel(_)) => Operation::Receive,
+            (_, Target::Channel(_) | Target::Directory(_)) => Operation::Receive,
         }
     }
 
@@ -195,6 +195,7 @@ impl Serve {
             (_, Target::File(_)) => "peer -> lane -> staging -> local file",
             (_, Target::Region(_)) => "peer -> lane -> local region",
             (_, Target::Channel(_)) => "peer -> lane -> local channel",
+            (_, Target::Directory(_)) => "local directory -> lane -> peer",
         }
     }
 }

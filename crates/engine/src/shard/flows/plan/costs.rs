@@ -47,8 +47,10 @@ impl Shard {
             Place::Local(Target::Region(_)) => {
                 self.cx.planner.cost(&[Part::There(self.cx.planner.copy_stage())], TOLD_BYTES)
             }
-            // Messages have no place to be read or written.
-            Place::Local(Target::Channel(_)) => return Err(Status::BadHandle),
+            // Messages have no place to be read or written, and calls no costs of their own.
+            Place::Local(Target::Channel(_) | Target::Directory(_)) => {
+                return Err(Status::BadHandle);
+            }
             Place::Remote(peer, handle) => self.cost_by_lane(peer, (session, handle), write),
         };
         Ok(cost)

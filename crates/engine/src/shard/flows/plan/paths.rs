@@ -283,7 +283,7 @@ impl Shard {
         let file = match target {
             // By the way that this lane's last read of a file went.
             Target::File(file) => Some(FileTarget { cached, ..file }),
-            Target::Region(_) | Target::Channel(_) => None,
+            Target::Region(_) | Target::Channel(_) | Target::Directory(_) => None,
         };
         if let Some(path) = self.path_served(lane, file.as_ref()) {
             self.cx.planner.observe_outcome(path, outcome);

@@ -151,7 +151,7 @@ impl Shard {
         let (place, offset) = self.bodies[copy].source();
         let length = match place {
             Place::Local(Target::Region(region)) => region.length,
-            Place::Local(Target::Channel(_)) => 0,
+            Place::Local(Target::Channel(_) | Target::Directory(_)) => 0,
             Place::Local(Target::File(file)) => {
                 let grown = self.cx.driver.length_of(file.buffered);
                 file.length.max(grown)

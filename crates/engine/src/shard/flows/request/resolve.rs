@@ -185,6 +185,7 @@ impl Shard {
                 let body = Body::Receive(ReceiveBody::new(it.channel, tag, memory, no_wait));
                 Ok((Operation::Receive, [Some(handle), None], buffer.length, body))
             }
+            Verb::Call { .. } => Err(Status::Unsupported),
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
         }
     }
@@ -238,7 +239,7 @@ pub(in crate::shard) fn body_for(
             }
             Body::Memory(MemoryBody::new((region, offset), direction, memory))
         }
-        Place::Local(Target::Channel(_)) => return Err(Status::Invalid),
+        Place::Local(Target::Channel(_) | Target::Directory(_)) => return Err(Status::Invalid),
         Place::Remote(peer, handle) => {
             let op = match direction {
                 Direction::Read => RemoteOp::Read,
@@ -253,7 +254,9 @@ fn sync_body(place: Place, unsynced: Option<u64>) -> Body {
     match place {
         Place::Local(Target::File(target)) => Body::Sync { file: target.buffered, started: false },
         // Memory has no stable storage; what was put is there.
-        Place::Local(Target::Region(_) | Target::Channel(_)) => Body::Settled,
+        Place::Local(Target::Region(_) | Target::Channel(_) | Target::Directory(_)) => {
+            Body::Settled
+        }
         Place::Remote(peer, handle) => {
             let body = RemoteBody::new(peer, handle, RemoteOp::Sync, 0, Memory::NONE);
             Body::Remote(RemoteBody { unsynced, ..body })

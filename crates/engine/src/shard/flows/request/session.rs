@@ -101,6 +101,9 @@ impl Shard {
                 io.release(Resource::File(direct));
             }
         }
+        if let Target::Directory(directory) = target {
+            io.release(Resource::File(directory.directory));
+        }
         if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
             self.close_channel(channel, io);
         }

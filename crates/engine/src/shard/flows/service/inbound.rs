@@ -426,7 +426,9 @@ fn check(
             return Err(Status::Invalid);
         }
         command::Target::Region(region) => region.length,
-        command::Target::Channel(_) => return Err(Status::Invalid),
+        command::Target::Channel(_) | command::Target::Directory(_) => {
+            return Err(Status::Invalid);
+        }
     };
     let sized = op == ServeOp::Sync || (1..=limits::REQUEST_BYTES_MAX).contains(&ask.length);
     if end > bound || !sized {

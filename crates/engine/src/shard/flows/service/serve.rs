@@ -43,7 +43,7 @@ impl Shard {
             (ServeOp::Write { durable, .. }, _) => self.serve_write(key, durable, io),
             (ServeOp::Sync, Target::File(file)) => self.serve_sync(key, file, io),
             // Nothing is served of a channel: its messages are taken in as they come.
-            (_, Target::Channel(_)) => {
+            (_, Target::Channel(_) | Target::Directory(_)) => {
                 self.end_serve(key, Status::Invalid);
                 self.wind_up(key, io);
             }

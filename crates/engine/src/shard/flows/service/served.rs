@@ -39,7 +39,7 @@ impl Shard {
                 match target {
                     Target::Channel(_) => self.mails.begin(served),
                     Target::File(file) => self.cx.driver.open_file(&file),
-                    Target::Region(_) => {}
+                    Target::Region(_) | Target::Directory(_) => {}
                 }
                 (Status::Ok, handle, length_of(target))
             }

@@ -140,7 +140,7 @@ impl Shard {
                 let span = Span { segment: region.segment, offset: at, length: payload };
                 Destination::Land(Landing::ServeRegion(serve.pins.take(key)), span)
             }
-            Target::Channel(_) => Destination::Discard,
+            Target::Channel(_) | Target::Directory(_) => Destination::Discard,
             Target::File(_) | Target::Region(_) => match self.stage_landing(key, offset, end) {
                 Some((pin, span)) => Destination::Land(Landing::ServeStaging(pin), span),
                 None => {

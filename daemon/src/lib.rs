@@ -16,6 +16,7 @@
 
 mod advising;
 mod arenas;
+mod calls;
 pub mod closing;
 mod given;
 mod limiting;

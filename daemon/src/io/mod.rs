@@ -17,10 +17,10 @@
 //! and ownership, and the engine plans with exactly these. Why not callbacks or futures per
 //! operation: a completion is one number that goes back into a pure state machine.
 //!
-//! `unsafe` lives in six places here. They are the two system calls (`ring`), the address lists
+//! `unsafe` lives in seven places here. They are the two system calls (`ring`), the address lists
 //! (`ops`), the registration of buffers (`registration`), the line of `uring` that queues an entry,
-//! the trials of what a kernel has (`probe`, `restrict`), and the system calls on files that the
-//! ring must not see (`aside`).
+//! the trials of what a kernel has (`probe`, `restrict`), the system calls on files that the ring
+//! must not see (`aside`), and questions about a file (`page_cache`, `fiemap`).
 //!
 //! [`Io`]: piped_core::io::Io
 
@@ -31,6 +31,7 @@ pub mod clock;
 mod counters;
 mod entries;
 pub mod far_end;
+pub(crate) mod fiemap;
 mod hold;
 pub(crate) mod inherited;
 mod lent;

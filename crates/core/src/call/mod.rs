@@ -242,10 +242,16 @@ impl<'a> Call<'a> {
         self.is_once() || matches!(self, Self::MakeDirectory { .. })
     }
 
-    /// Whether it is about what a file holds, and needs a handle that may read.
+    /// Whether it is about what a file holds, or what a directory has, and needs a handle that may
+    /// read. What is known of the file or directory itself is for every handle.
     #[must_use]
     pub const fn reads(&self) -> bool {
-        matches!(self, Self::Digest { .. } | Self::Extents { .. } | Self::Advise { .. })
+        match self {
+            Self::Digest { .. } | Self::Extents { .. } | Self::Advise { .. } => true,
+            Self::List { .. } => true,
+            Self::Stat { path } => !path.is_empty(),
+            _ => false,
+        }
     }
 
     /// Writes the call, and returns its length in bytes.
@@ -410,6 +416,17 @@ mod tests {
         assert_eq!(Call::parse(&bytes[..length]), Ok(fits));
         for call in [Call::Stat { path: &longer }, Call::Link { from: &path, to: &longer }] {
             assert_eq!(call.encode(&mut bytes), Err(NoCall));
+        }
+    }
+
+    #[test]
+    fn names_are_for_those_that_may_read() {
+        for call in calls() {
+            let is_by_name = matches!(call, Call::List { .. } | Call::Stat { path: b"a/b" });
+            let is_of_bytes =
+                matches!(call, Call::Digest { .. } | Call::Extents { .. } | Call::Advise { .. });
+            assert_eq!(call.reads(), is_by_name || is_of_bytes, "{call:?}");
+            assert!(!call.writes() || !call.changes_names(), "{call:?}");
         }
     }
 

@@ -1,0 +1,105 @@
+//! What calls do to files and names: one verb is one file, and [`place`] finds what a path means.
+//!
+//! A call comes with the descriptor of its handle: of a directory (opened with O_PATH), or of a
+//! regular file through the page cache, open for what the handle may do. Whether the handle may do
+//! it is decided before ([`Call::writes`] and its sisters); here the file system decides. Answers
+//! are bytes, whose encoding is `piped_core::call`'s.
+
+mod advise;
+mod allocate;
+mod digest;
+mod extents;
+mod link;
+mod list;
+pub(crate) mod make_directory;
+pub(crate) mod place;
+mod remove;
+mod rename;
+mod space;
+mod stat;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod trim;
+mod truncate;
+mod zero;
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+
+use piped_core::call::{Call, Range};
+use rustix::io::{Errno, Result};
+
+/// Memory of a thread for one call, in bytes: what is hashed, or read of a directory, at once.
+const SCRATCH_BYTES: usize = 1 << 20;
+
+/// Carries out a call and writes its answer, and returns how long that is. May block for as long as
+/// a file system likes.
+///
+/// # Errors
+/// What the file system says; EMSGSIZE if there is no room for the answer.
+pub(crate) fn answer(file: BorrowedFd<'_>, call: &Call<'_>, answer: &mut [u8]) -> Result<usize> {
+    match *call {
+        Call::Stat { path } => stat::answer(file, path, answer),
+        Call::List { path, cookie, stats } => list::answer(file, path, cookie, stats, answer),
+        Call::Space => space::answer(file, answer),
+        Call::MakeDirectory { path, mode, parents } => {
+            make_directory::answer(file, path, mode, parents).map(nothing)
+        }
+        Call::Remove { path, kind } => remove::answer(file, path, kind).map(nothing),
+        Call::Rename { from, to, over, durable } => {
+            rename::answer(file, from, to, over, durable).map(nothing)
+        }
+        Call::Link { from, to } => link::answer(file, from, to).map(nothing),
+        Call::Truncate { length } => truncate::answer(file, length).map(nothing),
+        Call::Allocate { range, keep_length } => {
+            allocate::answer(file, range, keep_length).map(nothing)
+        }
+        Call::Zero { range, release } => zero::answer(file, range, release).map(nothing),
+        Call::Trim { range } => trim::answer(file, range).map(nothing),
+        Call::Extents { range } => extents::answer(file, range, answer),
+        Call::Sync { range, data_only } => sync::answer(file, range, data_only).map(nothing),
+        Call::Advise { range, advice } => advise::answer(file, range, advice).map(nothing),
+        Call::Digest { range } => digest::answer(file, range, answer),
+    }
+}
+
+/// Carries out a call at once, as [`answer`] does; `None` if it might have to wait.
+pub(crate) fn answer_at_once(
+    file: BorrowedFd<'_>,
+    call: &Call<'_>,
+    answer: &mut [u8],
+) -> Option<Result<usize>> {
+    match *call {
+        Call::Stat { path } => stat::answer_at_once(file, path, answer),
+        _ => None,
+    }
+}
+
+/// The length of an answer that says nothing but that it was done.
+const fn nothing((): ()) -> usize {
+    0
+}
+
+/// Writes an answer of fixed length.
+fn put(bytes: &[u8], answer: &mut [u8]) -> Result<usize> {
+    answer.get_mut(..bytes.len()).ok_or(Errno::MSGSIZE)?.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// The byte behind a range, of ranges that a file can have.
+fn end_of(range: Range) -> Result<u64> {
+    range.end().ok_or(Errno::INVAL)
+}
+
+/// Lends memory of the thread, which is empty and has room for [`SCRATCH_BYTES`].
+fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    thread_local! {
+        static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.clear();
+        scratch.reserve_exact(SCRATCH_BYTES);
+        work(scratch)
+    })
+}

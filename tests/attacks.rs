@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use piped_client::Client;
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Reply, Request, fds};
 use piped_ring::testing::Word;
@@ -279,7 +279,7 @@ fn a_buffer_rewritten_while_it_is_sent_costs_its_own_request_and_no_lane() {
         export: "data".to_owned(),
         path: name.into(),
         access: Access::READ_WRITE,
-        create: true,
+        create: Creation::OPEN,
     };
     let target = attacker.open(&export("rewritten"), &[]).expect("made");
     eventually("a checksum was wrong", || {

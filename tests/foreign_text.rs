@@ -4,7 +4,7 @@
 use std::fs;
 
 use piped_client::{Access, Client};
-use piped_core::access::{Access as Rights, OpenKind};
+use piped_core::access::{Access as Rights, Creation, OpenKind};
 use piped_core::status::Status;
 use piped_wire::Message;
 use system_tests::process::{Daemon, PATIENCE, Programs, eventually, free_address, words};
@@ -27,7 +27,7 @@ fn check(what: &str, text: &str) {
     assert_eq!(found, None, "{what}: {text:?}");
 }
 
-fn open(peer: &mut RawPeer, kind: OpenKind, name: &str, path: &str, create: bool) -> Status {
+fn open(peer: &mut RawPeer, kind: OpenKind, name: &str, path: &str, create: Creation) -> Status {
     let (access, name_length) = (Rights::READ_WRITE, name.len() as u8);
     let open = Message::Open { ticket: 1, kind, access, create, name_length };
     peer.send(open, &[name.as_bytes(), path.as_bytes()].concat());
@@ -56,14 +56,14 @@ fn names_that_others_chose_command_no_terminal() {
         ["\u{1b}[2J\u{1b}[1;1Hforged", "x\n2026-01-01T00:00:00Z ERROR piped: forged", "\u{7f}"]
     {
         assert_eq!(
-            open(&mut peer, OpenKind::File, "data", path, true),
+            open(&mut peer, OpenKind::File, "data", path, Creation::OPEN),
             Status::Invalid,
             "{path:?}"
         );
     }
     assert_eq!(fs::read_dir(&root).expect("there").count(), 0, "nothing was made");
-    assert_eq!(open(&mut peer, OpenKind::Region, SLY, "", false), Status::NotFound);
-    assert_eq!(open(&mut peer, OpenKind::File, "data", SLY, false), Status::NotFound);
+    assert_eq!(open(&mut peer, OpenKind::Region, SLY, "", Creation::No), Status::NotFound);
+    assert_eq!(open(&mut peer, OpenKind::File, "data", SLY, Creation::No), Status::NotFound);
     eventually("the log has them", || (beta.log().matches(SLY_SHOWN).count() >= 2).then_some(()));
     let log = beta.log();
     check("the log", &log);

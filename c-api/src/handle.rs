@@ -30,6 +30,13 @@ pub const PIPED_WRITE: u32 = 2;
 pub const PIPED_ATOMIC: u32 = 4;
 /// When opening a file: make it if it is not there.
 pub const PIPED_CREATE: u32 = 16;
+/// When opening a file: make it, and fail if something has its name.
+pub const PIPED_CREATE_NEW: u32 = 128;
+/// When making a file: make the directories on the way to it, too.
+pub const PIPED_CREATE_PARENTS: u32 = 256;
+/// When making a file: its permission bits, at most 0777, are shifted by so many bits into the
+/// flags; 0 are the default (0640 below exports, 0666 here), of which umask takes some away.
+pub const PIPED_MODE_SHIFT: u32 = 16;
 /// When opening a local file: empty it.
 pub const PIPED_TRUNCATE: u32 = 32;
 /// When opening a local file: do not go past the page cache.
@@ -55,16 +62,22 @@ pub(crate) fn access(flags: u32, others: u32) -> Result<Access, Fault> {
 }
 
 fn options(flags: u32) -> Result<OpenOptions, Fault> {
-    let access = access(flags, PIPED_CREATE | PIPED_TRUNCATE | PIPED_BUFFERED)?;
-    Ok(OpenOptions::new(access)
+    let mode = flags >> PIPED_MODE_SHIFT & 0o777;
+    let creates = PIPED_CREATE | PIPED_CREATE_NEW | PIPED_CREATE_PARENTS | mode << PIPED_MODE_SHIFT;
+    let access = access(flags, creates | PIPED_TRUNCATE | PIPED_BUFFERED)?;
+    let options = OpenOptions::new(access);
+    let options = if mode == 0 { options } else { options.mode(mode) };
+    Ok(options
         .create(flags & PIPED_CREATE != 0)
+        .create_new(flags & PIPED_CREATE_NEW != 0)
+        .create_parents(flags & PIPED_CREATE_PARENTS != 0)
         .truncate(flags & PIPED_TRUNCATE != 0)
         .direct(flags & PIPED_BUFFERED == 0))
 }
 
 /// Open a local file with this process's rights, past the page cache where that can be. `flags`:
-/// PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE, PIPED_TRUNCATE, PIPED_BUFFERED. Free it
-/// with piped_handle_free.
+/// PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE and its sisters, PIPED_TRUNCATE,
+/// PIPED_BUFFERED. Free it with piped_handle_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_open_file(
     client: *mut piped_client,
@@ -103,7 +116,8 @@ pub extern "C" fn piped_open_fd(
 }
 
 /// Open the file `path` below the export `export` of the node `peer`, or of this node (NULL).
-/// `flags`: PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE. Free it with piped_handle_free.
+/// `flags`: PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE and its sisters. Free it with
+/// piped_handle_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_open_export(
     client: *mut piped_client,

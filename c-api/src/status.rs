@@ -53,8 +53,26 @@ pub enum piped_status {
     PIPED_NO_EXPORT = 18,
     /// There is no directory where the file was looked for, or was to be made.
     PIPED_NO_DIRECTORY = 19,
-    /// The path names a directory, where a file was to be opened.
+    /// It is a directory, where a file is needed.
     PIPED_IS_DIRECTORY = 20,
+    /// Something has that name already.
+    PIPED_EXISTS = 21,
+    /// It is no directory, or a part of the path is none.
+    PIPED_NOT_DIRECTORY = 22,
+    /// The directory has names in it.
+    PIPED_NOT_EMPTY = 23,
+    /// The file system can only be read.
+    PIPED_READ_ONLY = 24,
+    /// Larger than the file system or the call allows.
+    PIPED_TOO_LARGE = 25,
+    /// The file system does not permit it to the daemon's user, or here to this process.
+    PIPED_NOT_PERMITTED = 26,
+    /// A link in the path leads out of the export, or too far.
+    PIPED_LOOP = 27,
+    /// The two names, or the path and its directory, lie on different mounts.
+    PIPED_CROSS_DEVICE = 28,
+    /// A name is too long for the file system.
+    PIPED_NAME_TOO_LONG = 29,
     /// The daemon gave a reason that this library does not know; update the library.
     PIPED_UNKNOWN = 63,
 
@@ -119,7 +137,7 @@ use piped_status::*;
 
 impl piped_status {
     /// All statuses, in the order of their numbers.
-    pub(crate) const ALL: [Self; 48] = [
+    pub(crate) const ALL: [Self; 57] = [
         PIPED_OK,
         PIPED_UNSUPPORTED,
         PIPED_INVALID,
@@ -141,6 +159,15 @@ impl piped_status {
         PIPED_NO_EXPORT,
         PIPED_NO_DIRECTORY,
         PIPED_IS_DIRECTORY,
+        PIPED_EXISTS,
+        PIPED_NOT_DIRECTORY,
+        PIPED_NOT_EMPTY,
+        PIPED_READ_ONLY,
+        PIPED_TOO_LARGE,
+        PIPED_NOT_PERMITTED,
+        PIPED_LOOP,
+        PIPED_CROSS_DEVICE,
+        PIPED_NAME_TOO_LONG,
         PIPED_UNKNOWN,
         PIPED_NULL,
         PIPED_NOT_OURS,
@@ -205,6 +232,17 @@ impl piped_status {
             PIPED_NO_EXPORT => c"no such export, or none for you; see [exports] of that node",
             PIPED_NO_DIRECTORY => c"the directory of the file is not there; make it first",
             PIPED_IS_DIRECTORY => c"it is a directory; name a file in it",
+            PIPED_EXISTS => c"something has that name already",
+            PIPED_NOT_DIRECTORY => c"it is no directory, or a part of its path is none",
+            PIPED_NOT_EMPTY => c"the directory is not empty",
+            PIPED_READ_ONLY => c"the file system is read only",
+            PIPED_TOO_LARGE => c"larger than the file system or the call allows",
+            PIPED_NOT_PERMITTED => {
+                c"the file system does not permit it; check its owner and permissions"
+            }
+            PIPED_LOOP => c"a link in the path leads out of the export, or too far",
+            PIPED_CROSS_DEVICE => c"it lies on another mount; open a directory there",
+            PIPED_NAME_TOO_LONG => c"a name is too long for the file system",
             PIPED_UNKNOWN => c"a reason that this library does not know; update the library",
             PIPED_NULL => c"a pointer that must not be NULL is",
             PIPED_NOT_OURS => c"the pointer was not given out by this library",
@@ -258,6 +296,14 @@ impl From<Status> for piped_status {
     }
 }
 
+/// The error number of Linux that says the same as `status` (ENOENT, ENOSPC ...); 0 of PIPED_OK and
+/// where there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn piped_status_errno(status: i32) -> std::ffi::c_int {
+    let known = u16::try_from(status).ok().and_then(Status::from_u16);
+    known.and_then(client_lib::errno_of).unwrap_or(0)
+}
+
 impl From<SubmitFault> for piped_status {
     fn from(fault: SubmitFault) -> Self {
         match fault {
@@ -296,12 +342,21 @@ fn of_session(error: &SessionError) -> piped_status {
     }
 }
 
+/// What the kernel says here has the number that it has from a daemon, if that is about files.
 fn of_system(error: &std::io::Error) -> piped_status {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => PIPED_NOT_FOUND,
-        std::io::ErrorKind::PermissionDenied => PIPED_DENIED,
-        std::io::ErrorKind::IsADirectory => PIPED_IS_DIRECTORY,
-        std::io::ErrorKind::StorageFull => PIPED_NO_SPACE,
+    match error.raw_os_error().map(Status::of_errno) {
+        Some(
+            status @ (Status::NotFound
+            | Status::IsDirectory
+            | Status::NoSpace
+            | Status::Exists
+            | Status::NotDirectory
+            | Status::ReadOnly
+            | Status::TooLarge
+            | Status::NotPermitted
+            | Status::Loop
+            | Status::NameTooLong),
+        ) => status.into(),
         _ => PIPED_SYSTEM,
     }
 }
@@ -326,7 +381,7 @@ fn of_open(error: &OpenError) -> piped_status {
     match error {
         OpenError::File { source, .. } => of_system(source),
         OpenError::NoDirectory { .. } => PIPED_NO_DIRECTORY,
-        OpenError::Option(_) => PIPED_ARGUMENT,
+        OpenError::Option(_) | OpenError::Mode(_) => PIPED_ARGUMENT,
         OpenError::Session(error) => of_session(error),
     }
 }
@@ -405,5 +460,14 @@ mod tests {
         texts.dedup();
         assert_eq!(texts.len(), piped_status::ALL.len());
         assert!(of_number(44).is_none());
+    }
+
+    #[test]
+    fn numbers_of_the_kernel_are_those_of_the_daemons_reasons() {
+        assert_eq!(piped_status_errno(PIPED_NO_SPACE as i32), 28);
+        assert_eq!(piped_status_errno(PIPED_CROSS_DEVICE as i32), 18);
+        for status in [PIPED_OK as i32, PIPED_FULL as i32, 44, -1] {
+            assert_eq!(piped_status_errno(status), 0);
+        }
     }
 }

@@ -11,9 +11,7 @@ use piped_core::access::Access;
 use piped_core::modes::Profile;
 use piped_core::status::Status;
 use piped_ring::SpinBudgets;
-use piped_ring::handshake::{
-    FEATURE_NAPS, FEATURE_OPEN_REASONS, FEATURE_PATH_COSTS, Hello, Request,
-};
+use piped_ring::handshake::{FEATURE_NAPS, FEATURE_PATH_COSTS, Hello, Request};
 use piped_ring::layout::ENTRIES_MAX;
 
 use crate::arena::PAGE_BYTES;
@@ -175,7 +173,7 @@ impl ClientBuilder {
     /// See [`ConnectError`].
     pub fn connect(self, path: impl AsRef<Path>) -> Result<Client, ConnectError> {
         let hello = Hello {
-            features: FEATURE_PATH_COSTS | FEATURE_OPEN_REASONS | FEATURE_NAPS,
+            features: FEATURE_PATH_COSTS | FEATURE_NAPS,
             arena_bytes: self.arena_bytes.max(1).next_multiple_of(PAGE_BYTES),
             entries: self.depth.clamp(1, ENTRIES_MAX - 1).saturating_add(1).next_power_of_two(),
             queues: 1,

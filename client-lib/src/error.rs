@@ -147,6 +147,9 @@ pub enum OpenError {
     /// An option that this kind of thing does not have.
     #[error("the option `{0}` is for local files only; leave it out")]
     Option(&'static str),
+    /// Permissions that no file is made with.
+    #[error("the mode {0:#o} has more than permission bits; at most 0o777")]
+    Mode(u32),
     /// The daemon did not open it.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -280,6 +283,7 @@ fn fix(status: Status) -> &'static str {
         Status::DeadlineExceeded => "; allow more time, or see `pipectl explain last`",
         Status::Io => "; the daemon's log names the device",
         Status::NoSpace => "; free some, what is written so far stays",
+        Status::NotPermitted => "; check its owner and permissions there",
         Status::PeerLost => "; see `pipectl status` for its lanes",
         Status::OutcomeUnknown => "; look before doing it again",
         Status::Corrupt => "; do not change a buffer that is being sent, or suspect the network",

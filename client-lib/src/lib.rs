@@ -50,6 +50,7 @@ mod error;
 mod handle;
 mod open;
 mod origin;
+mod os_error;
 mod path;
 mod pending;
 mod pieces;
@@ -74,6 +75,7 @@ pub use error::{
 };
 pub use handle::{Handle, RegionExport, RegionOptions};
 pub use open::OpenOptions;
+pub use os_error::{errno_of, kind_of};
 pub use path::PathCosts;
 pub use pending::{Pending, Waited};
 pub use pieces::{Piece, Pieces};

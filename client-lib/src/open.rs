@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation, NewFile};
 use piped_ring::handshake::Request;
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -21,11 +21,17 @@ use crate::origin::Origin;
 /// use piped_client::OpenOptions;
 /// let options = OpenOptions::read_write().create(true).truncate(true);
 /// assert!(options.access().read && options.access().write);
+/// // A file that is this program's alone: an error if something has the name.
+/// let new = OpenOptions::write().create_new(true).mode(0o600).create_parents(true);
+/// # let _ = new;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
     access: Access,
     create: bool,
+    create_new: bool,
+    create_parents: bool,
+    mode: Option<u32>,
     truncate: bool,
     direct: bool,
 }
@@ -34,7 +40,15 @@ impl OpenOptions {
     /// Options for these accesses to a file that exists.
     #[must_use]
     pub fn new(access: Access) -> Self {
-        Self { access, create: false, truncate: false, direct: true }
+        Self {
+            access,
+            create: false,
+            create_new: false,
+            create_parents: false,
+            mode: None,
+            truncate: false,
+            direct: true,
+        }
     }
 
     /// Open an existing file for reading.
@@ -59,6 +73,26 @@ impl OpenOptions {
     #[must_use]
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
+    }
+
+    /// Make the file, and fail if something has its name. Off by default.
+    #[must_use]
+    pub fn create_new(self, create_new: bool) -> Self {
+        Self { create_new, ..self }
+    }
+
+    /// Permission bits of a file that is made, of which the umask takes some away: the daemon's of
+    /// that node, or this process's. At most 0o777. By default 0o640 below exports, and 0o666 here.
+    #[must_use]
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+
+    /// Make the directories on the way to a file that is made, too; an export needs `names` for
+    /// that. Off by default.
+    #[must_use]
+    pub fn create_parents(self, create_parents: bool) -> Self {
+        Self { create_parents, ..self }
     }
 
     /// Empty the file (local files only). Off by default.
@@ -95,16 +129,45 @@ impl OpenOptions {
             export: export.to_owned(),
             path: path.as_os_str().as_bytes().to_owned(),
             access: self.access,
-            create: self.create,
+            create: self.creation()?,
         };
         Ok(Handle::open(at, &request)?)
     }
 
+    fn creation(self) -> Result<Creation, OpenError> {
+        let mode = match self.mode {
+            None => NewFile::PLAIN.mode,
+            Some(mode) => self.checked(mode)?,
+        };
+        let new = NewFile { mode, parents: self.create_parents };
+        Ok(match (self.create_new, self.create) {
+            (true, _) => Creation::New(new),
+            (false, true) => Creation::Open(new),
+            (false, false) => Creation::No,
+        })
+    }
+
+    fn checked(self, mode: u32) -> Result<u16, OpenError> {
+        let bits = u16::try_from(mode).ok().filter(|mode| mode & !NewFile::MODES == 0);
+        bits.ok_or(OpenError::Mode(mode))
+    }
+
     pub(crate) fn open_path(self, at: At<'_>, path: &Path) -> Result<Handle, OpenError> {
-        let file = File::options()
+        let mut options = File::options();
+        if let Some(mode) = self.mode {
+            options.mode(self.checked(mode)?.into());
+        }
+        if self.create_parents
+            && (self.create || self.create_new)
+            && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
+        {
+            std::fs::create_dir_all(parent).map_err(|source| unopened(path, source))?;
+        }
+        let file = options
             .read(self.access.read)
             .write(self.access.write)
             .create(self.create)
+            .create_new(self.create_new)
             .truncate(self.truncate)
             // A pipe is refused, not waited for.
             .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())

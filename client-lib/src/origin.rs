@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_ring::handshake::Request;
 
 use crate::control::{Answer, Control};
@@ -23,7 +23,7 @@ impl Origin {
     pub(crate) fn named(request: &Request) -> Self {
         let mut request = request.clone();
         if let Request::OpenExport { create, .. } = &mut request {
-            *create = false;
+            *create = Creation::No;
         }
         Self::Named(request)
     }

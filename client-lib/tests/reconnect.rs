@@ -9,6 +9,7 @@ use piped_client::{
     Access, BufferState, Cause, Client, ClientBuilder, ConnectError, OpenOptions, ReconnectError,
     Reconnected, Request, Status, SubmitFault, Waited,
 };
+use piped_core::access::Creation;
 use piped_ring::handshake::Request as Asked;
 use piped_ring::{FLAG_DURABLE, Opcode};
 use support::{Daemon, Manners, Session, eventually};
@@ -61,7 +62,8 @@ fn handles_are_open_again_and_queues_go_on() {
     assert_eq!(found, Reconnected { opened: 2, lost: 0 });
     assert_eq!((local.len(), named.len()), (PAGE as u64, 2 * PAGE as u64));
     let asked = next.asked.lock().expect("no panics").clone();
-    let created = |asked: &Asked| matches!(asked, Asked::OpenExport { create: true, .. });
+    let created =
+        |asked: &Asked| matches!(asked, Asked::OpenExport { create: Creation::Open(_), .. });
     assert!(!asked.iter().any(created), "what was made is not made again: {asked:?}");
     let rings = asked.iter().filter(|asked| matches!(asked, Asked::AddQueue)).count();
     assert_eq!(rings, 1, "the welcome brings one, and there are two queues");

@@ -8,6 +8,7 @@ use piped_client::{
     Access, AllocateError, Cause, ClientBuilder, ConnectError, OpenError, OpenOptions, Request,
     SessionError, Status,
 };
+use piped_core::access::Creation;
 use piped_ring::handshake::Request as Asked;
 use support::{Daemon, Manners, eventually};
 
@@ -131,7 +132,7 @@ fn files_are_opened_with_the_clients_rights_and_passed_on() {
         export: "data".to_owned(),
         path: "no such".into(),
         access: Access::READ,
-        create: false,
+        create: Creation::No,
     }));
 }
 

@@ -385,6 +385,8 @@ pub struct Export {
     pub read: bool,
     /// Whether files below it may be written and created.
     pub write: bool,
+    /// Whether names below it may be made, removed and changed: directories, renames, links.
+    pub names: bool,
     /// Local users that may use it.
     pub users: Vec<Principal>,
     /// Groups that may use it. Both lists empty: all users that `[access]` admits.
@@ -399,6 +401,7 @@ impl Default for Export {
             path: PathBuf::new(),
             read: true,
             write: false,
+            names: false,
             users: Vec::new(),
             groups: Vec::new(),
             peers: Vec::new(),

@@ -323,6 +323,9 @@ impl Config {
             faults.check(export.read || export.write, &key("read"), || {
                 "and `write` are both false: allow one, or remove the export".to_owned()
             });
+            faults.check(export.write || !export.names, &key("names"), || {
+                "is true without `write`, which it needs: allow that, or take this back".to_owned()
+            });
             for peer in &export.peers {
                 faults.name(peer, &key("peers"));
             }

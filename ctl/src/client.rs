@@ -44,7 +44,7 @@ pub(crate) fn open(what: impl fmt::Display, error: &OpenError) -> Failure {
         OpenError::File { source, .. } => Failure::io(what, source),
         OpenError::NoDirectory { .. } => Failure::new(Exit::NotFound, error.to_string()),
         OpenError::Session(cause) => session(what, cause),
-        OpenError::Option(_) => Failure::usage(format!("{what}: {error}")),
+        OpenError::Option(_) | OpenError::Mode(_) => Failure::usage(format!("{what}: {error}")),
     }
 }
 
@@ -81,7 +81,16 @@ const fn of_status(status: Status) -> Exit {
         | Status::Unsupported
         | Status::Invalid
         | Status::WouldBlock
-        | Status::IsDirectory => Exit::Refused,
+        | Status::IsDirectory
+        | Status::Exists
+        | Status::NotDirectory
+        | Status::NotEmpty
+        | Status::ReadOnly
+        | Status::TooLarge
+        | Status::NotPermitted
+        | Status::Loop
+        | Status::CrossDevice
+        | Status::NameTooLong => Exit::Refused,
         Status::NotFound | Status::Gone | Status::NoExport | Status::NoDirectory => Exit::NotFound,
         Status::DeadlineExceeded => Exit::Timeout,
         Status::PeerLost => Exit::Unreachable,

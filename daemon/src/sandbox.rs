@@ -34,6 +34,11 @@ const LOOK: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 const KEEP: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | MakeReg | RemoveFile});
 
+/// Rights to change names: of whatever kind a user has made there, but devices.
+const NAMES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    MakeDir | MakeReg | MakeSym | MakeFifo | MakeSock | RemoveFile | RemoveDir | Refer
+});
+
 /// Rights to make a listening socket, and to remove its file at the end.
 const LISTEN: BitFlags<AccessFs> = make_bitflags!(AccessFs::{MakeSock | RemoveFile});
 
@@ -121,6 +126,7 @@ struct Ground {
     identity: Identity,
     read: bool,
     write: bool,
+    names: bool,
 }
 
 /// Device and inode of a directory.
@@ -193,6 +199,7 @@ impl Sandbox {
             };
             (!export.read || on(|ground| ground.read))
                 && (!export.write || on(|ground| ground.write))
+                && (!export.names || on(|ground| ground.names))
         })
     }
 }
@@ -228,12 +235,16 @@ fn needs(
         needs.push((state, KEEP));
     }
     for export in config.exports.values() {
-        let mut access = BitFlags::EMPTY;
+        // Directories are read to sync them, too.
+        let mut access = BitFlags::from(AccessFs::ReadDir);
         if export.read {
             access |= AccessFs::ReadFile;
         }
         if export.write {
-            access |= AccessFs::WriteFile | AccessFs::MakeReg;
+            access |= AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate;
+        }
+        if export.names {
+            access |= NAMES;
         }
         needs.push((export.path.clone(), access));
     }
@@ -276,7 +287,8 @@ fn restrict(
         if let Ok(identity) = identity(&place) {
             let read = access.contains(AccessFs::ReadFile);
             let write = access.contains(AccessFs::WriteFile | AccessFs::MakeReg);
-            grounds.push(Ground { identity, read, write });
+            let names = access.contains(NAMES);
+            grounds.push(Ground { identity, read, write, names });
         }
         ruleset = ruleset.add_rule(PathBeneath::new(place, *access))?;
     }
@@ -364,7 +376,8 @@ mod tests {
         }
     }
 
-    /// Exports `read`, `write` and `both`, and `other`, which is not exported; each with a file.
+    /// Exports `read`, `write`, `both` and `names`, and `other`, which is not exported; each with a
+    /// file.
     fn world() -> World {
         let directory = tempfile::tempdir().expect("a directory");
         let mut config = Config::default();
@@ -375,15 +388,19 @@ mod tests {
             ("read", true, false),
             ("write", false, true),
             ("both", true, true),
+            ("names", true, true),
             ("other", false, false),
         ] {
             let path = directory.path().join(name);
             fs::create_dir_all(path.join("below")).expect("made");
             fs::write(path.join("file"), name).expect("written");
             if read || write {
-                config.exports.insert(name.to_owned(), export(&path, read, write));
+                let names = name == "names";
+                let export = piped_config::Export { names, ..export(&path, read, write) };
+                config.exports.insert(name.to_owned(), export);
             }
         }
+        std::os::unix::fs::symlink("nowhere", directory.path().join("names/link")).expect("made");
         World { directory, config }
     }
 
@@ -399,6 +416,12 @@ mod tests {
             let make = |name: &str| {
                 File::options().write(true).create_new(true).open(world.path(name)).map(drop)
             };
+            let cut = |name: &str| {
+                let file = File::options().write(true).truncate(true).open(world.path(name));
+                file.map(drop)
+            };
+            let rename = |from: &str, to: &str| fs::rename(world.path(from), world.path(to));
+            let link = |from: &str, to: &str| fs::hard_link(world.path(from), world.path(to));
             // Threads that start later are restricted, too.
             let thread = std::thread::scope(|scope| {
                 scope.spawn(|| read("other/file")).join().expect("it does not panic")
@@ -414,6 +437,18 @@ mod tests {
                 ("write to both", !denied(write("both/file"))),
                 ("remove from both", denied(fs::remove_file(world.path("both/file")))),
                 ("make a directory in both", denied(fs::create_dir(world.path("both/new")))),
+                ("rename in both", denied(rename("both/file", "both/renamed"))),
+                ("cut a file in both", !denied(cut("both/file"))),
+                ("cut a file in read", denied(cut("read/file"))),
+                ("list both", !denied(fs::read_dir(world.path("both")).map(drop))),
+                ("list other", denied(fs::read_dir(world.path("other")).map(drop))),
+                ("make a directory in names", fs::create_dir(world.path("names/new")).is_ok()),
+                ("rename across names", rename("names/file", "names/new/file").is_ok()),
+                ("link in names", link("names/new/file", "names/linked").is_ok()),
+                ("rename a link in names", rename("names/link", "names/renamed").is_ok()),
+                ("rename out of names", rename("names/linked", "both/linked").is_err()),
+                ("remove from names", fs::remove_file(world.path("names/linked")).is_ok()),
+                ("remove a directory", fs::remove_dir(world.path("names/below")).is_ok()),
                 ("read other", denied(read("other/file"))),
                 ("read other on another thread", denied(thread)),
                 ("make other", denied(make("other/new"))),
@@ -450,11 +485,14 @@ mod tests {
     fn what_a_reload_can_add_is_known_beforehand() {
         let world = world();
         let path = |name: &str| world.path(name);
+        let named = |path: &Path| piped_config::Export { names: true, ..export(path, true, true) };
         let admitted = inside(&world.config, |sandbox| {
             [
                 (export(&path("read/below"), true, false), true),
                 (export(&path("read/below"), true, true), false),
                 (export(&path("both/below"), true, true), true),
+                (named(&path("both/below")), false),
+                (named(&path("names/below")), true),
                 (export(&path("other"), true, false), false),
                 (export(&path("."), true, false), false),
                 (export(Path::new("/etc"), true, false), true),

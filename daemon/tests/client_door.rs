@@ -6,7 +6,7 @@ mod support;
 use std::fs::File;
 use std::io::ErrorKind;
 
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request, fds};
 use piped_ring::{Descriptor, Opcode};
@@ -174,7 +174,7 @@ fn exports_serve_regular_files_below_them_and_nothing_else() {
         export: "data".to_owned(),
         path: path.into(),
         access,
-        create: false,
+        create: Creation::No,
     };
     for (path, expected) in [
         ("link", Status::Denied),
@@ -207,7 +207,7 @@ fn exports_serve_regular_files_below_them_and_nothing_else() {
         export: "data".to_owned(),
         path: "data".into(),
         access: Access::READ,
-        create: false,
+        create: Creation::No,
     };
     assert_eq!(client.refused(&nowhere).0, Status::NotFound);
 }

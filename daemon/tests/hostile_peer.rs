@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use piped_config::{Config, Peer, Period};
-use piped_core::access::{Access, Access as Rights, OpenKind};
+use piped_core::access::{Access, Access as Rights, Creation, OpenKind};
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::Class;
 use piped_core::status::{Status, Status as Ended};
@@ -58,7 +58,7 @@ fn alpha(peers: &[(&str, SocketAddr)], change: impl FnOnce(&Path, &mut Config)) 
 
 fn open_file(client: &Client, peer: &str, path: &str, access: Access) -> u32 {
     let (peer, export, path) = (peer.to_owned(), "data".to_owned(), path.into());
-    client.open(&Request::OpenExport { peer, export, path, access, create: true }, &[])
+    client.open(&Request::OpenExport { peer, export, path, access, create: Creation::OPEN }, &[])
 }
 
 /// A client that reads and writes a file of beta and compares, until it is told to stop.
@@ -227,7 +227,7 @@ fn every_kind(random: &mut Random) -> Vec<(Message, Vec<u8>)> {
                 ticket: a,
                 kind: OpenKind::Region,
                 access: BOTH,
-                create: true,
+                create: Creation::OPEN,
                 name_length: 1,
             },
             bytes[..bytes.len().min(1152)].to_vec(),
@@ -732,7 +732,7 @@ fn a_peer_that_answers_with_attacks_costs_its_lane_and_serves_again_when_it_is_w
         // Whether it opens or not, it ends, with an error that has a type.
         let (peer, export, path) = ("mallory".to_owned(), "data".to_owned(), "data".into());
         let access = Access::READ_WRITE;
-        let open = Request::OpenExport { peer, export, path, access, create: false };
+        let open = Request::OpenExport { peer, export, path, access, create: Creation::No };
         if let (piped_ring::handshake::Reply::Opened { handle, .. }, _) = client.ask(&open, &[]) {
             for opcode in [Opcode::Read, Opcode::Write] {
                 let request =
@@ -768,7 +768,7 @@ fn a_peer_that_answers_with_attacks_costs_its_lane_and_serves_again_when_it_is_w
     let handle = eventually("it is reached without help", || {
         let (peer, export, path) = ("mallory".to_owned(), "data".to_owned(), "data".into());
         let access = Access::READ;
-        let open = Request::OpenExport { peer, export, path, access, create: false };
+        let open = Request::OpenExport { peer, export, path, access, create: Creation::No };
         match client.ask(&open, &[]).0 {
             piped_ring::handshake::Reply::Opened { handle, .. } => Some(handle),
             _ => None,
@@ -853,20 +853,18 @@ fn names_that_no_library_would_send_open_nothing_and_cost_nobody_anything() {
         ("two\nlines", Ended::Invalid),
         ("rubout\u{7f}", Ended::Invalid),
         ("", Ended::Invalid),
-        (&longest, Ended::Invalid),
+        (&longest, Ended::NameTooLong),
         ("/etc/passwd", Ended::Denied),
         ("../data", Ended::Denied),
         ("..", Ended::Denied),
-        // The frame has no status of its own for a directory.
-        (".", Ended::Unsupported),
+        (".", Ended::IsDirectory),
     ]
     .into_iter()
     .enumerate()
     {
-        for create in [false, true] {
+        for (made, create) in [(0, Creation::No), (1, Creation::OPEN)] {
             // What may not be read may not be made either.
-            let (ticket, kind, access) =
-                (2 * ticket as u64 + u64::from(create), OpenKind::File, BOTH);
+            let (ticket, kind, access) = (2 * ticket as u64 + made, OpenKind::File, BOTH);
             let open = Message::Open { ticket, kind, access, create, name_length: 4 };
             peer.send(open, &[b"data", path.as_bytes()].concat());
             match peer.receive() {
@@ -879,7 +877,7 @@ fn names_that_no_library_would_send_open_nothing_and_cost_nobody_anything() {
     }
     for kind in [OpenKind::Region, OpenKind::Channel, OpenKind::File] {
         let (access, ticket) = (Rights::READ, 1000 + kind as u64);
-        let open = Message::Open { ticket, kind, access, create: false, name_length: 3 };
+        let open = Message::Open { ticket, kind, access, create: Creation::No, name_length: 3 };
         peer.send(open, b"a\nb");
         let opened = peer.receive();
         assert!(matches!(opened, Message::Opened { status: Ended::Invalid, .. }), "{opened:?}");

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use piped_config::admin::ending::HANDLES_END;
 use piped_config::{Config, Peer, Period};
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::link::LaneClass;
 use piped_core::request::Class;
 use piped_core::status::Status;
@@ -47,7 +47,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 4096) as u8).collect()
 }
 
-fn file(export: &str, path: &str, access: Access, create: bool) -> Request {
+fn file(export: &str, path: &str, access: Access, create: Creation) -> Request {
     let (peer, export, path) = ("beta".to_owned(), export.to_owned(), path.into());
     Request::OpenExport { peer, export, path, access, create }
 }
@@ -64,7 +64,7 @@ fn a_remote_file_is_read_and_written() {
         for client in 0..shards {
             let mut client = (alpha.client(ARENA), client);
             let (client, number) = (&mut client.0, client.1);
-            let read_file = client.open(&file("data", "data", Access::READ, false), &[]);
+            let read_file = client.open(&file("data", "data", Access::READ, Creation::No), &[]);
             let read = Descriptor {
                 handle_a: read_file,
                 length: 4 << 20,
@@ -77,7 +77,7 @@ fn a_remote_file_is_read_and_written() {
             assert!(got == pattern(3 << 20), "the bytes are those of the file");
 
             let name = format!("new-{number}");
-            let made = client.open(&file("data", &name, Access::READ_WRITE, true), &[]);
+            let made = client.open(&file("data", &name, Access::READ_WRITE, Creation::OPEN), &[]);
             let write = Descriptor {
                 handle_a: made,
                 buffer_offset: 100,
@@ -108,7 +108,7 @@ fn a_peer_gets_what_is_offered_to_it_and_nothing_else() {
         ("closed", "data", Access::READ, Status::NotFound),
         ("nothing", "data", Access::READ, Status::NotFound),
     ] {
-        let (status, message) = client.refused(&file(export, path, access, false));
+        let (status, message) = client.refused(&file(export, path, access, Creation::No));
         assert_eq!(status, expected, "{export} {path}: {message}");
         // A path that leads nowhere below any export is refused here, without asking beta.
         let is_refused_here = path.starts_with('/') || path.contains("..");
@@ -179,7 +179,7 @@ fn the_region_for_calibrations_is_for_nodes_of_users_who_may_calibrate() {
         let (kind, access) = (OpenKind::Region, piped_core::access::Access::READ);
         let name = "piped.echo";
         let name_length = name.len() as u8;
-        let open = Message::Open { ticket: 1, kind, access, create: false, name_length };
+        let open = Message::Open { ticket: 1, kind, access, create: Creation::No, name_length };
         peer.send(open, name.as_bytes());
         match peer.receive() {
             Message::Opened { status, .. } => status,
@@ -308,7 +308,7 @@ fn a_client_whose_requests_never_end_leaves_room_for_the_others() {
         latency.send(Message::Opened { ticket, status, handle, length }, &[]);
         lanes
     });
-    let handle = hog.open(&file("data", "data", Access::READ, false), &[]);
+    let handle = hog.open(&file("data", "data", Access::READ, Creation::No), &[]);
     let lanes = opener.join().expect("the peer answers");
     for number in 0..2048 {
         let read =
@@ -360,7 +360,7 @@ fn a_peer_that_is_not_there_is_an_error_in_time() {
         config.client.deadline_default = Period::seconds(1);
     });
     let client = alpha.client(ARENA);
-    let (status, message) = client.refused(&file("data", "data", Access::READ, false));
+    let (status, message) = client.refused(&file("data", "data", Access::READ, Creation::No));
     assert!(matches!(status, Status::PeerLost | Status::DeadlineExceeded), "{status:?} {message}");
     alpha.stop().expect("a clean end, also while it dials");
 }
@@ -376,6 +376,6 @@ fn a_node_that_comes_later_is_found() {
         let lanes = body["shards"][0]["peers"][0]["lanes"].as_array().expect("lanes").clone();
         lanes.iter().all(|lane| lane["up"] == true).then_some(())
     });
-    client.open(&file("data", "data", Access::READ, false), &[]);
+    client.open(&file("data", "data", Access::READ, Creation::No), &[]);
     drop(beta);
 }

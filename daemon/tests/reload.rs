@@ -4,7 +4,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 use piped_ring::handshake::{Reply, Request};
 use piped_ring::{Descriptor, Opcode};
@@ -64,7 +64,7 @@ fn keys_of(list: &Value) -> Vec<&str> {
 
 fn export(export: &str, peer: &str) -> Request {
     let (peer, export, path) = (peer.to_owned(), export.to_owned(), "data".into());
-    Request::OpenExport { peer, export, path, access: Access::READ, create: false }
+    Request::OpenExport { peer, export, path, access: Access::READ, create: Creation::No }
 }
 
 #[test]

@@ -114,6 +114,9 @@ pub struct ExportReport {
     pub read: bool,
     /// Whether its files may be written and created.
     pub write: bool,
+    /// Whether names below it may be made, removed and changed.
+    #[serde(default)]
+    pub names: bool,
     /// Local users that may use it.
     pub users: Vec<String>,
     /// Groups that may use it. Both lists empty: all users that `[access]` admits.

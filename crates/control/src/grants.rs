@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use piped_config::{Export, Names};
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 
 use crate::access::{Circle, Misnamed};
-use crate::fault::{OpenFault, Reason};
+use crate::fault::OpenFault;
 use crate::parties::{Asker, Credentials};
 
 /// Which directory an export is: the name may stay and another directory come under it.
@@ -59,7 +59,7 @@ impl Grants {
     }
 
     /// The one rule by which a party may use an export: at the open, and whenever that is decided
-    /// anew.
+    /// anew. Returns all that the export offers.
     ///
     /// # Errors
     /// The export is not for the party that asks, or not for that.
@@ -68,9 +68,10 @@ impl Grants {
         asker: Asker<'_>,
         name: &str,
         access: Access,
-        create: bool,
-    ) -> Result<(), OpenFault> {
-        check_access(self.admitted(asker, name)?.offered, access, create, name)
+        create: Creation,
+    ) -> Result<Access, OpenFault> {
+        let offered = self.admitted(asker, name)?.offered;
+        check_access(offered, access, create, name).map(|()| offered)
     }
 
     /// Which directory an export is now.
@@ -90,7 +91,7 @@ impl Grants {
         access: Access,
         root: Option<Root>,
     ) -> Result<(), OpenFault> {
-        self.allow(asker, name, access, false)?;
+        self.allow(asker, name, access, Creation::No)?;
         if self.root(name) != root {
             let text = format!("the export `{name}` is another directory now");
             return Err(OpenFault::new(Status::Gone, text));
@@ -102,7 +103,7 @@ impl Grants {
         // Not told apart: a party that may not use an export need not learn its name.
         let export = self.by_name.get(name).filter(|export| export.admits(asker));
         export.ok_or_else(|| {
-            OpenFault::told(Reason::NoExport, format!("no export `{name}` on this node for you"))
+            OpenFault::new(Status::NoExport, format!("no export `{name}` on this node for you"))
         })
     }
 }
@@ -127,7 +128,7 @@ impl Grant {
 fn check_access(
     offered: Access,
     wanted: Access,
-    create: bool,
+    create: Creation,
     name: &str,
 ) -> Result<(), OpenFault> {
     if !wanted.read && !wanted.write {
@@ -140,7 +141,7 @@ fn check_access(
     if wanted.write && !offered.write {
         return Err(OpenFault::denied(format!("the export `{name}` may not be written")));
     }
-    if create && !wanted.write {
+    if create.made().is_some() && !wanted.write {
         let text = "a file is created only when it is opened for writing";
         return Err(OpenFault::new(Status::Invalid, text));
     }

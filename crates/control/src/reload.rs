@@ -29,7 +29,8 @@ pub fn until_restart(
 ) -> Option<Export> {
     let running = running.filter(|running| is_same_directory && running.path == next.path)?;
     let (read, write) = (running.read && next.read, running.write && next.write);
-    (read || write).then(|| Export { read, write, ..next.clone() })
+    let names = running.names && next.names && write;
+    (read || write).then(|| Export { read, write, names, ..next.clone() })
 }
 
 /// What of `next` takes effect in a daemon that runs with `running`; the rest waits for a restart.
@@ -224,6 +225,9 @@ mod tests {
             Some(only_write.clone())
         );
         assert_eq!(until_restart(None, &only_write, true), None);
+        let names = Export { names: true, ..only_write.clone() };
+        assert_eq!(until_restart(Some(&only_write), &names, true), Some(only_write.clone()));
+        assert_eq!(until_restart(Some(&names), &names, true), Some(names));
         // The name of the directory stayed, and another one has it.
         assert_eq!(until_restart(Some(&only_read), &only_read, false), None);
     }

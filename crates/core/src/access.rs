@@ -39,6 +39,71 @@ impl Access {
     }
 }
 
+/// Whether an open makes the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Creation {
+    /// What is not there is not found.
+    #[default]
+    No,
+    /// What is not there is made.
+    Open(NewFile),
+    /// It is made, and what is there already is an error.
+    New(NewFile),
+}
+
+/// How a file is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NewFile {
+    /// Permission bits, of which the daemon's umask takes some away.
+    pub mode: u16,
+    /// Whether directories on the way are made too.
+    pub parents: bool,
+}
+
+impl NewFile {
+    /// Permission bits that a file can be made with: no set-user-ID and the like.
+    pub const MODES: u16 = 0o777;
+    /// The daemon's user writes, its group reads; no directories are made.
+    pub const PLAIN: Self = Self { mode: 0o640, parents: false };
+}
+
+impl Creation {
+    /// What is not there is made as [`NewFile::PLAIN`] says.
+    pub const OPEN: Self = Self::Open(NewFile::PLAIN);
+
+    /// How the file is made, if it is.
+    #[must_use]
+    pub const fn made(self) -> Option<NewFile> {
+        match self {
+            Self::No => None,
+            Self::Open(new) | Self::New(new) => Some(new),
+        }
+    }
+
+    /// A number for the kind, the permission bits and whether directories are made, as messages
+    /// have them.
+    #[must_use]
+    pub const fn parts(self) -> (u8, u16, bool) {
+        match self {
+            Self::No => (0, 0, false),
+            Self::Open(NewFile { mode, parents }) => (1, mode, parents),
+            Self::New(NewFile { mode, parents }) => (2, mode, parents),
+        }
+    }
+
+    /// The inverse of [`Self::parts`]; `None` if it gives no such parts.
+    #[must_use]
+    pub const fn from_parts(kind: u8, mode: u16, parents: bool) -> Option<Self> {
+        let new = NewFile { mode, parents };
+        match kind {
+            0 if mode == 0 && !parents => Some(Self::No),
+            1 if mode & !NewFile::MODES == 0 => Some(Self::Open(new)),
+            2 if mode & !NewFile::MODES == 0 => Some(Self::New(new)),
+            _ => None,
+        }
+    }
+}
+
 /// The kinds of things a peer offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenKind {
@@ -60,4 +125,23 @@ pub struct Alignment {
     /// What memory addresses must be multiples of. Segments start on a page, so the offset in a
     /// segment decides.
     pub memory: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_creation_is_its_parts() {
+        let new = NewFile { mode: 0o600, parents: true };
+        for creation in [Creation::No, Creation::OPEN, Creation::Open(new), Creation::New(new)] {
+            let (kind, mode, parents) = creation.parts();
+            assert_eq!(Creation::from_parts(kind, mode, parents), Some(creation));
+        }
+        for (kind, mode, parents) in
+            [(0, 1, false), (0, 0, true), (1, 0o4755, false), (2, 0o1000, true), (3, 0, false)]
+        {
+            assert_eq!(Creation::from_parts(kind, mode, parents), None, "{kind} {mode:o}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! How requests and opens end: one list of numbers for the rings of clients, the frames of peers,
 //! JSON and C.
 
+mod errno;
+
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +26,7 @@ pub enum Status {
     /// The buffer does not lie inside the arena.
     #[error("the buffer does not lie inside the arena")]
     BadBuffer = 4,
-    /// The handle was not opened for this kind of access.
+    /// The handle, or the export, does not allow this kind of access.
     #[error("the handle was not opened for this kind of access, or permission was denied")]
     Denied = 5,
     /// The request's deadline passed before it was done.
@@ -61,26 +63,55 @@ pub enum Status {
     /// The session is being closed.
     #[error("the session is closed")]
     Closed = 16,
-    /// The message is longer than the buffer; it can still be received.
+    /// The message is longer than the buffer and can still be received; or there is no room for an
+    /// answer.
     #[error("the message is longer than the buffer")]
     TooLong = 17,
-    /// No such export, or none for this user or node. This status and the two below occur only in
-    /// answers to opens, and only for clients that may read the export; others get `NotFound`.
+    /// No such export, or none for this user or node.
     #[error("no such export, or none for you")]
     NoExport = 18,
-    /// The directory for the new file does not exist. Clients that may not read the export get
+    /// The directory for the new file does not exist. Who may not read the export is told
     /// `NotFound`.
     #[error("the directory in which the file was to be made is not there")]
     NoDirectory = 19,
-    /// The path names a directory, where a file was to be opened. Clients that may not read the
-    /// export get `Denied`.
+    /// It is a directory, where a file is needed. Who may not read the export is told `Denied`.
     #[error("it is a directory")]
     IsDirectory = 20,
+    /// Something has that name already.
+    #[error("something has that name already")]
+    Exists = 21,
+    /// It is no directory, or a part of the path is none. Who may not read the export is told
+    /// `NotFound`.
+    #[error("it is no directory, or a part of its path is none")]
+    NotDirectory = 22,
+    /// The directory has names in it.
+    #[error("the directory is not empty")]
+    NotEmpty = 23,
+    /// The file system can only be read.
+    #[error("the file system is read only")]
+    ReadOnly = 24,
+    /// The file would be larger, or have more names, than its file system or the call allows.
+    #[error("larger than the file system or the call allows")]
+    TooLarge = 25,
+    /// The file system does not permit it to the user of the daemon that serves it.
+    #[error("the file system does not permit it to the daemon's user")]
+    NotPermitted = 26,
+    /// A link in the path leads out of the export, or there are too many. Who may not read the
+    /// export is told `Denied`.
+    #[error("a link in the path leads out of the export, or too far")]
+    Loop = 27,
+    /// The two names, or the path and its directory, lie on different mounts. Who may not read the
+    /// export is told `Denied`.
+    #[error("it lies on another mount; open a directory there")]
+    CrossDevice = 28,
+    /// A name is longer than the file system can have.
+    #[error("a name is too long for the file system")]
+    NameTooLong = 29,
 }
 
 impl Status {
     /// All statuses, each at the index of its number.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 30] = [
         Self::Ok,
         Self::Unsupported,
         Self::Invalid,
@@ -102,11 +133,16 @@ impl Status {
         Self::NoExport,
         Self::NoDirectory,
         Self::IsDirectory,
+        Self::Exists,
+        Self::NotDirectory,
+        Self::NotEmpty,
+        Self::ReadOnly,
+        Self::TooLarge,
+        Self::NotPermitted,
+        Self::Loop,
+        Self::CrossDevice,
+        Self::NameTooLong,
     ];
-
-    /// How many of the first statuses a request can end with. Frames of peers and counts of
-    /// requests have these alone; the rest are answers to opens of clients.
-    pub const OF_REQUESTS: usize = 18;
 
     /// The status of a number, `None` if this version does not know it.
     #[must_use]
@@ -139,6 +175,15 @@ impl Status {
             Self::NoExport => "no_export",
             Self::NoDirectory => "no_directory",
             Self::IsDirectory => "is_directory",
+            Self::Exists => "exists",
+            Self::NotDirectory => "not_directory",
+            Self::NotEmpty => "not_empty",
+            Self::ReadOnly => "read_only",
+            Self::TooLarge => "too_large",
+            Self::NotPermitted => "not_permitted",
+            Self::Loop => "loop",
+            Self::CrossDevice => "cross_device",
+            Self::NameTooLong => "name_too_long",
         }
     }
 }
@@ -150,8 +195,6 @@ const _: () = {
         number += 1;
     }
 };
-
-const _: () = assert!(Status::TooLong as usize + 1 == Status::OF_REQUESTS);
 
 #[cfg(test)]
 mod tests {

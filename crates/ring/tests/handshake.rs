@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation, NewFile};
 use piped_core::status::Status;
 use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{
@@ -28,6 +28,12 @@ fn text(max: usize) -> impl Strategy<Value = String> {
 fn path() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_filter("no control character", |byte| !byte.is_ascii_control());
     prop::collection::vec(byte, 0..=PATH_BYTES_MAX)
+}
+
+fn creation() -> impl Strategy<Value = Creation> {
+    (0..3_u8, 0..=NewFile::MODES, any::<bool>()).prop_map(|(kind, mode, parents)| {
+        Creation::from_parts(kind, mode, parents).unwrap_or_default()
+    })
 }
 
 fn access() -> impl Strategy<Value = Access> {
@@ -64,7 +70,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::AddQueue),
         any::<u64>().prop_map(|bytes| Request::GrowArena { bytes }),
         (access(), any::<bool>()).prop_map(|(access, direct)| Request::OpenFile { access, direct }),
-        (name(), name(), path(), access(), any::<bool>()).prop_map(
+        (name(), name(), path(), access(), creation()).prop_map(
             |(peer, export, path, access, create)| Request::OpenExport {
                 peer,
                 export,

@@ -26,7 +26,8 @@ pub(super) const MAGIC: u16 = u16::from_le_bytes(*b"pD");
 
 const FLAG_READ: u16 = 1 << 0;
 const FLAG_WRITE: u16 = 1 << 1;
-const FLAG_CREATE: u16 = 1 << 2;
+/// Directories on the way to a new file are made.
+const FLAG_PARENTS: u16 = 1 << 2;
 const FLAG_DURABLE: u16 = 1 << 3;
 const FLAG_BACKLOGGED: u16 = 1 << 4;
 const FLAG_LAST: u16 = 1 << 5;
@@ -100,8 +101,7 @@ impl Header {
     }
 
     fn status(&self) -> Result<Status, PeerFault> {
-        let of_requests = &Status::ALL[..Status::OF_REQUESTS];
-        of_requests.get(usize::from(self.aux)).copied().ok_or_else(|| self.bad("status"))
+        Status::from_u16(self.aux.into()).ok_or_else(|| self.bad("status"))
     }
 
     fn open_kind(&self) -> Result<OpenKind, PeerFault> {

@@ -1,6 +1,6 @@
 //! What frames say: the messages between two nodes, and the bounds of their payloads.
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::limits::{EAGER_BYTES_MAX, PART_ROWS, PAYLOAD_BYTES_MAX};
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::names::NODE_NAME_BYTES_MAX;
@@ -68,8 +68,8 @@ pub enum Message {
         kind: OpenKind,
         /// What the handle must allow.
         access: Access,
-        /// Create the file if it does not exist.
-        create: bool,
+        /// Whether the file is made.
+        create: Creation,
         /// How many bytes of the payload are the name; at least 1.
         name_length: u8,
     },

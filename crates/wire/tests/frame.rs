@@ -1,6 +1,6 @@
 //! The parser of a peer's bytes: what was written is read back, everything else is refused.
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, NewFile, OpenKind};
 use piped_core::limits::PAYLOAD_BYTES_MAX;
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::{Class, Update};
@@ -9,7 +9,7 @@ use piped_wire::{After, Asker, Change, Frame, HEADER_BYTES, LastPart, Message, P
 use proptest::prelude::*;
 
 fn status() -> impl Strategy<Value = Status> {
-    prop::sample::select(&Status::ALL[..Status::OF_REQUESTS])
+    prop::sample::select(&Status::ALL[..])
 }
 
 fn lane() -> impl Strategy<Value = LaneClass> {
@@ -128,9 +128,15 @@ fn lane_frames() -> impl Strategy<Value = Frame> {
     ]
 }
 
+fn creation() -> impl Strategy<Value = Creation> {
+    (0..3_u8, 0..=NewFile::MODES, any::<bool>()).prop_map(|(kind, mode, parents)| {
+        Creation::from_parts(kind, mode, parents).unwrap_or_default()
+    })
+}
+
 fn handle_frames() -> impl Strategy<Value = Frame> {
-    let open = (any::<(u64, bool, bool, bool, bool)>(), 1..=255_u8).prop_flat_map(
-        |((ticket, region, read, write, create), name_length)| {
+    let open = (any::<(u64, bool, bool, bool)>(), creation(), 1..=255_u8).prop_flat_map(
+        |((ticket, region, read, write), create, name_length)| {
             let kind = match (region, ticket % 2) {
                 (true, 0) => OpenKind::Region,
                 (true, _) => OpenKind::Directory,
@@ -477,7 +483,7 @@ fn payloads_keep_to_their_kinds_bounds() {
     assert!(data(PAYLOAD_BYTES_MAX, None).is_ok());
     assert!(matches!(data(PAYLOAD_BYTES_MAX + 1, None), Err(PeerFault::PayloadTooLong { .. })));
     let access = Access::READ;
-    let (ticket, kind, create, name_length) = (1, OpenKind::File, false, 9);
+    let (ticket, kind, create, name_length) = (1, OpenKind::File, Creation::No, 9);
     let open = plain(Message::Open { ticket, kind, access, create, name_length });
     let cut_name = Frame::parse(&Frame { payload: 8, ..open }.encode());
     assert_eq!(cut_name, Err(PeerFault::PayloadTooShort { kind: 4, length: 8 }));

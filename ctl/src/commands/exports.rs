@@ -1,6 +1,6 @@
 //! `pipectl exports`: directories, regions and channels that this node offers.
 
-use piped_config::admin::watch::{EXPORTS, Exports};
+use piped_config::admin::watch::{EXPORTS, ExportReport, Exports};
 
 use crate::admin::Admin;
 use crate::commands::words;
@@ -22,7 +22,7 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     let rows = exports.iter().map(|export| {
         vec![
             export.name.clone(),
-            access(export.read, export.write).to_owned(),
+            of_export(export),
             locals(&export.users, &export.groups),
             words::list(&export.peers, "all"),
             export.path.clone(),
@@ -60,6 +60,11 @@ fn locals(users: &[String], groups: &[String]) -> String {
     let groups = groups.iter().map(|group| format!("group {group}"));
     let all: Vec<String> = users.iter().cloned().chain(groups).collect();
     words::list(&all, "all")
+}
+
+fn of_export(export: &ExportReport) -> String {
+    let names = if export.names { " names" } else { "" };
+    format!("{}{names}", access(export.read, export.write))
 }
 
 const fn access(read: bool, write: bool) -> &'static str {

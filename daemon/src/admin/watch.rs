@@ -119,6 +119,7 @@ pub(super) fn exports(control: &Control) -> Exports {
         path: export.path.display().to_string(),
         read: export.read,
         write: export.write,
+        names: export.names,
         users: export.users.iter().map(word).collect(),
         groups: export.groups.iter().map(word).collect(),
         peers: export.peers.clone(),

@@ -11,7 +11,7 @@ use piped_control::fault::OpenFault;
 use piped_control::holdings::Right;
 use piped_control::parties::Credentials;
 use piped_control::sessions::Used;
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_core::status::Status;
 use piped_engine::command::OpenRequest;
@@ -40,8 +40,6 @@ pub(super) struct Client {
     /// Number of entries of each queue.
     pub(super) entries: u32,
     pub(super) queues: u32,
-    /// Features that both sides have.
-    pub(super) features: u64,
     pub(super) segments: Vec<Arc<Segment>>,
     /// Memory of its queues.
     pub(super) rings: Vec<Arc<Segment>>,
@@ -87,7 +85,6 @@ impl Client {
             who,
             entries: 0,
             queues: 0,
-            features: 0,
             segments: Vec::new(),
             rings: Vec::new(),
             handles: HashMap::new(),
@@ -135,7 +132,7 @@ impl Client {
                 } else {
                     let (kind, path) = (OpenKind::Channel, Vec::new());
                     let access = Access::WRITE;
-                    let open = OpenRequest { kind, name, path, access, create: false };
+                    let open = OpenRequest { kind, name, path, access, create: Creation::No };
                     self.open_remote(&peer, open).await
                 }
             }
@@ -145,7 +142,7 @@ impl Client {
                     self.open_region(&name, access).await
                 } else {
                     let (kind, path) = (OpenKind::Region, Vec::new());
-                    let open = OpenRequest { kind, name, path, access, create: false };
+                    let open = OpenRequest { kind, name, path, access, create: Creation::No };
                     self.open_remote(&peer, open).await
                 }
             }

@@ -205,11 +205,11 @@ async fn receive_hello(
 
 async fn refuse(door: &Door, sequence: u32, fault: &OpenFault) {
     // A client that does not listen learns from the end of the socket.
-    let _ = door.send(&refusal(fault, 0), sequence, &[]).await;
+    let _ = door.send(&refusal(fault), sequence, &[]).await;
 }
 
-fn refusal(fault: &OpenFault, features: u64) -> Reply {
-    Reply::Refused { status: fault.for_client(features), message: fault.text.clone() }
+fn refusal(fault: &OpenFault) -> Reply {
+    Reply::Refused { status: fault.status, message: fault.text.clone() }
 }
 
 /// Makes the memory, passes it to the shard, and then to the client.
@@ -229,7 +229,7 @@ async fn welcome(
     });
     let (Memory { segments, queues }, fds) = memory.await?;
     client.entries = wanted.entries;
-    client.features = hello.features & FEATURES;
+    let features = hello.features & FEATURES;
     client.segments = segments.clone();
     client.rings = queues.iter().map(|queue| queue.memory()).collect();
     client.queues = wanted.queues;
@@ -240,7 +240,7 @@ async fn welcome(
         |answer| Message::OpenSession { session, user, class, weight, segments, queues, answer };
     client.ask(open).await?;
     let welcome = Welcome {
-        features: client.features,
+        features,
         session: session.0,
         segments: client.segments.len() as u32,
         queues: wanted.queues,
@@ -296,8 +296,7 @@ async fn serve(
             () = door.closed() => return,
             reply = client.handle(request, files) => reply,
         };
-        let (reply, fds) =
-            reply.unwrap_or_else(|fault| (refusal(&fault, client.features), Vec::new()));
+        let (reply, fds) = reply.unwrap_or_else(|fault| (refusal(&fault), Vec::new()));
         if let Err(error) = door.send(&reply, sequence, &fds).await {
             if error.kind() == std::io::ErrorKind::TimedOut {
                 control.count_eviction(Eviction::Deaf);

@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use piped_config::{Names, UnknownName};
-use piped_control::fault::{OpenFault, Reason};
+use piped_control::fault::OpenFault;
 use piped_control::grants::{Grants, Root};
 use piped_control::parties::Asker;
 use piped_control::reload::Outside;
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation, NewFile};
 use piped_core::ids::DeviceId;
 use piped_core::status::Status;
 use piped_text::shown_bytes;
@@ -24,11 +24,10 @@ use rustix::io::Errno;
 
 use super::file::{OpenedFile, check_regular, describe, device_of, io};
 use super::file_system;
+use crate::calls::make_directory;
+use crate::calls::place::{self, BadPath};
 use crate::closing::Room;
 use crate::limits::OPEN_ATTEMPTS;
-
-/// Permissions of files that are created: the daemon's user writes, its group reads.
-const CREATE_MODE: Mode = Mode::from_raw_mode(0o640);
 
 /// The directories of all exports, by name, and the rights to them.
 #[derive(Debug, Default)]
@@ -135,26 +134,28 @@ impl Exports {
         name: &str,
         path: &[u8],
         access: Access,
-        create: bool,
+        create: Creation,
         mut room: Room,
     ) -> Result<OpenedFile, OpenFault> {
-        let directory = self.allow(asker, name, access, create)?;
-        check_path(path)?;
-        let place = find(directory.as_fd(), path, create.then_some(access))?;
-        let flags = match (access.read, access.write) {
-            (true, true) => OFlags::RDWR,
-            (false, true) => OFlags::WRONLY,
-            _ => OFlags::RDONLY,
-        };
-        let buffered = reopen(&place, flags).map_err(|error| refused("open", path, error))?;
-        // EINVAL: the file system has no direct I/O.
-        let direct = reopen(&place, flags | OFlags::DIRECT).ok();
-        if direct.is_some() {
-            // What is read through the page cache was there: nothing is to be read ahead of it. An
-            // advice: without it some pages come that nobody asked for.
-            let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
-        }
-        describe(direct.map(|fd| room.hold(fd)), room.hold(buffered), access)
+        let export = self.allow(asker, name, access, create)?;
+        export.told(|directory| {
+            check_path(path)?;
+            let place = find(directory, path, access, create)?;
+            let flags = match (access.read, access.write) {
+                (true, true) => OFlags::RDWR,
+                (false, true) => OFlags::WRONLY,
+                _ => OFlags::RDONLY,
+            };
+            let buffered = reopen(&place, flags).map_err(|error| refused("open", path, error))?;
+            // EINVAL: the file system has no direct I/O.
+            let direct = reopen(&place, flags | OFlags::DIRECT).ok();
+            if direct.is_some() {
+                // What is read through the page cache was there: nothing is to be read ahead of it.
+                // An advice: without it some pages come that nobody asked for.
+                let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
+            }
+            describe(direct.map(|fd| room.hold(fd)), room.hold(buffered), access)
+        })
     }
 
     /// The device on which a file lies; of one that is to be made, that of the export. Nothing is
@@ -170,26 +171,50 @@ impl Exports {
         write: bool,
     ) -> Result<DeviceId, OpenFault> {
         let wanted = if write { Access::WRITE } else { Access::READ };
-        let directory = self.allow(asker, name, wanted, false)?;
-        check_path(path)?;
-        let found = match find(directory.as_fd(), path, None) {
-            Err(fault) if fault.status == Status::NotFound && write => rustix::fs::fstat(directory),
-            place => rustix::fs::fstat(place?),
-        };
-        Ok(device_of(&found.map_err(|error| io("fstat", error))?))
+        let export = self.allow(asker, name, wanted, Creation::No)?;
+        export.told(|directory| {
+            check_path(path)?;
+            let found = match find(directory, path, wanted, Creation::No) {
+                Err(fault) if fault.status == Status::NotFound && write => {
+                    rustix::fs::fstat(directory)
+                }
+                place => rustix::fs::fstat(place?),
+            };
+            Ok(device_of(&found.map_err(|error| io("fstat", error))?))
+        })
     }
 
-    /// The directory of an export that a party may use.
+    /// The export that a party may use so.
     fn allow(
         &self,
         asker: Asker<'_>,
         name: &str,
         access: Access,
-        create: bool,
-    ) -> Result<&Arc<OwnedFd>, OpenFault> {
-        self.grants.allow(asker, name, access, create)?;
+        create: Creation,
+    ) -> Result<Allowed<'_>, OpenFault> {
+        let offered = self.grants.allow(asker, name, access, create)?;
         let gone = || OpenFault::new(Status::Io, format!("the export `{name}` has no directory"));
-        self.directories.get(name).ok_or_else(gone)
+        let directory = self.directories.get(name).ok_or_else(gone)?.as_fd();
+        Ok(Allowed { directory, is_readable: offered.read })
+    }
+}
+
+/// The directory of an export that a party may use.
+struct Allowed<'a> {
+    directory: BorrowedFd<'a>,
+    is_readable: bool,
+}
+
+impl Allowed<'_> {
+    /// The outcome of work below the directory, as far as the party may know of what is there.
+    fn told<T>(
+        &self,
+        work: impl FnOnce(BorrowedFd<'_>) -> Result<T, OpenFault>,
+    ) -> Result<T, OpenFault> {
+        work(self.directory).map_err(|fault| match self.is_readable {
+            true => fault,
+            false => fault.for_who_may_not_read(),
+        })
     }
 }
 
@@ -200,36 +225,39 @@ fn open_root(path: &std::path::Path) -> rustix::io::Result<(OwnedFd, Root)> {
     Ok((directory, Root { device: facts.st_dev, inode: facts.st_ino }))
 }
 
-/// The path is one that can lie below an export. The kernel would refuse most of these too; refused
-/// here they are refused on every kernel.
+/// The path is one that can lie below an export, and is not the export itself.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), OpenFault> {
-    let invalid = |text: &str| Err(OpenFault::new(Status::Invalid, text));
+    let invalid = |text: &str| OpenFault::new(Status::Invalid, text);
     if path.is_empty() {
-        return invalid("the path is empty; name a file below the export");
+        return Err(invalid("the path is empty; name a file below the export"));
     }
-    if path.starts_with(b"/") {
-        return Err(OpenFault::denied("the path is absolute; name a file below the export"));
-    }
-    if path.contains(&0) {
-        return invalid("the path has a zero byte");
-    }
-    if path.split(|&byte| byte == b'/').any(|part| part == b"..") {
-        return Err(OpenFault::denied("the path has `..`; name a file below the export"));
-    }
-    Ok(())
+    place::check(path).map_err(|bad| match bad {
+        BadPath::Absolute => {
+            OpenFault::denied("the path is absolute; name a file below the export")
+        }
+        BadPath::Zero => invalid("the path has a zero byte"),
+        BadPath::Parent => OpenFault::denied("the path has `..`; name a file below the export"),
+    })
 }
 
-/// Where the path leads: an O_PATH descriptor, or a file that was just created.
-/// `create`: what a new one is to be opened for.
+/// How opens resolve paths: also over mounts, which are the operator's.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// Where the path leads: an O_PATH descriptor, or a file that was just created, which is to be
+/// opened for `access`.
 fn find(
     directory: BorrowedFd<'_>,
     path: &[u8],
-    create: Option<Access>,
+    access: Access,
+    create: Creation,
 ) -> Result<OwnedFd, OpenFault> {
-    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..OPEN_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        match rustix::fs::openat2(directory, path, flags, Mode::empty(), beneath) {
+        let made = create.made();
+        match rustix::fs::openat2(directory, path, flags, Mode::empty(), BENEATH) {
+            Ok(_) if matches!(create, Creation::New(_)) => {
+                return Err(refused(CREATE, path, Errno::EXIST));
+            }
             Ok(place) => {
                 let facts = rustix::fs::fstat(&place).map_err(|error| io("fstat", error))?;
                 check_regular(FileType::from_raw_mode(facts.st_mode))?;
@@ -237,19 +265,17 @@ fn find(
                 file_system::check(&place, rustix::fs::major(facts.st_dev))?;
                 return Ok(place);
             }
-            Err(Errno::NOENT) if create.is_some() => check_parent(directory, path, beneath)?,
+            Err(Errno::NOENT) if made.is_some() => {}
             Err(Errno::AGAIN | Errno::INTR) => continue,
             Err(error) => return Err(refused("open", path, error)),
         }
-        // EXCL: what is opened is the file made here, and never something that waits there.
-        // Who may only write gets no descriptor that reads, which the sandbox would refuse to make.
-        let reads = create.is_some_and(|access| access.read);
-        let mode = if reads { OFlags::RDWR } else { OFlags::WRONLY };
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | mode;
-        match rustix::fs::openat2(directory, path, flags, CREATE_MODE, beneath) {
-            Ok(file) => return Ok(file),
+        let Some(new) = made else { continue };
+        match make(directory, path, access, new)? {
+            Err(Errno::EXIST) if matches!(create, Creation::New(_)) => {
+                return Err(refused(CREATE, path, Errno::EXIST));
+            }
             Err(Errno::EXIST | Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => return Err(refused(CREATE, path, error)),
+            made => return made.map_err(|error| refused(CREATE, path, error)),
         }
     }
     let path = shown_bytes(path);
@@ -257,18 +283,48 @@ fn find(
     Err(OpenFault::new(Status::WouldBlock, text))
 }
 
-/// Whether files may be made in the directory of a path: in some, a file that is made is a queue or
-/// a kernel's object. One that is not there is told apart by the one who makes the file.
-fn check_parent(
+/// Makes a file, and the directories on the way to it if they are wanted.
+fn make(
     directory: BorrowedFd<'_>,
     path: &[u8],
-    beneath: ResolveFlags,
-) -> Result<(), OpenFault> {
+    access: Access,
+    new: NewFile,
+) -> Result<rustix::io::Result<OwnedFd>, OpenFault> {
+    let parent = parent_of(path);
+    check_kind(directory, parent)?;
+    // EXCL: what is opened is the file made here, and never something that waits there.
+    // Who may only write gets no descriptor that reads, which the sandbox would refuse to make.
+    let mode = if access.read { OFlags::RDWR } else { OFlags::WRONLY };
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | mode;
+    let mode = Mode::from_raw_mode(new.mode.into());
+    let make = || rustix::fs::openat2(directory, path, flags, mode, BENEATH);
+    match make() {
+        Err(Errno::NOENT) if new.parents => {
+            // They are made on the mount of the export itself.
+            check_kind(directory, b".")?;
+            let made = make_directory::all(directory, parent, DIRECTORY_MODE);
+            made.map_err(|error| refused(CREATE_DIRECTORY, path, error))?;
+            Ok(make())
+        }
+        made => Ok(made),
+    }
+}
+
+/// Permissions of directories that are made for a file: the daemon's user writes, its group looks.
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);
+
+/// The directory of a path.
+fn parent_of(path: &[u8]) -> &[u8] {
     let last = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
     let slash = path[..last].iter().rposition(|&byte| byte == b'/');
-    let parent = slash.map_or(&b"."[..], |at| &path[..at]);
+    slash.map_or(&b"."[..], |at| &path[..at])
+}
+
+/// Whether files may be made in a directory: in some, a file that is made is a queue or a kernel's
+/// object. One that is not there is told apart by the one who makes the file.
+fn check_kind(directory: BorrowedFd<'_>, parent: &[u8]) -> Result<(), OpenFault> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(parent) = rustix::fs::openat2(directory, parent, flags, Mode::empty(), beneath) else {
+    let Ok(parent) = rustix::fs::openat2(directory, parent, flags, Mode::empty(), BENEATH) else {
         return Ok(());
     };
     let facts = rustix::fs::fstat(&parent).map_err(|error| io("fstat", error))?;
@@ -282,37 +338,39 @@ fn reopen(place: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 }
 
 const CREATE: &str = "create";
+const CREATE_DIRECTORY: &str = "create the directory of";
 
+/// What the kernel says of a path, with the fix.
 fn refused(what: &str, path: &[u8], error: Errno) -> OpenFault {
     let path = shown_bytes(path);
-    let text = |why: &str| format!("cannot {what} `{path}`: {why}");
-    match error {
+    let (status, why) = match (Status::of_errno(error.raw_os_error()), error) {
         // Nothing else that a file is made with can be missing.
-        Errno::NOENT if what == CREATE => {
-            OpenFault::told(Reason::NoDirectory, text("its directory is not there; make it first"))
+        (Status::NotFound, _) if what == CREATE => {
+            (Status::NoDirectory, "its directory is not there; make it first")
         }
-        Errno::NOENT => OpenFault::new(Status::NotFound, text("no such file")),
-        Errno::NOTDIR => {
-            OpenFault::new(Status::NotFound, text("a part of the path is a file, not a directory"))
+        (status @ Status::NotFound, _) => (status, "no such file"),
+        (status @ Status::NotDirectory, _) => {
+            (status, "a part of the path is a file, not a directory")
         }
-        Errno::XDEV | Errno::LOOP => {
-            OpenFault::denied(text("a link leads out of the export, or too far"))
+        // Opens cross mounts, so the kernel speaks of a link that leads out.
+        (Status::CrossDevice, _) if what != CREATE_DIRECTORY => {
+            (Status::Loop, "a link leads out of the export, or too far")
         }
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => OpenFault::denied(text(
-            "the daemon's user may not; check owner and permissions of the file",
-        )),
-        Errno::NOSPC | Errno::DQUOT => OpenFault::new(Status::NoSpace, text("no space left")),
-        Errno::NAMETOOLONG => OpenFault::new(Status::Invalid, text("the name is too long")),
-        Errno::MFILE | Errno::NFILE => OpenFault::new(
-            Status::WouldBlock,
-            text("too many open files; raise LimitNOFILE= of the unit"),
-        ),
-        // Not `Unsupported`: to a peer that says something else (`Reason`).
-        Errno::NOSYS => {
-            OpenFault::new(Status::Io, text("this kernel has no openat2; exports need Linux 5.6"))
+        (Status::Loop, _) => (Status::Loop, "a link leads out of the export, or too far"),
+        (status @ Status::NotPermitted, _) => {
+            (status, "the daemon's user may not; check owner and permissions of the file")
         }
-        other => OpenFault::new(Status::Io, text(&other.to_string())),
-    }
+        (status @ Status::WouldBlock, Errno::MFILE | Errno::NFILE) => {
+            (status, "too many open files; raise LimitNOFILE= of the unit")
+        }
+        // The verb is served, but not by this kernel.
+        (_, Errno::NOSYS) => (Status::Io, "this kernel has no openat2; exports need Linux 5.6"),
+        (status @ Status::Io, other) => {
+            return OpenFault::new(status, format!("cannot {what} `{path}`: {other}"));
+        }
+        (status, _) => return OpenFault::new(status, format!("cannot {what} `{path}`: {status}")),
+    };
+    OpenFault::new(status, format!("cannot {what} `{path}`: {why}"))
 }
 
 #[cfg(test)]
@@ -358,6 +416,7 @@ mod tests {
                 path: root.clone(),
                 read,
                 write,
+                names: write,
                 users: users.into_iter().map(piped_config::Principal::Id).collect(),
                 groups: groups.into_iter().map(piped_config::Principal::Id).collect(),
                 peers: peers.into_iter().map(str::to_owned).collect(),
@@ -374,7 +433,7 @@ mod tests {
         World { _dir: dir, exports }
     }
 
-    fn open(world: &World, path: &str, access: Access, create: bool) -> Status {
+    fn open(world: &World, path: &str, access: Access, create: Creation) -> Status {
         let result = world.exports.open(
             Asker::User(&Credentials::of(0, 0)),
             "all",
@@ -395,35 +454,39 @@ mod tests {
             ("./sub//more", Status::Ok),
             ("inside", Status::Ok),
             ("missing", Status::NotFound),
-            ("data/below", Status::NotFound),
-            ("sub", Status::Denied),
-            (".", Status::Denied),
+            ("data/below", Status::NotDirectory),
+            ("sub", Status::IsDirectory),
+            (".", Status::IsDirectory),
             ("fifo", Status::Denied),
-            ("outside", Status::Denied),
-            ("absolute", Status::Denied),
-            ("up/secret", Status::Denied),
-            ("magic", Status::Denied),
+            ("outside", Status::Loop),
+            ("absolute", Status::Loop),
+            ("up/secret", Status::Loop),
+            ("magic", Status::Loop),
             ("../secret", Status::Denied),
             ("sub/../data", Status::Denied),
             ("/etc/passwd", Status::Denied),
             ("", Status::Invalid),
             ("da\0ta", Status::Invalid),
         ] {
-            assert_eq!(open(&world, path, READ, false), status, "{path:?}");
+            assert_eq!(open(&world, path, READ, Creation::No), status, "{path:?}");
         }
     }
 
     #[test]
     fn writing_and_creating_stay_below_too() {
         let world = world();
-        assert_eq!(open(&world, "new", WRITE, true), Status::Ok);
-        assert_eq!(open(&world, "new", WRITE, true), Status::Ok, "it may be there already");
-        assert_eq!(open(&world, "other", READ, true), Status::Invalid);
-        assert_eq!(open(&world, "fifo", WRITE, true), Status::Denied);
-        assert_eq!(open(&world, "sub", WRITE, true), Status::Denied);
-        assert_eq!(open(&world, "up/new", WRITE, true), Status::Denied);
-        assert_ne!(open(&world, "dangling", WRITE, true), Status::Ok);
-        assert_eq!(open(&world, "no/such/directory", WRITE, true), Status::NotFound);
+        assert_eq!(open(&world, "new", WRITE, Creation::OPEN), Status::Ok);
+        assert_eq!(
+            open(&world, "new", WRITE, Creation::OPEN),
+            Status::Ok,
+            "it may be there already"
+        );
+        assert_eq!(open(&world, "other", READ, Creation::OPEN), Status::Invalid);
+        assert_eq!(open(&world, "fifo", WRITE, Creation::OPEN), Status::Denied);
+        assert_eq!(open(&world, "sub", WRITE, Creation::OPEN), Status::IsDirectory);
+        assert_eq!(open(&world, "up/new", WRITE, Creation::OPEN), Status::Loop);
+        assert_ne!(open(&world, "dangling", WRITE, Creation::OPEN), Status::Ok);
+        assert_eq!(open(&world, "no/such/directory", WRITE, Creation::OPEN), Status::NoDirectory);
     }
 
     /// An operator's directory may have such a file system mounted somewhere below, or be of one.
@@ -447,7 +510,7 @@ mod tests {
             ("/proc", "sys/vm/drop_caches", WRITE),
             ("/sys", "kernel/notes", READ),
         ] {
-            let fault = open(name, path, access, false).expect_err(path);
+            let fault = open(name, path, access, Creation::No).expect_err(path);
             assert_eq!(fault.status, Status::Denied, "{path}: {fault}");
             let asked = exports.device(Asker::User(&user), name, path.as_bytes(), access.write);
             assert_eq!(asked.map_err(|fault| fault.status), Err(Status::Denied), "{path}");
@@ -457,18 +520,19 @@ mod tests {
         }
         // Nor is anything made there.
         for path in ["new", "sys/new", "sys//new/"] {
-            let fault = open("/proc", path, WRITE, true).expect_err("nothing can be made there");
+            let fault =
+                open("/proc", path, WRITE, Creation::OPEN).expect_err("nothing can be made there");
             assert!(fault.text.contains("procfs"), "{path}: {fault}");
         }
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").trim_start_matches('/');
-        open("/", manifest, READ, false).expect("a file of a disk");
+        open("/", manifest, READ, Creation::No).expect("a file of a disk");
     }
 
     #[test]
     fn permissions_are_those_of_the_export() {
         let World { _dir, exports } = &world();
         let status = |asker, name, access| {
-            let result = exports.open(asker, name, b"data", access, false, room());
+            let result = exports.open(asker, name, b"data", access, Creation::No, room());
             result.map_or_else(|fault| fault.status, |_| Status::Ok)
         };
         let user = |uid, gid, groups: &[u32]| Credentials {
@@ -482,23 +546,23 @@ mod tests {
             (Asker::User(&root), "read", WRITE, Status::Denied),
             (Asker::User(&root), "write", WRITE, Status::Ok),
             (Asker::User(&root), "write", READ, Status::Denied),
-            (Asker::User(&root), "none", READ, Status::NotFound),
+            (Asker::User(&root), "none", READ, Status::NoExport),
             // Not even root, where somebody is named.
-            (Asker::User(&root), "some", READ, Status::NotFound),
+            (Asker::User(&root), "some", READ, Status::NoExport),
             (Asker::User(&seven), "some", READ, Status::Ok),
             (Asker::User(&seven), "some", WRITE, Status::Denied),
-            (Asker::User(&eight), "some", READ, Status::NotFound),
+            (Asker::User(&eight), "some", READ, Status::NoExport),
             (Asker::User(&first), "some", READ, Status::Ok),
             (Asker::User(&other), "some", READ, Status::Ok),
-            (Asker::User(&seven), "group", READ, Status::NotFound),
+            (Asker::User(&seven), "group", READ, Status::NoExport),
             (Asker::User(&first), "group", READ, Status::Ok),
             (Asker::User(&other), "group", READ, Status::Ok),
             // Users and peers are named apart: no user is a peer, and the other way round.
             (Asker::Peer("gamma"), "group", READ, Status::Ok),
             (Asker::Peer("beta"), "some", READ, Status::Ok),
             (Asker::Peer("beta"), "some", WRITE, Status::Denied),
-            (Asker::Peer("gamma"), "some", READ, Status::NotFound),
-            (Asker::Peer("7"), "some", READ, Status::NotFound),
+            (Asker::Peer("gamma"), "some", READ, Status::NoExport),
+            (Asker::Peer("7"), "some", READ, Status::NoExport),
         ] {
             assert_eq!(status(asker, name, access), expected, "{asker} {name}");
         }
@@ -511,7 +575,7 @@ mod tests {
         let [root, seven] = [0, 7].map(|uid| Credentials::of(uid, uid));
         let opened = |name, user, export| {
             let asker = Asker::Plain { name, user };
-            world.exports.open(asker, export, b"data", READ, false, room()).is_ok()
+            world.exports.open(asker, export, b"data", READ, Creation::No, room()).is_ok()
         };
         for (name, user, expected) in [
             // From another machine: where users are named, only the name can get it in.

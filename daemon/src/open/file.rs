@@ -6,7 +6,7 @@
 
 use std::os::fd::AsFd;
 
-use piped_control::fault::{OpenFault, Reason};
+use piped_control::fault::OpenFault;
 use piped_core::access::{Access, Alignment};
 use piped_core::ids::DeviceId;
 use piped_core::status::Status;
@@ -133,8 +133,8 @@ fn file_system_id(file: &HeldFile, device: DeviceId) -> u64 {
 pub(super) fn check_regular(kind: FileType) -> Result<(), OpenFault> {
     match kind {
         FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(OpenFault::told(
-            Reason::IsDirectory,
+        FileType::Directory => Err(OpenFault::new(
+            Status::IsDirectory,
             "it is a directory; only regular files are served",
         )),
         other => Err(OpenFault::denied(format!("it is {other:?}; only regular files are served"))),
@@ -234,7 +234,7 @@ mod tests {
     fn only_regular_files_are_served() {
         let dir = tempfile::tempdir().expect("a directory");
         let directory = held(File::open(dir.path()).expect("open"));
-        assert_eq!(status(inspect(None, directory, READ)), Status::Denied);
+        assert_eq!(status(inspect(None, directory, READ)), Status::IsDirectory);
         let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
         assert_eq!(status(inspect(None, held(pipe), READ)), Status::Denied);
         let null = held(File::open("/dev/null").expect("open"));

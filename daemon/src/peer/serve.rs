@@ -37,7 +37,7 @@ pub(crate) async fn answer(
         if let Some(left_out) = control.may_say(Cause::Open, control.party_of(&peer)) {
             tracing::info!(peer, name, %fault, left_out, "an open for a peer failed");
         }
-        fault.for_peer()
+        fault.status
     });
     if let Ok(source) = &result {
         control.keeper.meet(&control, source).await;

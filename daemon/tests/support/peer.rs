@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::link::{Checksum, LaneClass};
 use piped_core::status::Status;
 use piped_ring::Segment;
@@ -58,7 +58,7 @@ impl RawPeer {
 
     pub(crate) fn open(&mut self, kind: OpenKind, access: Access, name: &str, path: &str) -> u32 {
         let name_length = name.len() as u8;
-        let open = Message::Open { ticket: 1, kind, access, create: false, name_length };
+        let open = Message::Open { ticket: 1, kind, access, create: Creation::No, name_length };
         self.send(open, &[name.as_bytes(), path.as_bytes()].concat());
         match self.receive() {
             Message::Opened { status: Status::Ok, handle, .. } => handle,

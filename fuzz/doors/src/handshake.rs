@@ -7,7 +7,7 @@ use piped::client::wanted::{self, Wanted};
 use piped_config::Client;
 use piped_control::parties::{Asker, Credentials};
 use piped_control::regions::{RegionSource, Regions};
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_core::ids::SessionId;
 use piped_core::status::Status;
 use piped_ring::handshake::{
@@ -212,7 +212,7 @@ pub fn seeds() -> Vec<Seed> {
                 export: "data".to_owned(),
                 path: b"a/\xc3\xbc/\xff\xfe.bin".to_vec(),
                 access: Access::READ,
-                create: false,
+                create: Creation::No,
             },
         ),
         (

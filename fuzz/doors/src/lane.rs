@@ -8,7 +8,7 @@ mod seeds;
 
 use std::sync::LazyLock;
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::HandleId;
 use piped_core::modes::{CalibrationMode, PlannerMode};
 use piped_core::request::{ArenaBuffer, Class, Request, Update, Verb};
@@ -238,7 +238,7 @@ impl Peers {
             name: OFFERED.to_owned(),
             path: if choice & 1 == 0 { b"file".to_vec() } else { Vec::new() },
             access: Access { write: choice & 2 == 0, ..Access::ALL },
-            create: false,
+            create: Creation::No,
         };
         // A handle that has its number already is not asked for again by the control thread.
         let handle = HandleId(REMOTE.0 + self.opened);

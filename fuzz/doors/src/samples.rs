@@ -1,6 +1,6 @@
 //! A frame of every kind, as an honest peer writes it.
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::{Class, Update};
 use piped_core::status::Status;
@@ -72,7 +72,7 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
                     ticket: 3,
                     kind: OpenKind::File,
                     access,
-                    create: true,
+                    create: Creation::OPEN,
                     name_length: 4,
                 },
                 9,

@@ -293,7 +293,7 @@ impl World {
         assert!(!name.is_empty() && name.len() + path.len() <= 1152);
         assert!(is_name(name.as_bytes()) && is_name(path), "{:?}", asked.open);
         let found = self.nodes.controls.look_up(&asked).expect("the node lives");
-        let opened = found.map_err(|fault| fault.for_peer()).and_then(|(found, right)| {
+        let opened = found.map_err(|fault| fault.status).and_then(|(found, right)| {
             let target = match found {
                 Found::File { .. } if fails => return Err(Status::NotFound),
                 Found::File { .. } => self.file(access.write),

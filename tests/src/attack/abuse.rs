@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use piped_client::{ClientBuilder, OpenOptions, Request as Ask};
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Request};
 use piped_ring::testing::{Word, abuse_memory, punch};
 use piped_ring::{CompletionKind, Descriptor, Opcode};
@@ -176,11 +176,12 @@ fn open_both(attacker: &Attacker, targets: &Targets) -> [u32; 2] {
     let file = File::open(&targets.file).expect("there");
     let open = Request::OpenFile { access: Access::READ, direct: false };
     let local = attacker.open(&open, &[file.as_fd()]).expect("a regular file");
-    let remote = attacker.open(&export("blocks", Access::READ, false), &[]).expect("exported");
+    let remote =
+        attacker.open(&export("blocks", Access::READ, Creation::No), &[]).expect("exported");
     [local, remote]
 }
 
-fn export(path: &str, access: Access, create: bool) -> Request {
+fn export(path: &str, access: Access, create: Creation) -> Request {
     let (peer, export) = ("beta".to_owned(), "data".to_owned());
     Request::OpenExport { peer, export, path: path.into(), access, create }
 }
@@ -253,7 +254,8 @@ fn arena_holes(daemon: &Daemon, targets: &Targets, random: &mut Random) {
 /// Writes to a file of its own at the peer, from memory that never stands still.
 fn rewriter(daemon: &Daemon) {
     let mut attacker = Attacker::connect(daemon);
-    let target = attacker.open(&export("rewritten", Access::READ_WRITE, true), &[]).expect("made");
+    let target =
+        attacker.open(&export("rewritten", Access::READ_WRITE, Creation::OPEN), &[]).expect("made");
     rewrite(&mut attacker, target, 2);
 }
 

@@ -471,7 +471,7 @@ impl World {
         self.take_effects();
         while let Some(asked) = self.controls.poll_asked() {
             let Some(found) = self.controls.look_up(&asked) else { continue };
-            let found = found.map(|(_, right)| right).map_err(|fault| fault.for_peer());
+            let found = found.map(|(_, right)| right).map_err(|fault| fault.status);
             let at = self.kernel.now() + self.opening_time();
             self.plans.push(at, Plan::Answer(Box::new((asked, found))));
         }

@@ -3,7 +3,7 @@
 use piped_control::holdings::{Holder, Place, Right};
 use piped_control::parties::{Asker, Credentials};
 use piped_control::sessions::Used;
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::request::Verb;
 use piped_core::status::Status;
@@ -49,7 +49,7 @@ impl World {
             ObjectKind::File(_) => {
                 let (grants, export) = (control.grants(), EXPORT.to_owned());
                 let root = grants.root(EXPORT);
-                let allowed = grants.allow(Asker::User(&who), EXPORT, access, false);
+                let allowed = grants.allow(Asker::User(&who), EXPORT, access, Creation::No);
                 allowed.map_err(|fault| fault.status)?;
                 if !self.is_in_folder(object) {
                     return Err(Status::NotFound);
@@ -125,7 +125,7 @@ impl World {
             }
             ObjectKind::Channel { .. } => (OpenKind::Channel, name, Vec::new(), Access::WRITE),
         };
-        OpenRequest { kind, name, path, access, create: false }
+        OpenRequest { kind, name, path, access, create: Creation::No }
     }
 
     /// An open at a peer is over.

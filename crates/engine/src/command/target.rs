@@ -1,6 +1,6 @@
 //! What a handle stands for, and what is opened.
 
-use piped_core::access::{Access, Alignment, OpenKind};
+use piped_core::access::{Access, Alignment, Creation, OpenKind};
 use piped_core::ids::{ChannelId, DeviceId, FileId, RegionId, SegmentId};
 
 /// A file the driver has open.
@@ -94,6 +94,6 @@ pub struct OpenRequest {
     pub path: Vec<u8>,
     /// What the handle shall be able to do.
     pub access: Access,
-    /// Create the file if it is not there (write access only).
-    pub create: bool,
+    /// Whether the file is made (write access only).
+    pub create: Creation,
 }

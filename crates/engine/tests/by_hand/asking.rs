@@ -1,6 +1,6 @@
 //! What we ask of a peer, for clients that rewrite the memory they receive into.
 
-use piped_core::access::OpenKind;
+use piped_core::access::{Creation, OpenKind};
 use piped_core::ids::{HandleId, SegmentId, SessionId};
 use piped_core::io::{Io, Span};
 use piped_core::limits;
@@ -42,7 +42,7 @@ pub(crate) fn open_arenas(
     let arena = |(number, &session): (usize, &SessionId)| {
         let segment = world.session(session, ARENA);
         let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
-        let open = OpenRequest { kind, name, path, access: ALL, create: false };
+        let open = OpenRequest { kind, name, path, access: ALL, create: Creation::No };
         let (handle, peer, ticket) = (HANDLE, PEER, number as u64);
         world.command(Command::OpenRemote { ticket, session, handle, peer, open });
         let asked = loop {

@@ -1,6 +1,6 @@
 //! Messages: between clients of a node, from a peer, to a peer.
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::{ChannelId, HandleId, SegmentId, SessionId};
 use piped_core::io::Span;
 use piped_core::link::{Checksum, LaneClass};
@@ -787,7 +787,7 @@ fn asking(world: &mut World) -> ([LineId; 2], SegmentId) {
     let segment = world.session(SENDER, ARENA);
     let access = Access::WRITE;
     let (kind, name, path) = (OpenKind::Channel, "mail".to_owned(), Vec::new());
-    let open = OpenRequest { kind, name, path, access, create: false };
+    let open = OpenRequest { kind, name, path, access, create: Creation::No };
     let (session, handle, peer) = (SENDER, OUTBOX, PEER);
     world.command(Command::OpenRemote { ticket: 1, session, handle, peer, open });
     opened(world, latency);

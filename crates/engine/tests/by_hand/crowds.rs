@@ -265,7 +265,7 @@ fn nodes_that_encrypt_are_refused_with_a_reason_when_there_is_no_staging_for_the
 
 /// Opens a file, and says what came of it.
 fn opens(world: &mut World, line: LineId, ticket: u64, target: Target) -> Status {
-    let (kind, create, name_length) = (OpenKind::File, false, 4);
+    let (kind, create, name_length) = (OpenKind::File, Creation::No, 4);
     world.send(line, Message::Open { ticket, kind, access: ALL, create, name_length }, b"name");
     let asked = world.wait("the open", |world| {
         world.events.iter().position(|event| matches!(event, Event::ServeOpen { .. }))

@@ -1,7 +1,7 @@
 //! Handles that end while requests by them are in execution: each request ends once, with `Gone`,
 //! others' go on, and what the handle stood for is let go when nothing uses it any more.
 
-use piped_core::access::OpenKind;
+use piped_core::access::{Creation, OpenKind};
 use piped_core::ids::{HandleId, RegionId, SessionId};
 use piped_core::link::{Checksum, LaneClass};
 use piped_core::request::{ArenaBuffer, Completion, Verb};
@@ -220,7 +220,7 @@ fn what_a_peer_has_open_ends_and_what_another_has_does_not() {
         ticket: 1,
         kind: piped_core::access::OpenKind::File,
         access: crate::world::ALL,
-        create: false,
+        create: Creation::No,
         name_length: 4,
     };
     world.send(beta, open, b"name");
@@ -313,7 +313,7 @@ fn what_has_ended_goes_when_its_peer_asks_for_it_on_another_connection() {
     world.export_to("gamma");
     let line = world.lane("beta", LaneClass::Latency, 2);
     let (kind, access) = (OpenKind::File, ALL);
-    let open = Message::Open { ticket: 7, kind, access, create: false, name_length: 4 };
+    let open = Message::Open { ticket: 7, kind, access, create: Creation::No, name_length: 4 };
     world.send(line, open, b"name");
     let answer = world.next(line);
     assert!(matches!(answer, Message::Opened { status: Status::Gone, .. }), "{answer:?}");

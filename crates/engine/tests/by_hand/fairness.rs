@@ -1,6 +1,6 @@
 //! Who goes first, who gets how much, and how much at most: at devices, on lanes, and by rates.
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::{HandleId, SegmentId, SessionId};
 use piped_core::link::LaneClass;
 use piped_core::request::{ArenaBuffer, BufferState, Class, Completion, Verb};
@@ -303,7 +303,7 @@ fn what_was_not_got_is_paid_back() {
         name: "data".to_owned(),
         path: "a".into(),
         access: Access::READ,
-        create: false,
+        create: Creation::No,
     };
     let handle = HandleId(2);
     world.command(Command::OpenRemote { ticket: 1, session: SESSION, handle, peer: PEER, open });

@@ -1,7 +1,7 @@
 //! Peers that break the rules, in each way once: the lane they did it on is closed and counted,
 //! nothing of it lands anywhere, and what was asked is asked again.
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::io::Span;
 use piped_core::limits;
 use piped_core::link::{LaneClass, ReportedStage};
@@ -92,7 +92,8 @@ fn answers_that_break_the_rules_cost_the_lane_and_land_nowhere() {
         ("a request on a lane", |it| (world::read(it, 0, 1), vec![])),
         ("a payload with a frame that has none", |_| {
             let (kind, access) = (OpenKind::File, Access::READ_WRITE);
-            let open = Message::Open { ticket: 1, kind, access, create: true, name_length: 4 };
+            let open =
+                Message::Open { ticket: 1, kind, access, create: Creation::OPEN, name_length: 4 };
             (open, b"name".to_vec())
         }),
         ("a request on a lane", |_| {

@@ -209,7 +209,7 @@ fn a_peer_may_have_no_more_open_than_its_limit() {
         ticket: 2,
         kind: piped_core::access::OpenKind::File,
         access: crate::world::ALL,
-        create: false,
+        create: Creation::No,
         name_length: 4,
     };
     world.send(line, open, b"name");

@@ -1,6 +1,6 @@
 //! Peers that leave the configuration, come back, or move.
 
-use piped_core::access::OpenKind;
+use piped_core::access::{Creation, OpenKind};
 use piped_core::link::LaneClass;
 use piped_core::status::Status;
 use piped_engine::command::{Command, Event, OpenRequest};
@@ -34,7 +34,7 @@ fn what_was_asked_of_a_removed_peer_ends_at_once_and_it_is_dialled_no_more() {
     world.settle();
     assert_eq!(world.end_of(2), Some((Status::Gone, 0)));
     let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
-    let open = OpenRequest { kind, name, path, access: ALL, create: false };
+    let open = OpenRequest { kind, name, path, access: ALL, create: Creation::No };
     let (ticket, session, handle, peer) = (77, SESSION, HANDLE, PEER);
     world.command(Command::OpenRemote { ticket, session, handle, peer, open });
     world.wait_until("the open fails", |world| {
@@ -62,7 +62,7 @@ fn an_open_that_waits_for_a_removed_peer_is_answered() {
     world.add_peer();
     world.session(SESSION, 1 << 20);
     let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
-    let open = OpenRequest { kind, name, path, access: ALL, create: false };
+    let open = OpenRequest { kind, name, path, access: ALL, create: Creation::No };
     let (ticket, session, handle, peer) = (5, SESSION, HANDLE, PEER);
     world.command(Command::OpenRemote { ticket, session, handle, peer, open });
     world.settle();

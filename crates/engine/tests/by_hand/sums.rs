@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use piped_core::access::OpenKind;
+use piped_core::access::{Creation, OpenKind};
 use piped_core::ids::SegmentId;
 use piped_core::link::{Checksum, LaneClass};
 use piped_core::request::{ArenaBuffer, Verb};
@@ -146,7 +146,7 @@ fn a_name_to_open_has_a_checksum_all_the_same() {
     let (line, sums) = greet(&mut world, Checksum::Auto, true, 1);
     assert!(!sums);
     let (kind, access) = (OpenKind::Region, ALL);
-    let open = Message::Open { ticket: 1, kind, access, create: false, name_length: 4 };
+    let open = Message::Open { ticket: 1, kind, access, create: Creation::No, name_length: 4 };
     let mut bytes = world.frame(line, open, b"name");
     *bytes.last_mut().expect("a name") ^= 1;
     world.send_bytes(line, &bytes);

@@ -15,7 +15,7 @@
 //!   passes these on as they are.
 
 use piped_config::{Config, Peer};
-use piped_core::access::{Access, Alignment, OpenKind};
+use piped_core::access::{Access, Alignment, Creation, OpenKind};
 use piped_core::ids::{
     DeviceId, FileId, PeerId, QueueId, RegionId, SegmentId, SessionId, SocketId,
 };
@@ -446,7 +446,8 @@ impl World {
             Target::Channel(_) => OpenKind::Channel,
             Target::Directory(_) => OpenKind::Directory,
         };
-        let open = Message::Open { ticket, kind, access: ALL, create: false, name_length: 4 };
+        let open =
+            Message::Open { ticket, kind, access: ALL, create: Creation::No, name_length: 4 };
         self.send(line, open, b"name");
         let asked = self.wait("the open", |world| {
             world.events.iter().position(|event| matches!(event, Event::ServeOpen { .. }))
@@ -472,7 +473,8 @@ impl World {
 
     /// A peer opens again what it had open: nobody is asked.
     pub(crate) fn open_again(&mut self, line: LineId, ticket: u64, kind: OpenKind) -> u32 {
-        let open = Message::Open { ticket, kind, access: ALL, create: false, name_length: 4 };
+        let open =
+            Message::Open { ticket, kind, access: ALL, create: Creation::No, name_length: 4 };
         self.send(line, open, b"name");
         match self.next(line) {
             Message::Opened { status: Status::Ok, handle, .. } => handle,

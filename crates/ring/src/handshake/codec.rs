@@ -3,6 +3,7 @@
 use core::mem::size_of;
 use std::borrow::Cow;
 
+use piped_core::access::Creation;
 use piped_core::status::Status;
 use piped_text::{is_name, shown};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -58,7 +59,8 @@ wire! {
     NumberBody { number: u64 }
     OpenFileBody { access: u8, direct: u8 }
     OpenExportBody {
-        peer_bytes: u16, export_bytes: u16, path_bytes: u16, access: u8, create: u8,
+        peer_bytes: u16, export_bytes: u16, path_bytes: u16, mode: u16, access: u8, create: u8,
+        parents: u8, reserved: u8,
     }
     ExportRegionBody {
         offset: u64, length: u64, segment: u32, name_bytes: u16, access: u8, reserved: u8,
@@ -154,12 +156,14 @@ fn parse_hello(reader: &mut Reader<'_>) -> Result<Hello, HandshakeFault> {
 
 fn parse_open_export(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault> {
     let body: OpenExportBody = reader.fixed()?;
+    zero("reserved", u64::from(body.reserved))?;
+    let create = Creation::from_parts(body.create, body.mode, flag("parents", body.parents)?);
     Ok(Request::OpenExport {
         peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
         export: reader.text("export", body.export_bytes, NAME_BYTES_MAX)?,
         path: reader.name("path", body.path_bytes, PATH_BYTES_MAX)?.to_owned(),
         access: access(body.access)?,
-        create: flag("create", body.create)?,
+        create: create.ok_or(HandshakeFault::Field("create"))?,
     })
 }
 
@@ -253,12 +257,16 @@ pub(super) fn encode_request(
             writer.fixed(OpenFileBody { access: bits(*access), direct: u8::from(*direct) })?;
         }
         Request::OpenExport { peer, export, path, access, create } => {
+            let (create, mode, parents) = create.parts();
             writer.fixed(OpenExportBody {
                 peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
                 export_bytes: checked("export", export, NAME_BYTES_MAX)?,
                 path_bytes: checked_bytes("path", path, PATH_BYTES_MAX)?,
+                mode,
                 access: bits(*access),
-                create: u8::from(*create),
+                create,
+                parents: parents.into(),
+                reserved: 0,
             })?;
             writer.bytes(peer.as_bytes())?;
             writer.bytes(export.as_bytes())?;

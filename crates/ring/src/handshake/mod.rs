@@ -14,7 +14,7 @@ mod fields;
 
 use std::os::fd::AsFd;
 
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 
 use crate::layout::VERSION;
@@ -42,9 +42,6 @@ pub const FDS_PER_QUEUE: usize = 3;
 
 /// The feature of both sides: [`Request::PathCosts`] is understood, and answered.
 pub const FEATURE_PATH_COSTS: u64 = 1 << 0;
-/// The feature of both sides: refusals of opens may have a status after [`Status::TooLong`], which
-/// tells more.
-pub const FEATURE_OPEN_REASONS: u64 = 1 << 1;
 /// The feature of both sides: a client may sleep on the flag of a queue, and not only until its
 /// bell rings ([`crate::ClientQueue::nap_on_flag`]).
 pub const FEATURE_NAPS: u64 = 1 << 2;
@@ -92,8 +89,8 @@ pub enum Request {
         path: Vec<u8>,
         /// Access that the session asks for.
         access: Access,
-        /// Make the file if it is not there.
-        create: bool,
+        /// Whether the file is made.
+        create: Creation,
     },
     /// Offer a piece of the arena to others by name. Answered by [`Reply::Opened`].
     ExportRegion {

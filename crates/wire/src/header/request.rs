@@ -1,10 +1,10 @@
 //! Messages about one handle or one request, in both directions.
 
-use piped_core::access::Access;
+use piped_core::access::{Access, Creation};
 use piped_core::request::Update;
 
 use super::{
-    FLAG_ATOMIC, FLAG_CREATE, FLAG_NAMES, FLAG_READ, FLAG_WRITE, Header, flag, halves, high_half,
+    FLAG_ATOMIC, FLAG_NAMES, FLAG_PARENTS, FLAG_READ, FLAG_WRITE, Header, flag, halves, high_half,
     kind_number, low_half,
 };
 use crate::fault::PeerFault;
@@ -40,8 +40,10 @@ pub(super) fn write(message: &Message) -> Option<Header> {
                 | flag(access.write, FLAG_WRITE)
                 | flag(access.atomic, FLAG_ATOMIC)
                 | flag(access.names, FLAG_NAMES)
-                | flag(create, FLAG_CREATE))
+                | flag(create.parts().2, FLAG_PARENTS))
             .into(),
+            class: create.parts().0,
+            arg3: u32::from(create.parts().1).into(),
             arg2: u32::from(name_length).into(),
             ..empty
         },
@@ -130,7 +132,7 @@ pub(super) fn read(header: &Header) -> Result<Option<Message>, PeerFault> {
                 atomic: header.has(FLAG_ATOMIC),
                 names: header.has(FLAG_NAMES),
             },
-            create: header.has(FLAG_CREATE),
+            create: creation(header)?,
             name_length: u8::try_from(handle).map_err(|_| header.bad("name_length"))?,
         },
         KIND_OPENED => Message::Opened {
@@ -173,6 +175,13 @@ pub(super) fn read(header: &Header) -> Result<Option<Message>, PeerFault> {
         },
         _ => return Ok(None),
     }))
+}
+
+/// Whether the opened file is made.
+fn creation(header: &Header) -> Result<Creation, PeerFault> {
+    let mode = u16::try_from(header.arg3.get()).map_err(|_| header.bad("mode"))?;
+    Creation::from_parts(header.class, mode, header.has(FLAG_PARENTS))
+        .ok_or_else(|| header.bad("create"))
 }
 
 /// The fields that describe an update's change.

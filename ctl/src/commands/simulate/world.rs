@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use piped_control::control::Effect;
 use piped_control::opens::Found;
 use piped_control::parties::Credentials;
-use piped_core::access::{Access, Alignment, OpenKind};
+use piped_core::access::{Access, Alignment, Creation, OpenKind};
 use piped_core::ids::{DeviceId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::Io as _;
 use piped_core::limits::{FRAGMENT_BYTES_MAX, FRAME_TIME};
@@ -265,8 +265,13 @@ impl World {
                 Some(disk) => (OpenKind::File, EXPORT, disk.into()),
                 None => (OpenKind::Region, MEMORY, Vec::new()),
             };
-            let open =
-                OpenRequest { kind, name: name.to_owned(), path, access: ALL, create: false };
+            let open = OpenRequest {
+                kind,
+                name: name.to_owned(),
+                path,
+                access: ALL,
+                create: Creation::No,
+            };
             let peer = self.peer(node, owner).ok_or_else(|| format!("{what} is no peer"))?;
             let control = self.machines.controls.control_mut(node).ok_or("the node runs")?;
             let ticket = control.expect_open();
@@ -427,7 +432,7 @@ impl World {
         while let Some(asked) = self.machines.controls.poll_asked() {
             let opened = match self.machines.controls.look_up(&asked) {
                 None => continue,
-                Some(Err(fault)) => Err(fault.for_peer()),
+                Some(Err(fault)) => Err(fault.status),
                 Some(Ok((Found::File { .. }, right))) => {
                     let disk = String::from_utf8_lossy(&asked.open.path);
                     Ok((self.target(asked.node, Some(&disk)), right))

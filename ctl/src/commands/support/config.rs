@@ -27,6 +27,7 @@ pub(super) static SHOWN: &[&str] = &[
     "exports.NAME.path",
     "exports.NAME.read",
     "exports.NAME.write",
+    "exports.NAME.names",
     "exports.NAME.users",
     "exports.NAME.groups",
     "exports.NAME.peers",

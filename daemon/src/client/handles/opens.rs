@@ -7,7 +7,7 @@ use piped_control::fault::{Asked, OpenFault};
 use piped_control::holdings::{Holder, Place, Right};
 use piped_control::offers::Kind;
 use piped_control::parties::Asker;
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::{HandleId, RegionId};
 use piped_core::status::Status;
 use piped_engine::command::{Command, OpenRequest};
@@ -65,7 +65,7 @@ impl Client {
         export: String,
         path: Vec<u8>,
         access: Access,
-        create: bool,
+        create: Creation,
     ) -> Opened {
         let (exports, who) = (self.control.exports(), self.who.clone());
         let root = exports.grants().root(&export);

@@ -1,6 +1,6 @@
 //! Talks of peers to begin with: those of an honest peer, and a few that are nearly so.
 
-use piped_core::access::{Access, OpenKind};
+use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::link::{Checksum, LaneClass};
 use piped_core::request::Update;
 use piped_core::status::Status;
@@ -275,7 +275,8 @@ impl Talk {
 
     /// A peer opens something of which the name has four bytes.
     fn open(self, lane: u8, kind: OpenKind, access: Access, names: &[u8]) -> Self {
-        let message = Message::Open { ticket: 3, kind, access, create: false, name_length: 4 };
+        let message =
+            Message::Open { ticket: 3, kind, access, create: Creation::No, name_length: 4 };
         let frame = Frame {
             epoch: 1,
             message,

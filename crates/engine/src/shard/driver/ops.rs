@@ -154,16 +154,5 @@ pub(in crate::shard) const ECANCELED: i32 = -125;
 
 /// What a negative result means to a client.
 pub(in crate::shard) fn status_of(result: i32) -> Status {
-    const EPERM: i32 = -1;
-    const EBADF: i32 = -9;
-    const EACCES: i32 = -13;
-    const EFBIG: i32 = -27;
-    const ENOSPC: i32 = -28;
-    const EDQUOT: i32 = -122;
-    match result {
-        EPERM | EBADF | EACCES => Status::Denied,
-        EFBIG | ENOSPC | EDQUOT => Status::NoSpace,
-        ECANCELED => Status::Cancelled,
-        _ => Status::Io,
-    }
+    Status::of_errno(result.saturating_neg())
 }

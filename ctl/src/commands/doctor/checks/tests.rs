@@ -86,6 +86,7 @@ fn healthy() -> Facts {
             name: "data".to_owned(),
             path: "/srv/data".into(),
             write: true,
+            names: false,
             directory: Directory::There,
             chain: vec![node("/", 0o755, 0, 0), node("/srv/data", 0o750, 990, 990)],
             direct: Some(true),

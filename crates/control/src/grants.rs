@@ -50,7 +50,12 @@ impl Grants {
     ) -> Result<(), Misnamed> {
         let grant = Grant {
             root,
-            offered: Access { read: export.read, write: export.write, ..Access::NONE },
+            offered: Access {
+                read: export.read,
+                write: export.write,
+                names: export.names,
+                ..Access::NONE
+            },
             users: Circle::new(&export.users, &export.groups, names)?,
             peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
         };
@@ -131,8 +136,8 @@ fn check_access(
     create: Creation,
     name: &str,
 ) -> Result<(), OpenFault> {
-    if !wanted.read && !wanted.write {
-        let text = "the file is to be opened neither for reading nor for writing";
+    if !wanted.read && !wanted.write && !wanted.names {
+        let text = "it is to be opened neither for reading nor for writing";
         return Err(OpenFault::new(Status::Invalid, text));
     }
     if wanted.read && !offered.read {
@@ -141,7 +146,15 @@ fn check_access(
     if wanted.write && !offered.write {
         return Err(OpenFault::denied(format!("the export `{name}` may not be written")));
     }
-    if create.made().is_some() && !wanted.write {
+    let new = create.made();
+    let makes_directories = new.is_some_and(|new| new.parents);
+    if (wanted.names || makes_directories) && !offered.names {
+        let text = format!(
+            "names below the export `{name}` may not be changed; see exports.{name}.names there"
+        );
+        return Err(OpenFault::denied(text));
+    }
+    if new.is_some() && !wanted.write {
         let text = "a file is created only when it is opened for writing";
         return Err(OpenFault::new(Status::Invalid, text));
     }

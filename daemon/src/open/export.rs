@@ -22,6 +22,7 @@ use piped_text::shown_bytes;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::directory::OpenedDirectory;
 use super::file::{OpenedFile, check_regular, describe, device_of, io};
 use super::file_system;
 use crate::calls::make_directory;
@@ -137,6 +138,9 @@ impl Exports {
         create: Creation,
         mut room: Room,
     ) -> Result<OpenedFile, OpenFault> {
+        if access.names {
+            return Err(OpenFault::new(Status::Invalid, "only directories have names"));
+        }
         let export = self.allow(asker, name, access, create)?;
         export.told(|directory| {
             check_path(path)?;
@@ -155,6 +159,26 @@ impl Exports {
                 let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
             }
             describe(direct.map(|fd| room.hold(fd)), room.hold(buffered), access)
+        })
+    }
+
+    /// Opens a directory below an export, or the export itself (an empty path): one descriptor. May
+    /// block in the file system.
+    ///
+    /// # Errors
+    /// No such export or directory, or no permission.
+    pub fn open_directory(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        path: &[u8],
+        access: Access,
+        mut room: Room,
+    ) -> Result<OpenedDirectory, OpenFault> {
+        let export = self.allow(asker, name, access, Creation::No)?;
+        export.told(|directory| {
+            check_below(path)?;
+            OpenedDirectory::open(directory, path, access, &mut room)
         })
     }
 
@@ -227,21 +251,28 @@ fn open_root(path: &std::path::Path) -> rustix::io::Result<(OwnedFd, Root)> {
 
 /// The path is one that can lie below an export, and is not the export itself.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), OpenFault> {
-    let invalid = |text: &str| OpenFault::new(Status::Invalid, text);
     if path.is_empty() {
-        return Err(invalid("the path is empty; name a file below the export"));
+        return Err(OpenFault::new(
+            Status::Invalid,
+            "the path is empty; name a file below the export",
+        ));
     }
+    check_below(path)
+}
+
+/// The path is one that can lie below an export, or is the export itself.
+fn check_below(path: &[u8]) -> Result<(), OpenFault> {
     place::check(path).map_err(|bad| match bad {
         BadPath::Absolute => {
             OpenFault::denied("the path is absolute; name a file below the export")
         }
-        BadPath::Zero => invalid("the path has a zero byte"),
+        BadPath::Zero => OpenFault::new(Status::Invalid, "the path has a zero byte"),
         BadPath::Parent => OpenFault::denied("the path has `..`; name a file below the export"),
     })
 }
 
 /// How opens resolve paths: also over mounts, which are the operator's.
-const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+pub(super) const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// Where the path leads: an O_PATH descriptor, or a file that was just created, which is to be
 /// opened for `access`.
@@ -341,7 +372,7 @@ const CREATE: &str = "create";
 const CREATE_DIRECTORY: &str = "create the directory of";
 
 /// What the kernel says of a path, with the fix.
-fn refused(what: &str, path: &[u8], error: Errno) -> OpenFault {
+pub(super) fn refused(what: &str, path: &[u8], error: Errno) -> OpenFault {
     let path = shown_bytes(path);
     let (status, why) = match (Status::of_errno(error.raw_os_error()), error) {
         // Nothing else that a file is made with can be missing.
@@ -526,6 +557,104 @@ mod tests {
         }
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").trim_start_matches('/');
         open("/", manifest, READ, Creation::No).expect("a file of a disk");
+    }
+
+    #[test]
+    fn a_new_file_is_made_as_asked_or_not_at_all() {
+        let world = world();
+        let new = |mode, parents| NewFile { mode, parents };
+        let root = world._dir.path().join("root");
+        let mode = |path: &str| {
+            let facts = rustix::fs::stat(&root.join(path)).expect("made");
+            facts.st_mode & 0o7777
+        };
+        let own = Creation::New(new(0o600, false));
+        assert_eq!(open(&world, "own", WRITE, own), Status::Ok);
+        assert_eq!(mode("own"), 0o600);
+        for there in ["own", "data", "fifo", "sub", "inside", "dangling"] {
+            let status = open(&world, there, WRITE, own);
+            assert_eq!(status, Status::Exists, "{there}");
+        }
+        assert_eq!(open(&world, "outside", WRITE, own), Status::Loop);
+        assert_eq!(open(&world, "own", READ, own), Status::Invalid);
+        // Directories on the way.
+        for create in [Creation::Open(new(0o640, true)), Creation::New(new(0o640, true))] {
+            assert_eq!(open(&world, "far/away/file", WRITE, create), Status::Ok);
+            assert_eq!(open(&world, "data/below", WRITE, create), Status::NotDirectory);
+            assert_eq!(open(&world, "up/made/file", WRITE, create), Status::Loop);
+            assert_eq!(open(&world, "../made/file", WRITE, create), Status::Denied);
+            std::fs::remove_file(root.join("far/away/file")).expect("made");
+        }
+        assert_eq!(mode("far") & 0o077, 0o050);
+        assert!(!world._dir.path().join("made").exists());
+    }
+
+    #[test]
+    fn directories_are_opened_for_what_the_export_gives() {
+        let world = world();
+        let names = Access { names: true, ..READ };
+        let open = |export, path: &str, access| {
+            let asker = Credentials::of(0, 0);
+            let opened = world.exports.open_directory(
+                Asker::User(&asker),
+                export,
+                path.as_bytes(),
+                access,
+                room(),
+            );
+            opened.map_or_else(|fault| fault.status, |_| Status::Ok)
+        };
+        for (export, path, access, status) in [
+            ("all", "", names, Status::Ok),
+            ("all", "sub", READ, Status::Ok),
+            ("all", "./sub/", READ, Status::Ok),
+            ("all", "data", READ, Status::NotDirectory),
+            ("all", "fifo", READ, Status::NotDirectory),
+            ("all", "missing", READ, Status::NotFound),
+            ("all", "up", READ, Status::Loop),
+            ("all", "magic", READ, Status::Loop),
+            ("all", "..", READ, Status::Denied),
+            ("all", "/", READ, Status::Denied),
+            ("all", "", Access::NONE, Status::Invalid),
+            ("read", "", READ, Status::Ok),
+            ("read", "", names, Status::Denied),
+            ("write", "", READ, Status::Denied),
+            ("write", "", Access { names: true, ..Access::NONE }, Status::Ok),
+            // Who may not read learns less.
+            ("write", "data", WRITE, Status::NotFound),
+            ("write", "up", WRITE, Status::Denied),
+            ("none", "", READ, Status::NoExport),
+        ] {
+            assert_eq!(open(export, path, access), status, "{export} {path:?}");
+        }
+        let file = world.exports.open(
+            Asker::User(&Credentials::of(0, 0)),
+            "all",
+            b"data",
+            names,
+            Creation::No,
+            room(),
+        );
+        assert_eq!(file.map_err(|fault| fault.status).err(), Some(Status::Invalid));
+    }
+
+    #[test]
+    fn names_are_a_right_of_their_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let export =
+            piped_config::Export { path: dir.path().to_owned(), write: true, ..Default::default() };
+        let exports = BTreeMap::from([("data".to_owned(), export)]);
+        let exports = Exports::new(&exports, &Names::default()).expect("directories");
+        let user = Credentials::of(0, 0);
+        let names = Access { names: true, ..READ };
+        let opened = exports.open_directory(Asker::User(&user), "data", b"", names, room());
+        let fault = opened.expect_err("not given");
+        assert_eq!(fault.status, Status::Denied);
+        assert!(fault.text.contains("exports.data.names"), "{fault}");
+        let create = Creation::Open(NewFile { parents: true, ..NewFile::PLAIN });
+        let made = exports.open(Asker::User(&user), "data", b"a/b", WRITE, create, room());
+        assert_eq!(made.map_err(|fault| fault.status).err(), Some(Status::Denied));
+        assert!(!dir.path().join("a").exists());
     }
 
     #[test]

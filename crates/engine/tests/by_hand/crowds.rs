@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use piped_core::access::OpenKind;
+use piped_core::access::{Creation, OpenKind};
 use piped_core::limits::{
     LANES_MAX, LINKS_MAX, SERVED_FILES_MAX, SERVES_MAX, SERVES_PER_LANE, STAGING_LEAST,
 };

@@ -1,5 +1,6 @@
 //! Limits: who waits for whom, what credit becomes, and how staging goes and comes.
 
+use piped_core::access::Creation;
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::link::LaneClass;
 use piped_core::request::{ArenaBuffer, Verb};

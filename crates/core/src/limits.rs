@@ -131,8 +131,8 @@ pub const VECTOR_PARTS: usize = 8;
 /// Most rows in the table of a client's vectored request.
 pub const TABLE_ROWS_MAX: u32 = 1 << 16;
 
-/// Divides the staging of one peer and all staging: the tables of gets may have one such part, and
-/// the tables of puts another.
+/// Divides the staging of one peer and all staging: the tables of gets may have one such part, the
+/// tables of puts another, and calls of peers and of clients one each.
 pub const TABLE_STAGING_DIVISOR: u64 = 8;
 
 /// Most distinct notification ids of a region that were raised and not taken yet.
@@ -325,6 +325,13 @@ pub const FOREIGN_OPS_PER_DEVICE: u32 = 32;
 /// begin one beyond this bound.
 pub const FOREIGN_OPS_MAX: u32 = 256;
 
+/// The unit of staging for calls, in bytes: the longest call, and a short answer behind it.
+pub const CELL_BYTES: u32 = 4096;
+
+/// Most calls at once at one device, each of which may keep a thread of the driver busy for as long
+/// as the device takes. The driver has threads for several devices that stall.
+pub const CALLS_PER_DEVICE: u32 = 32;
+
 /// Finished transfers remembered for `explain`.
 pub const HISTORY: usize = 256;
 
@@ -366,6 +373,10 @@ pub const DIAL_PER_BYTE_PS_MAX: u64 = 1_000_000;
 pub const DIAL_HOST_MAX: Nanos = Nanos::from_millis(10);
 
 const _: () = assert!(DIAL_TIME_MAX.0 < UNREAD_TIME.0);
+const _: () = assert!(crate::call::CALL_BYTES_MAX < CELL_BYTES as usize);
+// An answer is one run of staging and one frame.
+const _: () = assert!(crate::call::ANSWER_BYTES_MAX <= PAYLOAD_BYTES_MAX as u64);
+const _: () = assert!(crate::call::ANSWER_BYTES_MAX <= RUN_BYTES_MAX as u64);
 const _: () = assert!(FRAGMENT_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 const _: () = assert!(EAGER_BYTES_MAX <= PAYLOAD_BYTES_MAX && EAGER_BYTES_MAX <= RUN_BYTES_MAX);
 // A misaligned fragment needs a granule more on each side.

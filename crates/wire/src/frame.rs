@@ -12,6 +12,7 @@
 //! connection.
 
 use crc_fast::CrcAlgorithm;
+use piped_core::call::ANSWER_BYTES_MAX;
 use piped_core::pieces::Row;
 use piped_core::request::Update;
 use piped_core::status::Status;
@@ -145,8 +146,15 @@ impl Frame {
             {
                 bad("payload_len")
             }
-            Message::Read { asker, .. } | Message::Write { asker, .. } if asker.weight == 0 => {
+            Message::Read { asker, .. }
+            | Message::Write { asker, .. }
+            | Message::Call { asker, .. }
+                if asker.weight == 0 =>
+            {
                 bad("weight")
+            }
+            Message::Call { answer_max, .. } if u64::from(answer_max) > ANSWER_BYTES_MAX => {
+                bad("answer_max")
             }
             Message::Send { length, .. }
                 if length == 0 || self.payload > 0 && self.payload != length =>

@@ -1,7 +1,7 @@
 //! Where each field of a message stands in the header.
 //!
 //! The two directions stand side by side in a file for each group of messages: `write` and `read`.
-//! Each file has the numbers of its kinds, from 1 to 23 over all files. [`crate::frame`] checks
+//! Each file has the numbers of its kinds, from 1 to 24 over all files. [`crate::frame`] checks
 //! values beyond their types, and refuses what neither direction looks at.
 
 use piped_core::access::OpenKind;
@@ -40,6 +40,8 @@ const FLAG_SUMS: u16 = 1 << 9;
 /// Another frame comes in the same run of bytes; of any kind with a payload.
 pub(super) const FLAG_FOLLOWED: u16 = 1 << 10;
 const FLAG_NAMES: u16 = 1 << 11;
+/// A call that must not be carried out twice.
+const FLAG_ONCE: u16 = 1 << 12;
 
 /// The header as it lies on the wire.
 #[derive(

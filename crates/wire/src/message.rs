@@ -1,6 +1,7 @@
 //! What frames say: the messages between two nodes, and the bounds of their payloads.
 
 use piped_core::access::{Access, Creation, OpenKind};
+use piped_core::call::{CALL_BYTES_MAX, HEAD_BYTES};
 use piped_core::limits::{EAGER_BYTES_MAX, PART_ROWS, PAYLOAD_BYTES_MAX};
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::names::NODE_NAME_BYTES_MAX;
@@ -185,6 +186,24 @@ pub enum Message {
         /// Time until the deadline in microseconds.
         time_left_us: u32,
     },
+    /// Make a call of a file or directory. Payload: the call ([`piped_core::call::Call::encode`]).
+    /// The answer comes in one [`Message::Data`], or as [`Message::End`] if it is empty.
+    Call {
+        /// The requester's number for the request.
+        transfer: u64,
+        /// The handle from [`Message::Opened`].
+        handle: u32,
+        /// The most bytes of the answer.
+        answer_max: u32,
+        /// The client that the request is for.
+        asker: Asker,
+        /// Of a call that must not be carried out twice: how many such calls the requester has made
+        /// by this handle before (a repeated one keeps its number), and how many before this one may
+        /// still be repeated.
+        once: Option<(u32, u8)>,
+        /// Time until the deadline in microseconds.
+        time_left_us: u32,
+    },
     /// A message for a channel. Payload: the message, at least one byte (eager); or nothing, which
     /// announces it (rendezvous). Answered at once, by [`Message::End`], [`Message::Queued`] or
     /// [`Message::Ready`].
@@ -328,6 +347,7 @@ impl Message {
                 (Row::WIRE_BYTES as u32, TABLE_BYTES_MAX)
             }
             Self::Write { .. } => (0, 2 * SIZES_MAX as u32),
+            Self::Call { .. } => (HEAD_BYTES as u32, CALL_BYTES_MAX as u32),
             Self::Send { .. } => (0, EAGER_BYTES_MAX),
             _ => (0, 0),
         }

@@ -17,6 +17,7 @@
 //! Nothing the peer says is used before [`Seal::open`] has checked it, and the lengths used for
 //! copying are cut to the spans at hand, not to what a header claims.
 
+use piped_core::call::CALL_BYTES_MAX;
 use piped_core::io::{Io, Span, Spans};
 
 use crate::checked::Checked;
@@ -27,7 +28,9 @@ use crate::seal::{Seal, WIRE_HEADER_BYTES_MAX};
 pub const SPILL_BYTES: u32 = 256 * 1024;
 
 /// The longest payload that can be landed inline, in bytes.
-pub const INLINE_LANDING_BYTES: u32 = 2048;
+pub const INLINE_LANDING_BYTES: u32 = 2560;
+
+const _: () = assert!(CALL_BYTES_MAX <= INLINE_LANDING_BYTES as usize);
 
 /// Spill offered to a receive without a prediction after a long payload: enough for a burst of
 /// control frames, little to copy if another long payload follows.

@@ -18,11 +18,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Bytes of the fields before the paths.
 pub const HEAD_BYTES: usize = 24;
 
-/// The longest call, in bytes: two of the longest paths.
-pub const CALL_BYTES_MAX: usize = 4096;
-
 /// The longest path of a call, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
+
+/// The longest call, in bytes: two of the longest paths.
+pub const CALL_BYTES_MAX: usize = HEAD_BYTES + 2 * PATH_BYTES_MAX;
 
 /// The most bytes of an answer. Longer ones (directories, extents) are asked for in parts.
 pub const ANSWER_BYTES_MAX: u64 = 256 * 1024;
@@ -210,7 +210,6 @@ struct Head {
 }
 
 const _: () = assert!(size_of::<Head>() == HEAD_BYTES);
-const _: () = assert!(HEAD_BYTES + 2 * PATH_BYTES_MAX <= CALL_BYTES_MAX);
 
 impl<'a> Call<'a> {
     /// Whether it changes names, so that it must not be done twice: a second removal fails, or
@@ -251,6 +250,28 @@ impl<'a> Call<'a> {
             Self::List { .. } => true,
             Self::Stat { path } => !path.is_empty(),
             _ => false,
+        }
+    }
+
+    /// The least room that an answer needs, in bytes.
+    #[must_use]
+    pub const fn answer_bytes_min(&self) -> u64 {
+        match self {
+            Self::List { .. } => 8,
+            Self::Extents { .. } => Extent::BYTES as u64,
+            _ => self.answer_bytes_max(),
+        }
+    }
+
+    /// The most bytes of its answer.
+    #[must_use]
+    pub const fn answer_bytes_max(&self) -> u64 {
+        match self {
+            Self::Stat { .. } => Stat::BYTES as u64,
+            Self::Space => Space::BYTES as u64,
+            Self::Digest { .. } => size_of::<Digest>() as u64,
+            Self::List { .. } | Self::Extents { .. } => ANSWER_BYTES_MAX,
+            _ => 0,
         }
     }
 

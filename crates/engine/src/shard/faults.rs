@@ -55,6 +55,8 @@ pub(super) enum PeerFault {
     DamagedSizes,
     #[error("a table of pieces is damaged, or of a request that is under way")]
     DamagedTable,
+    #[error("a call is damaged")]
+    DamagedCall,
     #[error("a payload with a frame that has none")]
     StrayPayload,
     #[error("more write data than it had credit for")]

@@ -43,6 +43,12 @@ pub(super) mod kind {
     /// What a transfer does once, beside it.
     #[derive(Debug)]
     pub(in crate::shard) enum Once {}
+    /// What a call has beside its transfer.
+    #[derive(Debug)]
+    pub(in crate::shard) enum Call {}
+    /// What a peer's call has beside its serve.
+    #[derive(Debug)]
+    pub(in crate::shard) enum Called {}
 }
 
 pub(super) type TransferKey = Key<kind::Transfer>;
@@ -57,6 +63,8 @@ pub(super) type DialKey = Key<kind::Dial>;
 pub(super) type CopyKey = Key<kind::Copy>;
 pub(super) type VectorKey = Key<kind::Vector>;
 pub(super) type OnceKey = Key<kind::Once>;
+pub(super) type CallKey = Key<kind::Call>;
+pub(super) type CalledKey = Key<kind::Called>;
 
 /// A request in execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

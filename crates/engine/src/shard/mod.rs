@@ -18,6 +18,7 @@ mod lines;
 mod account;
 mod arena;
 mod buffers;
+mod call;
 mod clients;
 mod connections;
 mod cx;

@@ -1,8 +1,8 @@
 //! Messages that move a request's bytes, in both directions.
 
 use super::{
-    FLAG_BACKLOGGED, FLAG_COMPANY, FLAG_DURABLE, FLAG_LAST, FLAG_PIECES, Header, class_number,
-    flag, halves, high_half, low_half,
+    FLAG_BACKLOGGED, FLAG_COMPANY, FLAG_DURABLE, FLAG_LAST, FLAG_ONCE, FLAG_PIECES, Header,
+    class_number, flag, halves, high_half, low_half,
 };
 use crate::fault::PeerFault;
 use crate::message::{Asker, LastPart, Message};
@@ -11,6 +11,7 @@ const KIND_READ: u8 = 7;
 const KIND_DATA: u8 = 8;
 const KIND_WRITE: u8 = 10;
 const KIND_WRITE_DATA: u8 = 11;
+const KIND_CALL: u8 = 24;
 
 /// The header of a message of this module; `None` for other messages.
 pub(super) fn write(message: &Message) -> Option<Header> {
@@ -77,6 +78,18 @@ pub(super) fn write(message: &Message) -> Option<Header> {
             offset: offset.into(),
             ..empty
         },
+        Message::Call { transfer, handle, answer_max, asker, once, time_left_us } => Header {
+            kind: KIND_CALL,
+            flags: flag(once.is_some(), FLAG_ONCE).into(),
+            class: class_number(asker.class),
+            aux: asker.weight,
+            transfer: transfer.into(),
+            arg0: once.map_or(0, |(number, behind)| halves(number, behind.into())).into(),
+            arg1: halves(answer_max, asker.client).into(),
+            arg2: handle.into(),
+            arg3: time_left_us.into(),
+            ..empty
+        },
         _ => return None,
     })
 }
@@ -121,6 +134,14 @@ pub(super) fn read(header: &Header) -> Result<Option<Message>, PeerFault> {
         KIND_WRITE_DATA => {
             Message::WriteData { transfer, offset, backlogged: header.has(FLAG_BACKLOGGED) }
         }
+        KIND_CALL => Message::Call {
+            transfer,
+            handle: header.arg2.get(),
+            answer_max: low_half(header.arg1),
+            asker: asker(header)?,
+            once: if header.has(FLAG_ONCE) { Some(once(header)?) } else { None },
+            time_left_us: header.arg3.get(),
+        },
         _ => return Ok(None),
     }))
 }
@@ -134,6 +155,11 @@ fn last_part(header: &Header) -> Result<LastPart, PeerFault> {
         company: header.has(FLAG_COMPANY),
         plan: high_half(header.arg1),
     })
+}
+
+fn once(header: &Header) -> Result<(u32, u8), PeerFault> {
+    let behind = u8::try_from(high_half(header.arg0)).map_err(|_| header.bad("behind"))?;
+    Ok((low_half(header.arg0), behind))
 }
 
 fn asker(header: &Header) -> Result<Asker, PeerFault> {

@@ -4,17 +4,20 @@
 //! user of much of it has a part that it may not go beyond: copies, tables, lanes.
 
 mod blocks;
+mod cells;
 mod scratch;
 mod staging;
 
 use piped_core::ids::SegmentId;
-use piped_core::limits::{STAGING_LEAST, TABLE_STAGING_DIVISOR};
+use piped_core::limits::{CELL_BYTES, GRANULE_BYTES, STAGING_LEAST, TABLE_STAGING_DIVISOR};
 use piped_report::shard::LimitUse;
 
+use self::cells::Cells;
 use self::staging::Staging;
 use super::sched::Sched;
 
 pub(super) use self::blocks::{Block, Blocks, run_bytes};
+pub(super) use self::cells::Cell;
 pub(super) use self::scratch::{Scratch, Size};
 pub(super) use self::staging::{Run, footprint_of};
 
@@ -36,6 +39,16 @@ pub(super) struct Buffers {
     copy_bytes: u64,
     /// Staging that tables of peers' requests use: of gets and of puts.
     tables: [u64; 2],
+    cells: Cells,
+    /// Staging that calls use, in bytes: of clients and of peers.
+    calls: [u64; 2],
+}
+
+/// Who makes a call. Calls of clients and of peers have a part of staging each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallOf {
+    Client,
+    Peer,
 }
 
 /// Where a table lies. Those of gets and of puts have a part of staging each: a get waits for its
@@ -147,6 +160,27 @@ impl Buffers {
         self.free(run, sched);
     }
 
+    /// Memory for a call of somebody who has so many bytes of such memory: half of all for one.
+    pub(super) fn take_cell(&mut self, of: CallOf, own: u64) -> Option<Cell> {
+        let all = (self.staging.kept_bytes() / TABLE_STAGING_DIVISOR).max(GRANULE_BYTES.into());
+        let bytes = u64::from(CELL_BYTES);
+        if self.calls[of as usize] + bytes > all || own + bytes > all / 2 {
+            return None;
+        }
+        let cell = self.cells.take(&mut self.staging)?;
+        self.calls[of as usize] += bytes;
+        Some(cell)
+    }
+
+    /// Takes the memory of a call back.
+    pub(super) fn free_cell(&mut self, cell: Cell, of: CallOf, sched: &mut Sched) {
+        self.calls[of as usize] -= u64::from(CELL_BYTES);
+        if let Some(run) = self.cells.give_back(cell) {
+            self.give_back(run);
+        }
+        sched.wake_starved();
+    }
+
     /// Scratch for a lane; none without staging for it.
     pub(super) fn take_scratch(&mut self, size: Size, encrypts: bool) -> Option<Scratch> {
         let (bytes, room) = Scratch::bytes_of(size, encrypts);
@@ -233,6 +267,27 @@ mod tests {
         tables.push(put.expect("those of puts have a part of their own"));
         tables.into_iter().for_each(|table| buffers.free_table(table, &mut sched));
         assert_eq!((buffers.tables, buffers.staging().used().now), ([0; 2], 0));
+    }
+
+    #[test]
+    fn calls_have_their_part_and_one_party_half_of_it() {
+        let mut buffers = buffers(16);
+        let mut sched = Sched::new(1);
+        let (mut own, mut cells) = (0, Vec::new());
+        while let Some(cell) = buffers.take_cell(CallOf::Peer, own) {
+            own += u64::from(CELL_BYTES);
+            cells.push((cell, CallOf::Peer));
+        }
+        let all = 16 * MIB / TABLE_STAGING_DIVISOR;
+        assert_eq!(own, all / 2);
+        while let Some(cell) = buffers.take_cell(CallOf::Peer, 0) {
+            cells.push((cell, CallOf::Peer));
+        }
+        assert_eq!(buffers.staging().used().now, all);
+        let client = buffers.take_cell(CallOf::Client, 0);
+        cells.push((client.expect("those of clients have a part of their own"), CallOf::Client));
+        cells.into_iter().for_each(|(cell, of)| buffers.free_cell(cell, of, &mut sched));
+        assert_eq!((buffers.calls, buffers.staging().used().now), ([0; 2], 0));
     }
 
     #[test]

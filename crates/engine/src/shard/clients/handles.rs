@@ -53,7 +53,8 @@ pub(in crate::shard) struct RemoteHandle {
     pub(in crate::shard) unsynced: Option<(u64, Nanos)>,
     /// Messages sent to the channel; empty for a handle on a region.
     pub(in crate::shard) outbox: Outbox,
-    /// Numbers of updates that are done once on the region; unused on a channel.
+    /// Numbers of what is done once: updates of a region, and calls of a file or directory; unused
+    /// on a channel.
     pub(in crate::shard) updates: Numbers,
 }
 
@@ -232,6 +233,24 @@ impl Handles {
             HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
         access.allows(wanted).then_some((place, kind)).ok_or(Status::Denied)
+    }
+
+    /// What a request that makes calls may use by a handle: a file or directory, what may be done
+    /// with it, and whether it is a directory.
+    pub(in crate::shard) fn place_of_calls(
+        &self,
+        session: SessionId,
+        id: HandleId,
+    ) -> Result<(Place, Access, bool), Status> {
+        let (place, kind) = self.place(session, id, Access::NONE)?;
+        if !matches!(kind, OpenKind::File | OpenKind::Directory) {
+            return Err(Status::Invalid);
+        }
+        let access = match (place, self.remote(session, id)) {
+            (Place::Local(target), _) => access_of(target),
+            (Place::Remote(..), remote) => remote.map_or(Access::NONE, |it| it.open.access),
+        };
+        Ok((place, access, kind == OpenKind::Directory))
     }
 
     /// A file or a region: with a channel nothing else can be done than to send and receive, and of

@@ -57,6 +57,8 @@ pub(super) struct Holdings {
     pub(super) copy_bytes: u64,
     /// Staging of its copies, as it is taken.
     pub(super) staging: Gauge,
+    /// Staging of its calls, in bytes.
+    pub(super) call_bytes: u64,
 }
 
 /// What a client's requests came to.

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use piped_core::ids::DeviceId;
 use piped_core::limits::{
-    CHOKED_TIME, COPY_BYTES_PER_TURN, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE, FRAGMENT_BYTES_MAX,
-    OPS_PER_JOB, STAGING_SHARE,
+    CALLS_PER_DEVICE, CHOKED_TIME, COPY_BYTES_PER_TURN, FOREIGN_OPS_MAX, FOREIGN_OPS_PER_DEVICE,
+    FRAGMENT_BYTES_MAX, OPS_PER_JOB, STAGING_SHARE,
 };
 use piped_core::request::Class;
 use piped_core::units::Nanos;
@@ -31,6 +31,11 @@ pub(in crate::shard) struct On {
 }
 
 impl On {
+    /// A device itself.
+    pub(in crate::shard) const fn new(device: DeviceId, foreign: bool) -> Self {
+        Self { device, foreign, cached: false }
+    }
+
     pub(in crate::shard) const fn device(self) -> DeviceId {
         self.device
     }
@@ -64,6 +69,8 @@ pub(in crate::shard) struct Devices {
 struct Load {
     on: On,
     ops: u32,
+    /// Calls among them.
+    calls: u32,
     /// Bytes of its jobs.
     bytes: u64,
     /// Staging that its operations read into or write from, in bytes.
@@ -203,6 +210,21 @@ impl Devices {
         load.ops += 1;
     }
 
+    /// Whether a device may have one more call, each of which may keep a thread busy.
+    pub(super) fn has_room_for_call(&self, on: On) -> bool {
+        self.find(on).is_none_or(|load| load.calls < CALLS_PER_DEVICE)
+    }
+
+    /// An operation that goes there is a call.
+    pub(super) fn begin_call(&mut self, on: On) {
+        self.load(on).calls += 1;
+    }
+
+    /// A call of a device ends.
+    pub(super) fn end_call(&mut self, on: On) {
+        self.load(on).calls -= 1;
+    }
+
     /// Whether a device has much to do and does nothing.
     pub(in crate::shard) fn is_stalled(&self, on: On, now: Nanos) -> bool {
         self.find(on).is_some_and(|load| load.ops > 0 && now.since(load.moved) >= CHOKED_TIME)
@@ -247,6 +269,7 @@ impl Devices {
             self.loads.push(Load {
                 on,
                 ops: 0,
+                calls: 0,
                 bytes: 0,
                 staging: 0,
                 moved: Nanos::ZERO,
@@ -310,6 +333,22 @@ mod tests {
         assert!(taken <= FOREIGN_OPS_MAX + 100, "one each beyond the limit: {taken}");
         assert!(counts[7] >= OPS_PER_JOB, "{counts:?}");
         assert!(fill(&mut devices, on(1000, false), taken) > OPS_MAX / 4);
+    }
+
+    #[test]
+    fn a_device_has_so_many_calls_at_once_and_others_have_theirs() {
+        let mut devices = Devices::new(OPS_MAX);
+        for _ in 0..CALLS_PER_DEVICE {
+            assert!(devices.has_room_for_call(on(1, false)));
+            devices.begin(on(1, false), Nanos::ZERO);
+            devices.begin_call(on(1, false));
+        }
+        assert!(
+            !devices.has_room_for_call(on(1, false)) && devices.has_room_for_call(on(2, false))
+        );
+        assert!(devices.has_room(on(1, false), CALLS_PER_DEVICE), "for anything but calls");
+        devices.end_call(on(1, false));
+        assert!(devices.has_room_for_call(on(1, false)));
     }
 
     #[test]

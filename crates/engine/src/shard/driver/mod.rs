@@ -88,7 +88,7 @@ pub(super) enum Ended {
     Nothing,
     /// A fragment has left its device.
     Job(JobEnd),
-    /// An allocation or a sync is over, with this result.
+    /// An allocation, a sync or a call is over, with this result.
     Step(AnyPin, i32),
     /// A lane's send is over.
     Sent(LaneKey, i32),
@@ -165,6 +165,43 @@ impl Driver {
     /// if there is no place for it; try after the next completion.
     pub(super) fn start_op<I: Io>(&mut self, owner: OpOwner, op: Op, io: &mut I) -> Option<OpKey> {
         self.ops.start(owner, None, op, io)
+    }
+
+    /// Whether a device may have one more call; what must end first.
+    pub(super) fn may_call(&self, on: On) -> Result<(), Wanted> {
+        if !self.devices.has_room(on, self.ops.len()) || !self.devices.has_room_for_call(on) {
+            return Err(Wanted::Device(on));
+        }
+        if self.ops.room() == 0 { Err(Wanted::Anything) } else { Ok(()) }
+    }
+
+    /// Hands a call to the driver, of what lies on a device that may have it.
+    pub(super) fn start_call<T, I: Io>(
+        &mut self,
+        (of, pins): (Key<T>, &mut Pins),
+        on: On,
+        op: Op,
+        io: &mut I,
+    ) -> Result<(), Wanted>
+    where
+        AnyPin: From<Pin<T>>,
+    {
+        self.may_call(on)?;
+        let owner = OpOwner::Call(pins.take(of).into());
+        let started = self.ops.start(owner, Some(on), op, io);
+        debug_assert!(started.is_some(), "room was checked above");
+        let now = io.now();
+        self.devices.begin(on, now);
+        self.devices.begin_call(on);
+        Ok(())
+    }
+
+    /// The answer of a call, of so many bytes of staging, waits for a device, or (`false`) no more.
+    pub(super) fn hold_answer(&mut self, on: On, staging: u64, begins: bool) {
+        match begins {
+            true => self.devices.hold(on, 0, staging),
+            false => self.devices.let_go(on, 0, staging),
+        }
     }
 
     /// Hands an operation on a file to the driver, if the device may have it.
@@ -314,6 +351,10 @@ impl Driver {
                 end.map_or(Ended::Nothing, Ended::Job)
             }
             OpOwner::Step(pin) => Ended::Step(pin, done.result),
+            OpOwner::Call(pin) => {
+                on.iter().for_each(|on| self.devices.end_call(*on));
+                Ended::Step(pin, done.result)
+            }
             OpOwner::LaneSend(lane) => Ended::Sent(lane, done.result),
             OpOwner::LaneReceive(lane) => Ended::Received(lane, done.result),
         };
@@ -349,7 +390,7 @@ impl Driver {
                 jobs.get(*job).is_some_and(|job| Work::from(job.fragment().owner.subject()) == work)
             }
             OpOwner::LaneReceive(lane) => lands_in(*lane),
-            OpOwner::Step(pin) => pin.work() == work,
+            OpOwner::Step(pin) | OpOwner::Call(pin) => pin.work() == work,
             OpOwner::LaneSend(_) => false,
         };
         ops.cancel(is_of, io)

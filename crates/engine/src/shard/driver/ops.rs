@@ -20,6 +20,8 @@ pub(in crate::shard) enum OpOwner {
     Piece { job: JobKey, piece: u8 },
     /// A transfer or serve that allocates or syncs a file; what it keeps from ending.
     Step(AnyPin),
+    /// A transfer or serve that a call is carried out for; what it keeps from ending.
+    Call(AnyPin),
     /// The send of a lane.
     LaneSend(LaneKey),
     /// The receive of a lane.

@@ -37,7 +37,8 @@ pub(super) struct Served {
     closed: bool,
     /// The receive that a told buffer belongs to: the pin keeps that buffer from being given back.
     receive: Option<Pin<kind::Transfer>>,
-    /// Results of changes to a region's words and of its notifications; unused for others.
+    /// Results of changes to a region's words and of its notifications, and how calls of a file or
+    /// directory ended; unused for channels.
     pub(super) updates: Remembered<u64>,
 }
 
@@ -80,6 +81,8 @@ pub(super) struct Link {
     staging: [Gauge; 2],
     /// Staging of its requests' tables, in bytes: of gets and of puts.
     tables: [u64; 2],
+    /// Staging of its calls, in bytes.
+    call_bytes: u64,
 }
 
 /// An open at the control thread.
@@ -225,6 +228,11 @@ impl Link {
         &mut self.tables[of as usize]
     }
 
+    /// Bytes of staging that its calls have.
+    pub(super) fn call_bytes(&self) -> u64 {
+        self.call_bytes
+    }
+
     /// What it has of what is limited.
     pub(super) fn report_use(&self) -> PartyUse {
         let [reads, writes] = self.staging;
@@ -301,6 +309,7 @@ impl Links {
             account: Account::default(),
             staging: Default::default(),
             tables: [0; 2],
+            call_bytes: 0,
         };
         self.all.insert(link).ok()
     }
@@ -385,6 +394,22 @@ impl Links {
         })
     }
 
+    /// Something that a node has open, or had.
+    pub(super) fn served_mut(&mut self, key: ServedKey) -> Option<&mut Served> {
+        self.served.get_mut(key)
+    }
+
+    /// A node has one more call that takes staging, or (`false`) one less.
+    pub(super) fn count_call(&mut self, link: LinkKey, begins: bool) {
+        if let Some(link) = self.all.get_mut(link) {
+            let bytes = u64::from(limits::CELL_BYTES);
+            match begins {
+                true => link.call_bytes += bytes,
+                false => link.call_bytes -= bytes,
+            }
+        }
+    }
+
     /// The receive whose buffer something is.
     pub(super) fn receive_of(&self, key: ServedKey) -> Option<TransferKey> {
         self.served.get(key)?.receive.as_ref().map(Pin::key)
@@ -439,7 +464,7 @@ impl Links {
         let (key, _) = self.served.iter().find(|(_, served)| served.ticket == Some(ticket))?;
         let served = self.served.get_mut(key)?;
         let target = served.target.take()?;
-        served.ended = Some(target).filter(|it| matches!(it, Target::File(_)));
+        served.ended = Some(target).filter(|it| is_open(*it));
         Some((key, target))
     }
 
@@ -456,10 +481,10 @@ impl Links {
         self.served.iter().any(|(_, it)| is_it(it))
     }
 
-    /// Files among what a node has open.
+    /// Files and directories among what a node has open.
     pub(super) fn files_of(&self, link: &Link) -> u32 {
         let targets = link.numbers.asked_for().filter_map(|key| self.served.get(key));
-        targets.filter(|it| matches!(it.target, Some(Target::File(_)))).count() as u32
+        targets.filter(|it| it.target.is_some_and(is_open)).count() as u32
     }
 
     pub(super) fn account(&mut self, link: LinkKey) -> Option<&mut Account<kind::Serve>> {
@@ -485,6 +510,11 @@ impl Links {
             link.staging[what as usize].sub(bytes);
         }
     }
+}
+
+/// Whether it is something that the driver has open.
+pub(super) fn is_open(target: Target) -> bool {
+    matches!(target, Target::File(_) | Target::Directory(_))
 }
 
 /// How long something is, as it is told to who opens it.

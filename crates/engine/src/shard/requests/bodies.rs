@@ -5,9 +5,10 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::super::keys::{CopyKey, OnceKey, VectorKey, kind};
+use super::super::keys::{CallKey, CopyKey, OnceKey, VectorKey, kind};
 use super::super::slab::Slab;
 use super::Body;
+use super::call::CallBody;
 use super::copying::CopyBody;
 use super::once::Once;
 use super::pieces::VectorBody;
@@ -18,6 +19,7 @@ pub(in crate::shard) struct Bodies {
     copies: Slab<kind::Copy, CopyBody>,
     vectors: Slab<kind::Vector, VectorBody>,
     onces: Slab<kind::Once, Once>,
+    calls: Slab<kind::Call, CallBody>,
 }
 
 /// A slab of [`Bodies`], by what is in it.
@@ -69,6 +71,13 @@ bodies!(
     keep_once,
     "Keeps what a transfer that is about to be made does once."
 );
+bodies!(
+    calls,
+    CallKey,
+    CallBody,
+    keep_call,
+    "Keeps the call of a transfer that is about to be made."
+);
 
 impl Bodies {
     /// Places for the bodies of so many transfers.
@@ -77,6 +86,7 @@ impl Bodies {
             copies: Slab::with_capacity(transfers),
             vectors: Slab::with_capacity(transfers),
             onces: Slab::with_capacity(transfers),
+            calls: Slab::with_capacity(transfers),
         }
     }
 
@@ -89,7 +99,11 @@ impl Bodies {
                 if let Some(once) = remote.once {
                     self.onces.remove(once);
                 }
+                if let Some(call) = remote.call {
+                    self.calls.remove(call);
+                }
             }
+            Body::Call(call) => drop(self.calls.remove(*call)),
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use super::super::arena::Memory;
 use super::super::driver::Direction;
-use super::super::keys::{CopyKey, LaneKey, OnceKey, VectorKey};
+use super::super::keys::{CallKey, CopyKey, LaneKey, OnceKey, VectorKey};
 use super::super::notifications::Wait;
 use super::super::peers::Way;
 use super::super::requests::Bodies;
@@ -24,6 +24,8 @@ pub(in crate::shard) enum Body {
     Memory(MemoryBody),
     Remote(RemoteBody),
     Copy(CopyKey),
+    /// A call of a file or directory of this node.
+    Call(CallKey),
     Vector(VectorKey),
     /// A message to a channel of this shard.
     Send(SendBody),
@@ -56,6 +58,15 @@ pub(in crate::shard) enum RemoteOp {
     Send,
     /// What moves no bytes and is done once.
     Once,
+    /// A call, whose answer comes as the bytes of a read do.
+    Call,
+}
+
+impl RemoteOp {
+    /// Whether its answer fills the client's memory.
+    pub(in crate::shard) const fn fills(self) -> bool {
+        matches!(self, Self::Read | Self::Call)
+    }
 }
 
 /// What a notification behind a write says of the write.
@@ -103,8 +114,11 @@ pub(in crate::shard) struct RemoteBody {
     pub(in crate::shard) message: Option<Outgoing>,
     /// What is done once: after a write, or alone.
     pub(in crate::shard) once: Option<OnceKey>,
-    /// The table of the pieces that it reads or writes instead of a range.
-    pub(in crate::shard) pieces: Option<Span>,
+    /// What goes with the request: a call, or the table of the pieces that it reads or writes
+    /// instead of a range.
+    pub(in crate::shard) enclosed: Option<Span>,
+    /// The call that it is.
+    pub(in crate::shard) call: Option<CallKey>,
     /// What is known of a write before its own answer.
     pub(in crate::shard) vouched: Vouched,
 }
@@ -136,7 +150,8 @@ impl RemoteBody {
             unsynced: None,
             message: None,
             once: None,
-            pieces: None,
+            enclosed: None,
+            call: None,
             vouched: Vouched::Nothing,
         }
     }
@@ -174,6 +189,7 @@ impl Body {
             Self::Send(_)
             | Self::Receive(_)
             | Self::Wait(_)
+            | Self::Call(_)
             | Self::Sync { .. }
             | Self::Settled => 0,
         }
@@ -191,6 +207,7 @@ impl Body {
             | Self::Receive(_)
             | Self::Wait(_)
             | Self::Update { .. }
+            | Self::Call(_)
             | Self::Sync { .. }
             | Self::Settled => Route::Local,
         }
@@ -213,6 +230,7 @@ impl Body {
                 RemoteOp::Sync => "peer's file",
                 RemoteOp::Send => "client memory -> lane -> channel of a peer",
                 RemoteOp::Once => "lane -> peer",
+                RemoteOp::Call => "call at the peer",
             },
             Self::Send(_) => "client memory -> local channel",
             Self::Receive(_) => "channel -> client memory",
@@ -221,6 +239,7 @@ impl Body {
             Self::Copy(copy) => bodies[*copy].route(),
             Self::Vector(vector) => bodies[*vector].route().1,
             Self::Sync { .. } => "local file",
+            Self::Call(_) => "call here",
             Self::Settled => "nothing to do",
         }
     }

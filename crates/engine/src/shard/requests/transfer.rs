@@ -4,7 +4,7 @@ use super::super::driver::Direction;
 use super::super::keys::{TransferKey, kind};
 use super::super::landed::Landed;
 use super::super::pins::{Pin, Pins};
-use super::super::requests::{Body, RemoteBody, RemoteOp};
+use super::super::requests::{Body, RemoteBody};
 use super::attempts::Attempts;
 use super::plans::Plans;
 
@@ -154,9 +154,9 @@ impl Transfer {
         match &self.body {
             Body::File(body) => body.direction() == Direction::Read,
             Body::Memory(body) => body.direction() == Direction::Read,
-            Body::Remote(body) => body.op == RemoteOp::Read,
+            Body::Remote(body) => body.op.fills(),
             Body::Vector(_) => matches!(self.kind, Operation::Get | Operation::Read),
-            Body::Receive(_) => true,
+            Body::Receive(_) | Body::Call(_) => true,
             Body::Send(_)
             | Body::Copy(_)
             | Body::Wait(_)

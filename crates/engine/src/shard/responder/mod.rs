@@ -1,5 +1,6 @@
 //! The requests of peers that are in execution, and the staging of each.
 
+mod call;
 mod read;
 mod reply;
 mod serve;
@@ -10,16 +11,26 @@ use piped_core::ids::DeviceId;
 use piped_core::units::Nanos;
 
 use super::buffers::Blocks;
-use super::keys::{ServeKey, kind};
+use super::keys::{CalledKey, ServeKey, kind};
 use super::pins::Pin;
-use super::requests::file_of;
 use super::sched::{Sched, Work};
 use super::slab::{Beside, Slab};
 use super::timers::Timers;
+use crate::command::Target;
 
+pub(super) use self::call::Called;
 pub(super) use self::serve::{Ask, Serve, ServeOp};
 pub(super) use self::table::Table;
 pub(super) use self::write::{Sink, WriteStep};
+
+/// The device that something lies on.
+fn device_of(target: Target) -> Option<DeviceId> {
+    match target {
+        Target::File(file) => Some(file.device),
+        Target::Directory(directory) => Some(directory.device),
+        Target::Region(_) | Target::Channel(_) => None,
+    }
+}
 
 /// The serves of a shard: requests of all its peers.
 #[derive(Debug)]
@@ -27,9 +38,11 @@ pub(super) struct Serves {
     all: Slab<kind::Serve, Serve>,
     /// Staging of each, and what has landed of it beyond its watermark.
     blocks: Beside<kind::Serve, Blocks>,
+    /// The calls among them.
+    calls: Slab<kind::Called, Called>,
     /// When each is looked at again: at its deadline, or when its peer has had its time.
     times: Timers,
-    /// Peers' writes that were given up and that the kernel has not done with.
+    /// Changes of peers' that were given up and that the kernel has not done with.
     old_writes: Vec<ServeKey>,
 }
 
@@ -39,6 +52,7 @@ impl Serves {
         Self {
             all: Slab::with_capacity(serves),
             blocks: Beside::with_capacity(serves),
+            calls: Slab::with_capacity(serves),
             times: Timers::with_capacity(serves),
             old_writes: Vec::new(),
         }
@@ -53,14 +67,14 @@ impl Serves {
         Some(key)
     }
 
-    /// Takes out a serve that is over. Writes that waited for it go on.
+    /// Takes out a serve that is over. Changes that waited for it go on.
     pub(super) fn end(&mut self, key: ServeKey, sched: &mut Sched) -> Option<Serve> {
         let serve = self.all.remove(key)?;
         self.times.clear(key.index());
         if let Some(place) = self.old_writes.iter().position(|&old| old == key) {
             self.old_writes.swap_remove(place);
-            let writes = self.all.iter().filter(|(_, serve)| serve.writes());
-            writes.for_each(|(next, _)| sched.make_ready(Work::Serve(next)));
+            let changes = self.all.iter().filter(|(_, serve)| serve.changes());
+            changes.for_each(|(next, _)| sched.make_ready(Work::Serve(next)));
         }
         Some(serve)
     }
@@ -83,6 +97,27 @@ impl Serves {
     /// The staging of a serve that is not over, or has just ended.
     pub(super) fn blocks(&mut self, key: ServeKey) -> &mut Blocks {
         self.blocks.at_mut(key)
+    }
+
+    /// Keeps a call whose serve is about to begin. `None`: there are as many as there may be.
+    pub(super) fn keep_call(&mut self, called: Called) -> Option<CalledKey> {
+        self.calls.insert(called).ok()
+    }
+
+    /// The call of a serve that is one.
+    pub(super) fn call_of(&mut self, key: ServeKey) -> Option<&mut Called> {
+        match self.all.get(key)?.op {
+            ServeOp::Call { call, .. } => self.calls.get_mut(call),
+            _ => None,
+        }
+    }
+
+    /// Takes out the call of a serve that is over, or did not begin.
+    pub(super) fn end_call(&mut self, op: ServeOp) -> Option<Called> {
+        match op {
+            ServeOp::Call { call, .. } => self.calls.remove(call),
+            _ => None,
+        }
     }
 
     /// All that are not over.
@@ -128,19 +163,19 @@ impl Serves {
         }
     }
 
-    /// A write is given up while the kernel still has some of it.
+    /// A change is given up while the kernel still has some of it.
     pub(super) fn note_old_write(&mut self, key: ServeKey) {
         if !self.old_writes.contains(&key) {
             self.old_writes.push(key);
         }
     }
 
-    /// Whether a write of the same peer to the same device was given up (with its lane, at its
-    /// deadline) and is still on its way there: what is written now must not be overtaken by it,
+    /// Whether a change of the same peer on the same device was given up (with its lane, at its
+    /// deadline) and is still on its way there: what is changed now must not be overtaken by it,
     /// whichever lane it came by.
     pub(super) fn is_behind_old(&self, key: ServeKey, device: DeviceId) -> bool {
         let Some(link) = self.all.get(key).map(|serve| serve.link) else { return false };
         let mut old = self.old_writes.iter().filter_map(|&old| self.all.get(old));
-        old.any(|old| old.link == link && file_of(old.target).is_some_and(|to| to.device == device))
+        old.any(|old| old.link == link && device_of(old.target) == Some(device))
     }
 }

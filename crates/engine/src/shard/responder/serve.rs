@@ -12,7 +12,7 @@ use piped_wire::Asker;
 
 use super::super::account::Admission;
 use super::super::fair::{Flow, Party};
-use super::super::keys::{LaneKey, LinkKey, ServedKey};
+use super::super::keys::{CalledKey, LaneKey, LinkKey, ServedKey};
 use super::super::landed::{Extents, Landed};
 use super::super::pins::Pins;
 use super::super::requests::file_of;
@@ -35,6 +35,11 @@ pub(in crate::shard) enum ServeOp {
         sink: Sink,
     },
     Sync,
+    /// `changes`: something here.
+    Call {
+        call: CalledKey,
+        changes: bool,
+    },
 }
 
 /// What a request asks for.
@@ -143,9 +148,14 @@ impl Serve {
         self.next
     }
 
-    /// Whether it changes something here.
+    /// Whether it writes bytes that come over its lane.
     pub(in crate::shard) fn writes(&self) -> bool {
         matches!(self.op, ServeOp::Write { .. })
+    }
+
+    /// Whether it changes something here, which must not be done after newer changes.
+    pub(in crate::shard) fn changes(&self) -> bool {
+        self.writes() || matches!(self.op, ServeOp::Call { changes: true, .. })
     }
 
     pub(in crate::shard) fn region(&self) -> Option<RegionTarget> {
@@ -164,7 +174,7 @@ impl Serve {
     pub(in crate::shard) fn moved(&self) -> u64 {
         let had = match self.op {
             ServeOp::Read { from } => from.min(self.ask.length),
-            ServeOp::Write { .. } | ServeOp::Sync => 0,
+            ServeOp::Write { .. } | ServeOp::Sync | ServeOp::Call { .. } => 0,
         };
         self.done.saturating_sub(had)
     }
@@ -181,6 +191,7 @@ impl Serve {
             (ServeOp::Write { .. }, Target::File(_)) => Operation::Write,
             (ServeOp::Write { .. }, Target::Region(_)) => Operation::Put,
             (ServeOp::Sync, _) => Operation::Sync,
+            (ServeOp::Call { .. }, _) => Operation::Call,
             (_, Target::Channel(_) | Target::Directory(_)) => Operation::Receive,
         }
     }
@@ -192,6 +203,7 @@ impl Serve {
             }
             (ServeOp::Read { .. }, Target::File(_)) => "local file -> staging -> lane -> peer",
             (ServeOp::Read { .. }, Target::Region(_)) => "local region -> lane -> peer",
+            (ServeOp::Call { .. }, _) => "call here -> lane -> peer",
             (_, Target::File(_)) => "peer -> lane -> staging -> local file",
             (_, Target::Region(_)) => "peer -> lane -> local region",
             (_, Target::Channel(_)) => "peer -> lane -> local channel",

@@ -53,6 +53,7 @@ pub(in crate::shard) fn spots_of_transfer(
     };
     match body {
         Body::File(body) => [Some(Spot::Device(body.target().device)), None],
+        Body::Call(call) => [bodies[*call].local().map(|(_, on)| Spot::Device(on.device())), None],
         Body::Sync { file, .. } => [driver.on(*file).map(|on| Spot::Device(on.device())), None],
         Body::Remote(body) if body.op == RemoteOp::Once => [None, None],
         Body::Remote(body) => [Some(Spot::Peer(body.peer)), None],
@@ -186,7 +187,7 @@ fn prediction(transfer: &Transfer) -> Option<(PlanPath, Nanos)> {
         Body::Remote(body) => match body.op {
             RemoteOp::Read => Some((PlanPath::PeerRead, transfer.plans.told()?.predicted)),
             RemoteOp::Write { .. } => Some((PlanPath::PeerWrite, planned?)),
-            RemoteOp::Sync | RemoteOp::Send | RemoteOp::Once => None,
+            RemoteOp::Sync | RemoteOp::Send | RemoteOp::Once | RemoteOp::Call => None,
         },
         _ => None,
     }

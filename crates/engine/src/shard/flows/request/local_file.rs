@@ -103,7 +103,7 @@ impl Shard {
         }
     }
 
-    /// The end of an allocation or a sync.
+    /// The end of an allocation, a sync or a call.
     pub(in crate::shard) fn handle_transfer_step<I: Io>(
         &mut self,
         pin: Pin<kind::Transfer>,
@@ -121,6 +121,7 @@ impl Shard {
                     self.decide(key, status, io);
                 }
             }
+            Body::Call(_) => self.end_local_call(key, result, io),
             _ => {
                 let status = if result < 0 { status_of(result) } else { Status::Ok };
                 if let (Status::Ok, Body::File(body)) = (status, &transfer.body) {

@@ -1,5 +1,6 @@
 //! A client's request: checked, begun, moved by where its other end is, ended exactly once.
 
+pub(in crate::shard) mod call;
 pub(in crate::shard) mod copy;
 pub(in crate::shard) mod local_file;
 pub(in crate::shard) mod memory;

@@ -91,8 +91,7 @@ impl Shard {
                 };
                 let transfer = Key::from_bits(transfer);
                 asking.note_answer(transfer, true)?;
-                let reads =
-                    |t: &Transfer| matches!(&t.body, Body::Remote(b) if b.op == RemoteOp::Read);
+                let reads = |t: &Transfer| matches!(&t.body, Body::Remote(b) if b.op.fills());
                 // One that is not known any more may have been a write.
                 let wrote = self.transfers.get(transfer).is_none_or(|t| !reads(t));
                 if wrote && status != Status::Ok {
@@ -158,7 +157,7 @@ impl Shard {
             return;
         }
         let Body::Remote(body) = &transfer.body else { return };
-        if body.lane != Some(arrival.lane) || body.op != RemoteOp::Read {
+        if body.lane != Some(arrival.lane) || !body.op.fills() {
             return;
         }
         transfer.plans.hear_piece(arrival.fragment, arrival.payload);
@@ -192,13 +191,19 @@ impl Shard {
         if transfer.attempts.is_damaged() {
             return self.retry_corrupt(key, io);
         }
-        transfer.plans.hear_last(last);
+        let is_call = transfer.remote().is_some_and(|it| it.op == RemoteOp::Call);
+        if !is_call {
+            transfer.plans.hear_last(last);
+        }
         let complete = transfer.landed.watermark() >= last.bytes.min(transfer.length);
         let status = match last.status {
             // The peer counted more than it sent.
             Status::Ok if !complete => Status::Corrupt,
             status => status,
         };
+        if is_call {
+            return self.end_remote_call(key, status, io);
+        }
         if status == Status::Ok && last.bytes == transfer.length {
             self.note_read(key, now);
             self.note_way(key, now);
@@ -261,6 +266,7 @@ impl Shard {
                 }
             }
             _ if last.status == Status::Corrupt => self.retry_corrupt(key, io),
+            RemoteOp::Call => self.end_read(key, last, io.now(), io),
             _ if body.message.is_some() => self.end_send(key, last.status, io),
             RemoteOp::Send => return Err(PeerFault::EndOfNoMessage),
             RemoteOp::Sync => {
@@ -332,7 +338,12 @@ impl Shard {
     }
 
     /// A write ended of which something was written and is not on stable storage yet.
-    fn note_unsynced(&mut self, key: TransferKey, body: RemoteBody, now: Nanos) {
+    pub(in crate::shard) fn note_unsynced(
+        &mut self,
+        key: TransferKey,
+        body: RemoteBody,
+        now: Nanos,
+    ) {
         let incarnation = self.peers.get(body.peer).map_or(0, Peer::incarnation);
         let Some(remote) = self.remote_of(key, body.handle) else { return };
         let first = remote.unsynced.map_or(incarnation, |(first, _)| first);
@@ -340,7 +351,7 @@ impl Shard {
     }
 
     /// What a sync that ended well says: nothing about writes that an earlier run of the peer took.
-    fn vouch(&mut self, key: TransferKey, body: RemoteBody) -> Status {
+    pub(in crate::shard) fn vouch(&mut self, key: TransferKey, body: RemoteBody) -> Status {
         let incarnation = self.peers.get(body.peer).map_or(0, Peer::incarnation);
         let mut oldest = body.unsynced;
         if let Some(remote) = self.remote_of(key, body.handle)
@@ -353,6 +364,23 @@ impl Shard {
             remote.unsynced = (last_write > body.sent_at).then_some((incarnation, last_write));
         }
         if oldest.is_none_or(|oldest| oldest == incarnation) {
+            Status::Ok
+        } else {
+            Status::OutcomeUnknown
+        }
+    }
+
+    /// What the sync of a part that ended well says: it covers no other part, but may have come too
+    /// late for what an earlier run of the peer took.
+    pub(in crate::shard) fn vouch_for_part(
+        &mut self,
+        key: TransferKey,
+        body: RemoteBody,
+    ) -> Status {
+        let incarnation = self.peers.get(body.peer).map_or(0, Peer::incarnation);
+        let unsynced = self.remote_of(key, body.handle).and_then(|remote| remote.unsynced);
+        let first = body.unsynced.or(unsynced.map(|(first, _)| first));
+        if first.is_none_or(|first| first == incarnation) {
             Status::Ok
         } else {
             Status::OutcomeUnknown
@@ -444,7 +472,7 @@ impl Shard {
         if let (Some(Told { plan, .. }), Some((handle, _)), Some(lane)) = (told, number, body.lane)
             && body.alone
             && !transfer.attempts.is_repeated()
-            && body.pieces.is_none()
+            && body.enclosed.is_none()
             && transfer.length > OUTCOME_BYTES_MIN
             && let Some(asking) = self.lanes.get_mut(lane).and_then(Lane::asking_mut)
         {

@@ -29,7 +29,11 @@ impl Shard {
     ) {
         match body.lane {
             None if body.op == RemoteOp::Once => self.ask_once(key, body, io),
-            None => self.ask(key, body, io),
+            None => {
+                if let Some(body) = self.with_call(key, body, io) {
+                    self.ask(key, body, io);
+                }
+            }
             Some(lane) => self.send_write(key, lane, io),
         }
     }
@@ -94,7 +98,7 @@ impl Shard {
             RemoteOp::Read => transfer.length - body.paid.max(transfer.landed.watermark()),
             RemoteOp::Send => transfer.length,
             // They pay as they go, or have nothing to pay for.
-            RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Once => 0,
+            RemoteOp::Write { .. } | RemoteOp::Sync | RemoteOp::Once | RemoteOp::Call => 0,
         };
         let (session, length) = (transfer.session, transfer.length);
         let ready = transfer.available.min(length);
@@ -115,7 +119,7 @@ impl Shard {
         if !self.lanes.get(lane_key).is_some_and(Lane::has_room_for_request) {
             return self.cx.sched.starve(Work::Transfer(key));
         }
-        if body.pieces.is_some() && !self.has_room_for_table(lane_key, body.op) {
+        if body.enclosed.is_some() && !self.has_room_for_table(lane_key, body.op) {
             // A part that ends frees staging, which wakes it.
             return self.cx.sched.starve(Work::Transfer(key));
         }
@@ -126,8 +130,14 @@ impl Shard {
         if again && matches!(body.op, RemoteOp::Write { .. }) && self.may_be_notified_of(key) {
             return self.wait_in_order(key);
         }
-        let message = self.request_message(key, body, number, now);
-        let sizes = self.sink_sizes(key, message).filter(|_| body.pieces.is_none());
+        let once = match self.number_of_call(key, &body, incarnation) {
+            Ok(once) => once,
+            Err(Some(status)) => return self.decide(key, status, io),
+            // One that ends wakes it.
+            Err(None) => return self.cx.sched.starve(Work::Transfer(key)),
+        };
+        let message = self.request_message(key, body, (number, once), now);
+        let sizes = self.sink_sizes(key, message).filter(|_| body.enclosed.is_none());
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         let owner = Subject::Transfer(key);
         let pushed = match sizes.map(|sizes| sizes.encode()) {
@@ -135,8 +145,8 @@ impl Shard {
                 let sizes = &bytes[..length];
                 lane.sender.push_inline(lane.epoch, message, sizes, Owner::NONE).is_ok()
             }
-            None if body.pieces.is_some() => {
-                lane.sender.push(lane.epoch, message, body.pieces, owner.tag()).is_ok()
+            None if body.enclosed.is_some() => {
+                lane.sender.push(lane.epoch, message, body.enclosed, owner.tag()).is_ok()
             }
             None => lane.push(message),
         };
@@ -146,9 +156,9 @@ impl Shard {
         if let Some(outcome) = lane.asking_mut().and_then(|asking| asking.outcome.take()) {
             lane.push(outcome);
         }
-        // The table is lent like the bytes of a write.
-        let table = u32::from(body.pieces.is_some());
-        body.frames += table;
+        // What is enclosed is lent like the bytes of a write.
+        let enclosed = u32::from(body.enclosed.is_some());
+        body.frames += enclosed;
         body.alone = lane.asking_mut().is_some_and(|asking| asking.ask(key));
         body.lane = Some(lane_key);
         body.sent_at = now;
@@ -162,9 +172,12 @@ impl Shard {
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.begun = transfer.begun.min(body.sent_at);
             transfer.plans.forget_told();
-            if table > 0 {
+            if enclosed > 0 {
                 transfer.pins.take(key).into_frame();
             }
+        }
+        if body.call.is_some() {
+            self.note_call_sent(key, incarnation);
         }
         self.charge(Work::Transfer(key), left, now);
         self.cx.sched.make_ready(Work::Lane(lane_key));
@@ -180,7 +193,7 @@ impl Shard {
         let most = (asking.window.window() / u64::from(limits::PART_BYTES)).max(1);
         let has_table = |key: &&TransferKey| {
             let body = self.transfers.get(**key).and_then(Transfer::remote);
-            body.is_some_and(|it| it.pieces.is_some() && matches!(it.op, RemoteOp::Write { .. }))
+            body.is_some_and(|it| it.enclosed.is_some() && matches!(it.op, RemoteOp::Write { .. }))
         };
         let reads = !matches!(op, RemoteOp::Write { .. });
         reads || (asking.outstanding.iter().filter(has_table).count() as u64) < most
@@ -190,7 +203,7 @@ impl Shard {
         &mut self,
         key: TransferKey,
         body: RemoteBody,
-        handle: u32,
+        (handle, once): (u32, Option<(u32, u8)>),
         now: Nanos,
     ) -> Message {
         let planned = match body.op {
@@ -211,7 +224,7 @@ impl Shard {
                 length,
                 asker,
                 from: transfer.landed.watermark() as u32,
-                pieces: body.pieces.is_some(),
+                pieces: body.enclosed.is_some(),
                 time_left_us,
             },
             RemoteOp::Write { durable } => Message::Write {
@@ -221,11 +234,19 @@ impl Shard {
                 length,
                 asker,
                 durable,
-                pieces: body.pieces.is_some(),
+                pieces: body.enclosed.is_some(),
                 fragment: planned.map_or(0, |planned| planned.cut.lane.largest() as u32),
                 time_left_us,
             },
             RemoteOp::Sync => Message::Sync { transfer: wire, handle, time_left_us },
+            RemoteOp::Call => Message::Call {
+                transfer: wire,
+                handle,
+                answer_max: length as u32,
+                asker,
+                once,
+                time_left_us,
+            },
             RemoteOp::Send | RemoteOp::Once => unreachable!("they have ways of their own"),
         }
     }
@@ -424,8 +445,12 @@ impl Shard {
         if body.lane != Some(lane) || transfer.status.is_some() {
             return Destination::Discard;
         }
-        if body.op != RemoteOp::Read {
+        if !body.op.fills() {
             return Destination::Fault(PeerFault::DataForNoRead);
+        }
+        // An answer is one piece.
+        if body.op == RemoteOp::Call && (last.is_none() || offset > 0) {
+            return Destination::Fault(PeerFault::DataCutWrong);
         }
         let end = offset.saturating_add(u64::from(frame.payload));
         if end > transfer.length || !self.transfers.is_open(key, offset, end) {

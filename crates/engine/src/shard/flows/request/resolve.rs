@@ -3,6 +3,7 @@
 use piped_report::tally::Operation;
 
 use piped_core::access::{Access, OpenKind};
+use piped_core::call::{ANSWER_BYTES_MAX, CALL_BYTES_MAX, HEAD_BYTES};
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::limits;
 use piped_core::pieces::Row;
@@ -13,11 +14,11 @@ use crate::command::{ChannelTarget, Target};
 use crate::shard::Shard;
 use crate::shard::arena::Memory;
 use crate::shard::clients::Place;
-use crate::shard::driver::Direction;
+use crate::shard::driver::{Direction, On};
 use crate::shard::notifications::Wait;
 use crate::shard::requests::{
-    Body, CopyBody, FileBody, MemoryBody, Once, Outgoing, ReceiveBody, RemoteBody, RemoteOp,
-    SendBody, VectorBody, What,
+    Body, CallBody, CopyBody, FileBody, MemoryBody, Once, Outgoing, ReceiveBody, RemoteBody,
+    RemoteOp, SendBody, VectorBody, What,
 };
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.
@@ -138,7 +139,10 @@ impl Shard {
                 Ok((Operation::Wait, [Some(handle), None], 0, body))
             }
             Verb::Flush { handle } => {
-                self.handles.place_of_bytes(session, handle, Access::NONE)?;
+                let (_, kind) = self.handles.place(session, handle, Access::NONE)?;
+                if kind == OpenKind::Channel {
+                    return Err(Status::Invalid);
+                }
                 Ok((Operation::Flush, [Some(handle), None], 0, Body::Settled))
             }
             Verb::Sync { handle } => {
@@ -185,7 +189,33 @@ impl Shard {
                 let body = Body::Receive(ReceiveBody::new(it.channel, tag, memory, no_wait));
                 Ok((Operation::Receive, [Some(handle), None], buffer.length, body))
             }
-            Verb::Call { .. } => Err(Status::Unsupported),
+            Verb::Call { handle, buffer, call_bytes } => {
+                let memory = self.clients.memory_of(session, buffer)?;
+                let (place, access, is_directory) = self.handles.place_of_calls(session, handle)?;
+                let lengths = HEAD_BYTES as u32..=CALL_BYTES_MAX as u32;
+                if !lengths.contains(&call_bytes) || u64::from(call_bytes) > buffer.length {
+                    return Err(Status::Invalid);
+                }
+                self.may_start()?;
+                let local = match place {
+                    Place::Local(Target::File(file)) => Some((file.buffered, On::from(&file))),
+                    Place::Local(Target::Directory(it)) => {
+                        Some((it.directory, On::new(it.device, it.foreign)))
+                    }
+                    _ => None,
+                };
+                let call = CallBody::new(local, (memory, call_bytes), (access, is_directory));
+                let call = self.bodies.keep_call(call);
+                let body = match place {
+                    Place::Remote(peer, handle) => {
+                        let body = RemoteBody::new(peer, handle, RemoteOp::Call, 0, memory);
+                        Body::Remote(RemoteBody { call: Some(call), ..body })
+                    }
+                    Place::Local(_) => Body::Call(call),
+                };
+                let length = buffer.length.min(ANSWER_BYTES_MAX);
+                Ok((Operation::Call, [Some(handle), None], length, body))
+            }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
         }
     }

@@ -127,6 +127,7 @@ impl Shard {
             Verb::Read { handle, .. }
             | Verb::Write { handle, .. }
             | Verb::Vector { handle, .. }
+            | Verb::Call { handle, .. }
             | Verb::Update { handle, .. }
             | Verb::Notify { handle, .. }
             | Verb::Flush { handle } => handle,

@@ -81,6 +81,7 @@ impl Shard {
             }
             Body::Remote(body) => self.drive_remote(key, body, io),
             Body::Copy(_) => self.drive_copy(key, io),
+            Body::Call(call) => self.drive_call(key, call, io),
             Body::Vector(_) => self.drive_vector(key, io),
             Body::Send(body) => self.drive_send(key, body, io),
             Body::Receive(body) => self.drive_receive(key, body, io),
@@ -230,7 +231,7 @@ impl Shard {
         }
         match transfer.body {
             Body::Remote(ref body) => {
-                let RemoteBody { peer, handle, message, once, .. } = *body;
+                let RemoteBody { peer, handle, message, once, call, .. } = *body;
                 self.leave_lane(key, false);
                 if let Some(message) = message {
                     self.leave_outbox(key, peer, message);
@@ -239,7 +240,11 @@ impl Shard {
                     self.note_given_up(key, once);
                     self.end_number(key, handle, once);
                 }
+                if let Some(call) = call {
+                    self.leave_call(key, call);
+                }
             }
+            Body::Call(call) => self.leave_call(key, call),
             Body::Wait(wait) => {
                 let serve = self.transfers.serves_waits(&mut self.cx.sched);
                 self.notifications.leave(key, wait, serve);

@@ -173,7 +173,7 @@ impl Shard {
         };
         let wire = table.span.part(0, rows * Row::WIRE_BYTES as u32);
         let body = RemoteBody::new(peer, handle, op, 0, packed);
-        let body = Body::Remote(RemoteBody { pieces: Some(wire), ..body });
+        let body = Body::Remote(RemoteBody { enclosed: Some(wire), ..body });
         Ok(self.start_part(key, index, part, body, io))
     }
 

@@ -92,7 +92,7 @@ impl Shard {
         now: Nanos,
     ) -> Body {
         let body = Body::Remote(remote);
-        let is_read = remote.op == RemoteOp::Read && remote.pieces.is_none();
+        let is_read = remote.op == RemoteOp::Read && remote.enclosed.is_none();
         if !is_read || length < WAYS_BYTES_MIN || lane_class(class, length) != LaneClass::Bulk {
             return body;
         }

@@ -102,6 +102,7 @@ impl Shard {
                 let ask = Ask { transfer, handle, offset: 0, length: 0, asker, time_left_us };
                 self.serve(on, (ask, None), ServeOp::Sync, io)
             }
+            Message::Call { .. } => self.handle_call(on, &arrived, io),
             Message::WriteData { transfer, backlogged, .. } => {
                 self.time_write_data(key, (transfer, frame.payload), backlogged, io.now());
                 let target = self.lanes.take_target(key);
@@ -181,7 +182,7 @@ impl Shard {
     }
 
     /// Makes the serve of a request, or answers at once why not.
-    fn serve<I: Io>(
+    pub(in crate::shard) fn serve<I: Io>(
         &mut self,
         on: PeerLane,
         (ask, table): (Ask, Option<Table>),
@@ -204,7 +205,8 @@ impl Shard {
         let begun = checked.and_then(|(served, target)| {
             let deadline = now + Nanos::from_micros(ask.time_left_us.into());
             let served = (target, served);
-            let serve = Serve::new(key, link, class_of_lane, ask, op, served, now, deadline);
+            let mut serve = Serve::new(key, link, class_of_lane, ask, op, served, now, deadline);
+            serve.table = table;
             let begun = if room { self.serves.begin(serve) } else { None };
             Ok((begun.ok_or(Status::WouldBlock)?, served.1))
         });
@@ -214,6 +216,7 @@ impl Shard {
                 if let Some(table) = table {
                     self.free_table(link, table.place);
                 }
+                self.free_called(link, op);
                 return self.answer_end(key, ask.transfer, status, 0);
             }
         };
@@ -231,10 +234,7 @@ impl Shard {
         if let Some(serving) = self.lanes.get_mut(key).and_then(Lane::serving_mut) {
             serving.serves.push(PeerRequest { wire: ask.transfer, serve });
         }
-        if let Some(table) = table {
-            if let Some(serve) = self.serves.get_mut(serve) {
-                serve.table = Some(table);
-            }
+        if table.is_some() {
             self.check_table(serve, io);
         }
         self.enter_serve(serve);
@@ -300,7 +300,9 @@ impl Shard {
                 Message::Read { pieces: true, .. } | Message::Write { pieces: true, .. } => {
                     self.destination_of_table(on, frame)
                 }
-                Message::Open { .. } | Message::Write { .. } => Destination::Inline,
+                Message::Open { .. } | Message::Write { .. } | Message::Call { .. } => {
+                    Destination::Inline
+                }
                 Message::Send { .. } => self.destination_of_send(on, frame.message, now),
                 _ => Destination::Fault(PeerFault::StrayPayload),
             };
@@ -411,7 +413,8 @@ fn check(
     let allowed = match op {
         ServeOp::Read { .. } => access.read,
         ServeOp::Write { .. } => access.write,
-        ServeOp::Sync => true,
+        // The call's own bytes said what it takes.
+        ServeOp::Sync | ServeOp::Call { .. } => true,
     };
     if !allowed {
         return Err(Status::Denied);
@@ -426,11 +429,13 @@ fn check(
             return Err(Status::Invalid);
         }
         command::Target::Region(region) => region.length,
+        command::Target::Directory(_) if matches!(op, ServeOp::Call { .. }) => i64::MAX as u64,
         command::Target::Channel(_) | command::Target::Directory(_) => {
             return Err(Status::Invalid);
         }
     };
-    let sized = op == ServeOp::Sync || (1..=limits::REQUEST_BYTES_MAX).contains(&ask.length);
+    let sized = matches!(op, ServeOp::Sync | ServeOp::Call { .. })
+        || (1..=limits::REQUEST_BYTES_MAX).contains(&ask.length);
     if end > bound || !sized {
         return Err(Status::Invalid);
     }

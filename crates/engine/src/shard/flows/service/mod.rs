@@ -1,5 +1,6 @@
 //! A peer's request: what is asked, what is opened, how its bytes move, and the answer.
 
+pub(in crate::shard) mod call;
 pub(in crate::shard) mod inbound;
 pub(in crate::shard) mod pieces;
 pub(in crate::shard) mod read;

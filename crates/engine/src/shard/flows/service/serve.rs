@@ -41,6 +41,7 @@ impl Shard {
             (ServeOp::Write { .. }, Target::File(file))
                 if self.serves.is_behind_old(key, file.device) => {}
             (ServeOp::Write { durable, .. }, _) => self.serve_write(key, durable, io),
+            (ServeOp::Call { .. }, _) => self.serve_call(key, io),
             (ServeOp::Sync, Target::File(file)) => self.serve_sync(key, file, io),
             // Nothing is served of a channel: its messages are taken in as they come.
             (_, Target::Channel(_) | Target::Directory(_)) => {
@@ -76,10 +77,10 @@ impl Shard {
         self.free_unsent(key);
         let Some(serve) = self.serves.get_mut(key) else { return };
         if serve.pins.any() {
-            let (lane, writes) = (serve.lane, serve.writes());
+            let (lane, changes) = (serve.lane, serve.changes());
             // One that went well waits for its last frames as long as a dial has them.
             let given_up = serve.status != Some(Status::Ok);
-            if writes {
+            if changes {
                 self.serves.note_old_write(key);
             }
             if given_up {
@@ -176,6 +177,7 @@ impl Shard {
         self.leave_serve(key);
         let Some(serve) = self.serves.end(key, &mut self.cx.sched) else { return };
         self.cx.sched.end(Work::Serve(key));
+        self.free_called(serve.link, serve.op);
         if let Some(table) = serve.table {
             self.free_table(serve.link, table.place);
         }
@@ -221,6 +223,10 @@ impl Shard {
             if let Some(serve) = self.serves.get_mut(key) {
                 serve.status.get_or_insert(Status::Closed);
                 serve.reply.give();
+                // At once: what comes by the next lane may be the same call.
+                if serve.changes() && !serve.writes() && serve.pins.any() {
+                    self.serves.note_old_write(key);
+                }
             }
             self.cx.sched.make_ready(Work::Serve(key));
         }

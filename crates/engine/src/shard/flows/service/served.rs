@@ -7,7 +7,7 @@ use piped_wire::Message;
 use crate::command::{Event, Target};
 use crate::shard::Shard;
 use crate::shard::keys::ServedKey;
-use crate::shard::links::{Holding, length_of};
+use crate::shard::links::{Holding, is_open, length_of};
 
 impl Shard {
     /// The control thread opened something for a peer, or refused.
@@ -18,7 +18,7 @@ impl Shard {
         io: &mut I,
     ) {
         let asked = self.links.next_from(&mut 0, |link| link.opens(Some(ours)));
-        let file = matches!(result, Ok(Target::File(_)));
+        let file = result.is_ok_and(is_open);
         let room = asked.is_some_and(|link| {
             self.may_open(link, Holding::Handles, io)
                 && (!file || self.may_open(link, Holding::Files, io))

@@ -86,7 +86,7 @@ impl Shard {
         }
     }
 
-    /// The end of an allocation or a sync.
+    /// The end of an allocation, a sync or a call.
     pub(in crate::shard) fn handle_serve_step(
         &mut self,
         pin: Pin<kind::Serve>,
@@ -96,6 +96,10 @@ impl Shard {
         let key = pin.key();
         let Some(serve) = self.serves.get_mut(key) else { return };
         serve.pins.give_back(pin);
+        if let ServeOp::Call { .. } = serve.op {
+            self.end_called(key, result);
+            return self.cx.sched.make_ready(Work::Serve(key));
+        }
         let (length, file) = (serve.ask.length, file_of(serve.target));
         let status = match (serve.write.end_step(), file) {
             (Some(WriteStep::Allocation), Some(file)) => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use piped_core::access::Alignment;
+use piped_core::call;
 use piped_core::ids::{DeviceId, FileId};
 use piped_core::io::Cached;
 use piped_core::spread::LatencySpread;
@@ -232,13 +233,19 @@ impl Disk {
             }
             Err(errno) => return errno,
         };
+        let content = &mut self.inodes[inode.0 as usize].content;
+        content[offset as usize..end as usize].copy_from_slice(bytes);
+        self.soil(inode, offset, end);
+        bytes.len() as i32
+    }
+
+    /// The blocks of a range were written.
+    fn soil(&mut self, inode: InodeId, start: u64, end: u64) {
         let file = &mut self.inodes[inode.0 as usize];
-        file.content[offset as usize..end as usize].copy_from_slice(bytes);
         file.writes += 1;
-        for block in offset / BLOCK..end.div_ceil(BLOCK) {
+        for block in start / BLOCK..end.div_ceil(BLOCK) {
             file.dirty.insert(block, file.writes);
         }
-        bytes.len() as i32
     }
 
     /// Cuts a file to a length, if it is longer. What was not flushed is lost with the rest.
@@ -260,6 +267,39 @@ impl Disk {
         }
     }
 
+    /// Cuts a file to a length, or makes it longer by zeros.
+    pub(super) fn set_length(&mut self, inode: InodeId, length: u64) -> Result<(), i32> {
+        let before = self.content(inode).len() as u64;
+        if length <= before {
+            self.truncate(inode, length);
+            return Ok(());
+        }
+        self.extend(inode, length)?;
+        self.soil(inode, before, length);
+        Ok(())
+    }
+
+    /// Makes bytes zeros, in a file that becomes as long as they need.
+    pub(super) fn zero(&mut self, inode: InodeId, range: call::Range) -> Result<(), i32> {
+        let (start, end) = (range.offset, range.offset + range.length);
+        self.extend(inode, end)?;
+        self.inodes[inode.0 as usize].content[start as usize..end as usize].fill(0);
+        self.soil(inode, start, end);
+        Ok(())
+    }
+
+    /// The part of a range that a file has.
+    pub(super) fn clipped(&self, inode: InodeId, range: call::Range) -> call::Range {
+        let length = self.content(inode).len() as u64;
+        let offset = range.offset.min(length);
+        call::Range { offset, length: range.length.min(length - offset) }
+    }
+
+    /// What files take of the device of one.
+    pub(super) fn used(&self, inode: InodeId) -> u64 {
+        self.devices[self.device_of(inode).0 as usize].used
+    }
+
     pub(super) fn begin_flush(&self, inode: InodeId) -> Flush {
         let file = &self.inodes[inode.0 as usize];
         let blocks = file
@@ -271,8 +311,10 @@ impl Disk {
 
     pub(super) fn end_flush(&mut self, inode: InodeId, flush: &Flush) {
         let file = &mut self.inodes[inode.0 as usize];
-        if (file.stable.len() as u64) < flush.length {
-            file.stable.resize(flush.length as usize, 0);
+        // It may have been cut meanwhile.
+        let length = file.content.len().min(flush.length as usize);
+        if file.stable.len() < length {
+            file.stable.resize(length, 0);
         }
         for (block, write, bytes) in &flush.blocks {
             if file.flushed.get(block).is_some_and(|later| later > write) {
@@ -280,6 +322,8 @@ impl Disk {
             }
             file.flushed.insert(*block, *write);
             let start = (block * BLOCK) as usize;
+            let bytes = &bytes[..bytes.len().min(length.saturating_sub(start))];
+            let start = start.min(length);
             file.stable[start..start + bytes.len()].copy_from_slice(bytes);
             if file.dirty.get(block) == Some(write) {
                 file.dirty.remove(block);

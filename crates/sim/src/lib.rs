@@ -22,6 +22,7 @@
 //! from one seed, and nothing here reads a clock.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod clock;
 mod disk;
 mod events;

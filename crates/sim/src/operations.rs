@@ -5,7 +5,7 @@ use piped_core::io::{Done, Op, Span, Token};
 use piped_core::units::Nanos;
 
 use super::disk::{
-    ALLOCATION_BYTES, EINVAL, EIO, ENOSYS, InodeId, OpenFile, REFUSAL, is_misaligned, shortened,
+    ALLOCATION_BYTES, EINVAL, EIO, InodeId, OpenFile, REFUSAL, is_misaligned, shortened,
 };
 use super::kernel::SimKernel;
 use super::memory::{OpKey, Touch};
@@ -156,7 +156,7 @@ impl SimKernel {
     fn begin(&mut self, node: NodeId, key: OpKey, op: Op) {
         match op {
             Op::Nop => self.settle(key, 0, self.now),
-            Op::Call { .. } => self.settle(key, ENOSYS, self.now + REFUSAL),
+            Op::Call { file, call, .. } => self.begin_call(node, key, file, call),
             Op::Read { file, offset, into } => {
                 self.begin_file(node, key, file, Transfer::Read { offset, into })
             }
@@ -288,6 +288,7 @@ impl SimKernel {
                 let inode = self.inode(op.node, file);
                 self.disk.allocate(inode, offset, length)
             }
+            Op::Call { file, answer, .. } if planned == 0 => self.end_call(op, file, answer),
             _ => planned,
         }
     }
@@ -299,7 +300,7 @@ impl SimKernel {
         }
     }
 
-    fn file(&self, node: NodeId, file: FileId, what: &str) -> &OpenFile {
+    pub(super) fn file(&self, node: NodeId, file: FileId, what: &str) -> &OpenFile {
         let open = self.nodes[node.0 as usize].files.get(&file);
         let open = open.unwrap_or_else(|| panic!("sim: {node:?} {what}: no such file {file:?}"));
         assert!(!open.closed, "sim: {node:?} {what}: {file:?} was released before");

@@ -1,4 +1,4 @@
-//! Operations on files of foreign file systems, on threads of their own.
+//! Operations on files of foreign file systems, and calls, on threads of their own.
 //!
 //! The server of such a file system (FUSE: any user's process) decides when operations end. The
 //! kernel may begin an operation in the very call that submits it; then the shard's thread would
@@ -7,6 +7,10 @@
 //! written through the page cache. Therefore the ring never sees these operations. A thread that
 //! may hang makes each of them, and rings the shard when it ends. The engine limits their number
 //! ([`piped_core::limits::FOREIGN_OPS_MAX`]).
+//!
+//! Calls ([`super::calls`]) take several system calls each, of which the ring has not all, and may
+//! wait for a device. Their number at each device is bounded, too
+//! ([`piped_core::limits::CALLS_PER_DEVICE`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +22,7 @@ use piped_ring::Segment;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::UringError;
+use super::calls::{Asked, Room};
 use super::wake::WatchId;
 use crate::closing::HeldFile;
 use crate::limits::ASIDE_THREADS;
@@ -25,8 +30,8 @@ use crate::limits::ASIDE_THREADS;
 /// Time that an idle thread waits for more jobs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Small, because a thread does one system call at a time.
-const STACK_BYTES: usize = 64 * 1024;
+/// Little is ever touched of it: what calls work with is on the heap.
+const STACK_BYTES: usize = 256 * 1024;
 
 /// A job for a thread. It keeps everything that it needs alive, whatever becomes of the driver.
 pub(super) struct Job {
@@ -38,10 +43,21 @@ pub(super) struct Job {
 
 /// A system call with its arguments. Offsets in segments have been checked.
 pub(super) enum Call {
-    Read { offset: u64, memory: Piece },
-    Write { offset: u64, memory: Piece },
+    Read {
+        offset: u64,
+        memory: Piece,
+    },
+    Write {
+        offset: u64,
+        memory: Piece,
+    },
     Sync,
-    Allocate { offset: u64, length: u64 },
+    Allocate {
+        offset: u64,
+        length: u64,
+    },
+    /// A call of a file or directory.
+    Answer(Asked),
 }
 
 /// A piece of a segment, which keeps the segment mapped.
@@ -196,8 +212,9 @@ impl Pool {
     /// Loop of a thread.
     fn work(&self) {
         leave_the_shard();
+        let mut room = Room::default();
         while let Some(job) = self.next() {
-            let ended = Ended { index: job.index, result: job.call.make(&job.file) };
+            let ended = Ended { index: job.index, result: job.call.make(&job.file, &mut room) };
             drop(job);
             self.state().ended.push(ended);
             // A bell that cannot be rung any more has been rung enough.
@@ -229,7 +246,7 @@ impl Pool {
 }
 
 impl Call {
-    fn make(&self, file: &HeldFile) -> i32 {
+    fn make(&self, file: &HeldFile, room: &mut Room) -> i32 {
         let fd = file.as_fd().as_raw_fd();
         let place = |offset: u64| libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
         // SAFETY: the descriptor is open as long as `file` is, and the memory mapped as long as the
@@ -246,6 +263,7 @@ impl Call {
                 Self::Allocate { offset, length } => {
                     libc::fallocate(fd, 0, place(*offset), place(*length)) as isize
                 }
+                Self::Answer(asked) => return asked.answer(file.as_fd(), room),
             }
         };
         match result {

@@ -112,7 +112,8 @@ impl UringIo {
                 slot.bytes = bytes;
                 return Ok(None);
             }
-            Op::Call { .. } => return Err(-libc::ENOSYS),
+            // Begun without an entry, in `calls`.
+            Op::Call { .. } => return Err(-libc::EINVAL),
             Op::Nop => opcode::Nop::new().build().flags(self.bounds.flags()),
         };
         Ok(Some(entry.user_data(self.ops.user_data(index))))

@@ -24,6 +24,10 @@ impl Io for UringIo {
         let kind = OpKind::from(&op);
         let Some(index) = self.ops.take(token, kind) else { return false };
         self.counters.ops[kind as usize] += 1;
+        if let Op::Call { file, call, answer } = op {
+            self.begin_call(index, file, call, answer);
+            return true;
+        }
         if let Some(job) = self.prepare_aside(index, &op) {
             self.ops.slot(index).aside = true;
             match (job, &mut self.aside) {

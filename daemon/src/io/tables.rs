@@ -31,7 +31,9 @@ struct Descriptor {
 /// the server of its file system, and is not done here.
 #[derive(Debug)]
 pub(super) enum Fd {
-    File(HeldFile),
+    File(Arc<HeldFile>),
+    /// A directory, of which only calls are made: the ring takes no such descriptor.
+    Directory(Arc<HeldFile>),
     /// A file with operations that the ring must not see.
     Foreign(Arc<HeldFile>),
     Socket(OwnedFd),
@@ -47,7 +49,7 @@ pub(super) enum DescriptorKind {
 impl Fd {
     fn kind(&self) -> DescriptorKind {
         match self {
-            Self::File(_) | Self::Foreign(_) => DescriptorKind::File,
+            Self::File(_) | Self::Directory(_) | Self::Foreign(_) => DescriptorKind::File,
             Self::Socket(_) => DescriptorKind::Socket,
         }
     }
@@ -56,8 +58,7 @@ impl Fd {
 impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::File(file) => file.as_fd(),
-            Self::Foreign(file) => file.as_fd(),
+            Self::File(file) | Self::Directory(file) | Self::Foreign(file) => file.as_fd(),
             Self::Socket(socket) => socket.as_fd(),
         }
     }
@@ -142,7 +143,7 @@ impl Descriptors {
         counters: &mut UringCounters,
     ) -> Result<u32, UringError> {
         let raw = fd.as_fd().as_raw_fd();
-        let known_to_ring = !matches!(fd, Fd::Foreign(_));
+        let known_to_ring = matches!(fd, Fd::File(_) | Fd::Socket(_));
         let descriptor = Descriptor { fd, fixed: false, ops: 0, loans: 0, released: false };
         let capacity = self.slots.capacity();
         let id = self
@@ -187,6 +188,21 @@ impl Descriptors {
             Fd::Foreign(file) => Some(Arc::clone(file)),
             _ => None,
         }
+    }
+
+    /// File or directory of an id, for a thread that keeps it open.
+    pub(super) fn apart(&self, id: u32) -> Option<Arc<HeldFile>> {
+        match &self.slots.get(id)?.fd {
+            Fd::File(file) | Fd::Directory(file) | Fd::Foreign(file) => Some(Arc::clone(file)),
+            Fd::Socket(_) => None,
+        }
+    }
+
+    /// File or directory of an id, if nobody but the kernel answers for it.
+    pub(super) fn callee(&self, id: u32) -> Option<BorrowedFd<'_>> {
+        let descriptor = self.slots.get(id)?;
+        let own = matches!(descriptor.fd, Fd::File(_) | Fd::Directory(_));
+        own.then(|| descriptor.fd.as_fd())
     }
 
     /// A file that is in use, and not foreign.

@@ -99,7 +99,7 @@ pub struct UringIo {
     /// A fault that could not be returned where it occurred.
     pub(super) fault: Option<UringError>,
     pub(super) counters: UringCounters,
-    /// Threads for foreign files, once there is such a file.
+    /// Threads for foreign files and calls, once there is such a file or a call that may block.
     pub(super) aside: Option<Aside>,
     /// Operations that the ring may do.
     pub(super) bounds: Bounds,
@@ -296,7 +296,7 @@ impl UringIo {
     /// # Errors
     /// [`UringError::Full`], [`UringError::Register`]; the file is dropped then.
     pub fn add_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
-        self.add_descriptor(Fd::File(file.into())).map(FileId)
+        self.add_descriptor(Fd::File(Arc::new(file.into()))).map(FileId)
     }
 
     /// Takes an open file of a foreign file system over. No operation on it can block the ring or
@@ -306,13 +306,36 @@ impl UringIo {
     /// [`UringError::Full`]; the file is dropped then. [`UringError::Setup`] for lack of
     /// descriptors.
     pub fn add_foreign_file(&mut self, file: impl Into<HeldFile>) -> Result<FileId, UringError> {
+        self.with_aside()?;
+        self.add_descriptor(Fd::Foreign(Arc::new(file.into()))).map(FileId)
+    }
+
+    /// Takes an open directory over, for calls; the ring never sees it. `foreign`: of a foreign file
+    /// system.
+    ///
+    /// # Errors
+    /// [`UringError::Full`]; the directory is closed then. [`UringError::Setup`] for lack of
+    /// descriptors.
+    pub fn add_directory(
+        &mut self,
+        directory: impl Into<HeldFile>,
+        foreign: bool,
+    ) -> Result<FileId, UringError> {
+        if foreign {
+            return self.add_foreign_file(directory);
+        }
+        self.add_descriptor(Fd::Directory(Arc::new(directory.into()))).map(FileId)
+    }
+
+    /// Has the pool of threads, without threads at first.
+    pub(super) fn with_aside(&mut self) -> Result<(), UringError> {
         if self.aside.is_none() {
             let ops_max = self.ops.capacity();
             let Self { watches, ring, counters, .. } = self;
             let watch = |bell| watches.add(bell, &ring.submitter(), counters);
             self.aside = Some(Aside::new(ops_max, watch)?);
         }
-        self.add_descriptor(Fd::Foreign(Arc::new(file.into()))).map(FileId)
+        Ok(())
     }
 
     /// Takes a connected stream socket over, with its options already set.

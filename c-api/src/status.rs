@@ -314,6 +314,7 @@ impl From<SubmitFault> for piped_status {
             SubmitFault::NoRoom => PIPED_NO_ROOM,
             SubmitFault::Piece => PIPED_RANGE,
             SubmitFault::TableLost => PIPED_TABLE_LOST,
+            SubmitFault::Call => PIPED_INVALID,
         }
     }
 }

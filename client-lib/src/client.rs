@@ -3,6 +3,7 @@
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -348,6 +349,28 @@ impl Client {
     ) -> Result<Handle, OpenError> {
         let connection = self.shared.connection();
         options.open_export((&connection, &self.shared.link), peer, export, path.as_ref())
+    }
+
+    /// Open a directory below an export of a peer, or of this node (`None`); an empty path is the
+    /// export itself. Calls are made of it ([`crate::Queue::call`]).
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_directory(
+        &self,
+        peer: Option<&str>,
+        export: &str,
+        path: impl AsRef<Path>,
+        access: Access,
+    ) -> Result<Handle, OpenError> {
+        let connection = self.shared.connection();
+        let request = Request::OpenDirectory {
+            peer: peer.unwrap_or_default().to_owned(),
+            export: export.to_owned(),
+            path: path.as_ref().as_os_str().as_bytes().to_owned(),
+            access,
+        };
+        Ok(Handle::open((&connection, &self.shared.link), &request)?)
     }
 
     /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or

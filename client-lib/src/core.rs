@@ -77,7 +77,8 @@ pub struct QueueCounters {
 }
 
 /// Verbs that write the buffer.
-const FILLS: [u8; 3] = [Opcode::Read as u8, Opcode::Recv as u8, Opcode::ReadV as u8];
+const FILLS: [u8; 4] =
+    [Opcode::Read as u8, Opcode::Recv as u8, Opcode::ReadV as u8, Opcode::Call as u8];
 
 impl Core {
     pub(crate) fn new(

@@ -202,6 +202,11 @@ pub enum SubmitFault {
     /// The table of pieces is another client's, or of the daemon before.
     #[error("the table of pieces lies in the memory of another session; make it anew")]
     TableLost,
+    /// The buffer has no room for the call, or a path of the call is too long.
+    #[error(
+        "a path of the call is longer than 1024 bytes, or the buffer is too short for the call"
+    )]
+    Call,
 }
 
 /// Why pieces are no table.

@@ -80,6 +80,7 @@ pub use path::PathCosts;
 pub use pending::{Pending, Waited};
 pub use pieces::{Piece, Pieces};
 pub use piped_core::access::Access;
+pub use piped_core::call::{self, Call, Stat};
 pub use piped_core::status::Status;
 pub use piped_model::tile::{Grid, Schedule, Tiling};
 pub use queue::Queue;

@@ -148,6 +148,20 @@ impl Request<Buffer> {
         Self::vectored(Opcode::WriteV, to, pieces, buffer)
     }
 
+    /// Make the call that lies in the first `bytes` of the buffer ([`Call::encode`]). Its answer
+    /// comes to the start of the buffer; [`Done::bytes`] is how long that is.
+    ///
+    /// A call that changes names is carried out once, however often the connection to a peer is
+    /// lost. If the peer's daemon ends in between, it ends with [`crate::Status::OutcomeUnknown`];
+    /// and one that ended at its deadline may have been carried out, or not.
+    ///
+    /// [`Call::encode`]: crate::Call::encode
+    pub fn call(of: &Handle, buffer: Buffer, bytes: usize) -> Self {
+        let mut request = Self::transfer(Opcode::Call, of, 0, buffer);
+        request.descriptor.operand_a = bytes as u64;
+        request
+    }
+
     fn vectored(opcode: Opcode, handle: &Handle, pieces: &Pieces, buffer: Buffer) -> Self {
         let mut request = Self::transfer(opcode, handle, 0, buffer);
         let (segment, offset) = pieces.table.place();
@@ -384,7 +398,7 @@ impl<B> Request<B> {
         self
     }
 
-    /// For a read, write, atomic or notification: begin only when all of these that this queue
+    /// For a read, write, call, atomic or notification: begin only when all of these that this queue
     /// asked of the same node before are over. Without a fence the daemon does requests in any
     /// order, and only notifications wait for puts.
     pub fn fence(mut self) -> Self {

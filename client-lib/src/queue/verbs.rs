@@ -1,8 +1,10 @@
 //! Verbs of a queue in one call each: a request made and submitted, or run to its end.
 
+use piped_core::call::Call;
+
 use super::Queue;
 use crate::buffer::Buffer;
-use crate::error::{RequestError, SubmitError};
+use crate::error::{BufferState, RequestError, SubmitError, SubmitFault};
 use crate::handle::Handle;
 use crate::pending::Pending;
 use crate::request::{Request, Tag};
@@ -88,6 +90,36 @@ impl Queue {
         buffer: Buffer,
     ) -> Result<(Buffer, usize), RequestError> {
         let done = self.run(Request::write(to, offset, buffer))?;
+        Ok((done.payload, done.bytes as usize))
+    }
+
+    /// Make a call, and wait for it: the buffer and how many bytes of it are the answer. The buffer
+    /// is as long as the answer may be, and as the call is.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use piped_client::{Call, Client, OpenOptions, Stat};
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let file = client.open_export(Some("beta"), "data", "blocks", OpenOptions::read())?;
+    /// let buffer = client.allocate(4096)?;
+    /// let (buffer, bytes) = client.queue()?.call(&file, &Call::Stat { path: b"" }, buffer)?;
+    /// println!("{} bytes now", Stat::parse(&buffer.as_slice()[..bytes])?.length);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn call(
+        &mut self,
+        of: &Handle,
+        call: &Call<'_>,
+        mut buffer: Buffer,
+    ) -> Result<(Buffer, usize), RequestError> {
+        let Ok(bytes) = call.encode(buffer.as_mut_slice()) else {
+            let (cause, buffer) = (SubmitFault::Call.into(), BufferState::Returned(buffer));
+            return Err(RequestError { cause, bytes: 0, buffer });
+        };
+        let done = self.run(Request::call(of, buffer, bytes))?;
         Ok((done.payload, done.bytes as usize))
     }
 

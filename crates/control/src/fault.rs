@@ -88,6 +88,7 @@ impl Asked {
         let peer = &self.peer;
         match (self.kind, status) {
             (OpenKind::File, Status::NotFound) => format!("no such file at `{peer}`"),
+            (OpenKind::Directory, Status::NotFound) => format!("no such directory at `{peer}`"),
             (OpenKind::File, Status::Denied) => format!(
                 "`{peer}` does not allow it: the export may be for reading or writing alone, or \
                  the path may lead out of it or to what is no file; its log says which"

@@ -15,7 +15,6 @@ use piped_config::admin::ending::HandleReport;
 use piped_core::access::{Access, OpenKind};
 use piped_core::ids::{ChannelId, RegionId, SessionId};
 use piped_core::names::node_of;
-use piped_core::status::Status;
 use piped_engine::command::{Command, OpenRequest, Origin, Standing};
 
 use crate::channels::ChannelSource;
@@ -67,7 +66,7 @@ pub enum Found<M> {
     Echo,
     /// A channel of a client of this node.
     Channel(ChannelSource),
-    /// A file below an export, which the driver opens.
+    /// A file or directory below an export, which the driver opens.
     File {
         /// The user of the node that asks, if it is known only by that.
         user: Option<Credentials>,
@@ -111,10 +110,8 @@ impl<M: Clone> Control<M> {
                 let found = self.channels.find(&name, shard)?;
                 Ok((Found::Channel(found), Right::Channel { name }))
             }
-            OpenKind::Directory => {
-                Err(OpenFault::new(Status::Unsupported, "directories are not served yet"))
-            }
-            OpenKind::File => {
+            // Which of the two it is, the driver knows that opens it.
+            OpenKind::File | OpenKind::Directory => {
                 let root = self.grants().root(&name);
                 let (path, access) = (path.clone(), *access);
                 Ok((Found::File { user }, Right::File { export: name, path, access, root }))

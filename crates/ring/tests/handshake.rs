@@ -79,6 +79,9 @@ fn request() -> impl Strategy<Value = Request> {
                 create
             }
         ),
+        (name(), name(), path(), access()).prop_map(|(peer, export, path, access)| {
+            Request::OpenDirectory { peer, export, path, access }
+        }),
         export_region,
         (name(), name(), access()).prop_map(|(peer, name, access)| Request::OpenRegion {
             peer,

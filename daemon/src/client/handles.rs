@@ -120,6 +120,16 @@ impl Client {
                     self.open_remote(&peer, open).await
                 }
             }
+            Request::OpenDirectory { peer, export, path, access } => {
+                if self.is_here(&peer) {
+                    self.open_directory(export, path, access).await
+                } else {
+                    let kind = OpenKind::Directory;
+                    let open =
+                        OpenRequest { kind, name: export, path, access, create: Creation::No };
+                    self.open_remote(&peer, open).await
+                }
+            }
             Request::ExportRegion { name, segment, offset, length, access, audience } => {
                 let place = (segment, offset, length);
                 self.export_region(&name, place, access, audience).await

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   client: passed fds ──► file::inspect ─┐
-//!   client, peer: path ──► Exports::open ─┼─► Source ──► shard ──► engine Target
+//!   client, peer: path ──► Exports::open… ┼─► Source ──► shard ──► engine Target
 //!   client, peer: name ──► Regions::find ─┤
 //!   client, peer: name ──► Channels::find ┘
 //! ```
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use piped_control::channels::ChannelSource;
 use piped_ring::Segment;
 
+use self::directory::OpenedDirectory;
 use self::file::OpenedFile;
 
 /// A region of a local client, with its memory.
@@ -32,6 +33,8 @@ pub type RegionSource = piped_control::regions::RegionSource<Arc<Segment>>;
 pub enum Source {
     /// A file of an export or of this machine.
     File(OpenedFile),
+    /// A directory of an export.
+    Directory(OpenedDirectory),
     /// A region of a local client.
     Region(RegionSource),
     /// An end of a channel of a local client.

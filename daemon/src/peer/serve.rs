@@ -7,6 +7,7 @@ use piped_control::fault::OpenFault;
 use piped_control::holdings::{Place, Right};
 use piped_control::journal::Cause;
 use piped_control::opens::{Found, Node};
+use piped_core::access::OpenKind;
 use piped_core::limits::PROVEN_SHARE;
 use piped_core::status::Status;
 use piped_engine::command::{Command, OpenRequest, Standing};
@@ -92,10 +93,14 @@ async fn open_for(
         return Err(OpenFault::new(Status::WouldBlock, "too many files of peers are open"));
     };
     let (exports, node) = (control.exports(), node.clone());
-    let OpenRequest { name, path, access, create, .. } = open;
+    let OpenRequest { kind, name, path, access, create } = open;
     let work = move || {
         let _slot = slot;
         let asker = node.asker(user.as_ref());
+        if kind == OpenKind::Directory {
+            let opened = exports.open_directory(asker, &name, &path, access, room);
+            return opened.map(Source::Directory);
+        }
         exports.open(asker, &name, &path, access, create, room).map(Source::File)
     };
     let opened = tokio::task::spawn_blocking(work).await;

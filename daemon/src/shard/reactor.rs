@@ -21,7 +21,8 @@ use piped_core::request::Origin;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{
-    ChannelTarget, Command, Event, FileTarget, Limits, Output, RegionTarget, Target,
+    ChannelTarget, Command, DirectoryTarget, Event, FileTarget, Limits, Output, RegionTarget,
+    Target,
 };
 use piped_engine::shard::Shard;
 use piped_ring::{ClientFault, CompletionEntry, Segment, Spin, Spinner};
@@ -36,6 +37,7 @@ use crate::client::request;
 use crate::io::{self, UringError, UringIo, WatchId};
 use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
+use crate::open::directory::OpenedDirectory;
 use crate::open::file::OpenedFile;
 
 mod answers;
@@ -427,6 +429,10 @@ impl Reactor {
     fn target(&mut self, source: Source) -> Result<Target, Refusal> {
         match source {
             Source::File(file) => Ok(Target::File(self.add_file(file)?)),
+            Source::Directory(OpenedDirectory { fd, device, access, foreign }) => {
+                let directory = self.io.add_directory(fd, foreign)?;
+                Ok(Target::Directory(DirectoryTarget { directory, device, access, foreign }))
+            }
             Source::Region(source) => {
                 let segment = self.sessions.segment_of(&source, self.index, &mut self.io);
                 let segment = match segment {

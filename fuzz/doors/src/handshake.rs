@@ -98,7 +98,8 @@ fn check_request(request: &Request) {
     match request {
         Request::Hello(hello) => check_hello(hello),
         Request::GrowArena { bytes } => check_growth(*bytes),
-        Request::OpenExport { peer, export, path, .. } => {
+        Request::OpenExport { peer, export, path, .. }
+        | Request::OpenDirectory { peer, export, path, .. } => {
             check_text(peer, NAME_BYTES_MAX);
             check_text(export, NAME_BYTES_MAX);
             assert!(path.len() <= PATH_BYTES_MAX && is_name(path), "{path:?}");
@@ -213,6 +214,15 @@ pub fn seeds() -> Vec<Seed> {
                 path: b"a/\xc3\xbc/\xff\xfe.bin".to_vec(),
                 access: Access::READ,
                 create: Creation::No,
+            },
+        ),
+        (
+            "open-directory",
+            Request::OpenDirectory {
+                peer: peer.clone(),
+                export: "data".to_owned(),
+                path: Vec::new(),
+                access: Access { names: true, ..Access::READ },
             },
         ),
         (

@@ -28,6 +28,7 @@ mod kind {
     pub(super) const OFFER_CHANNEL: u16 = 9;
     pub(super) const OPEN_CHANNEL: u16 = 10;
     pub(super) const PATH_COSTS: u16 = 11;
+    pub(super) const OPEN_DIRECTORY: u16 = 14;
 
     pub(super) const WELCOME: u16 = 101;
     pub(super) const QUEUE: u16 = 102;
@@ -61,6 +62,9 @@ wire! {
     OpenExportBody {
         peer_bytes: u16, export_bytes: u16, path_bytes: u16, mode: u16, access: u8, create: u8,
         parents: u8, reserved: u8,
+    }
+    OpenDirectoryBody {
+        peer_bytes: u16, export_bytes: u16, path_bytes: u16, access: u8, reserved: u8,
     }
     ExportRegionBody {
         offset: u64, length: u64, segment: u32, name_bytes: u16, access: u8, reserved: u8,
@@ -100,6 +104,16 @@ pub(super) fn parse_request(message: &[u8]) -> Result<(u32, Request), HandshakeF
             Request::OpenFile { access: access(body.access)?, direct: flag("direct", body.direct)? }
         }
         kind::OPEN_EXPORT => parse_open_export(&mut reader)?,
+        kind::OPEN_DIRECTORY => {
+            let body: OpenDirectoryBody = reader.fixed()?;
+            zero("reserved", u64::from(body.reserved))?;
+            Request::OpenDirectory {
+                peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
+                export: reader.text("export", body.export_bytes, NAME_BYTES_MAX)?,
+                path: reader.name("path", body.path_bytes, PATH_BYTES_MAX)?.to_owned(),
+                access: access(body.access)?,
+            }
+        }
         kind::EXPORT_REGION => parse_export_region(&mut reader)?,
         kind::OPEN_REGION => {
             let body: OpenRegionBody = reader.fixed()?;
@@ -221,6 +235,7 @@ pub(super) fn encode_request(
         Request::GrowArena { .. } => kind::GROW_ARENA,
         Request::OpenFile { .. } => kind::OPEN_FILE,
         Request::OpenExport { .. } => kind::OPEN_EXPORT,
+        Request::OpenDirectory { .. } => kind::OPEN_DIRECTORY,
         Request::ExportRegion { .. } => kind::EXPORT_REGION,
         Request::OpenRegion { .. } => kind::OPEN_REGION,
         Request::CloseHandle { .. } => kind::CLOSE_HANDLE,
@@ -266,6 +281,18 @@ pub(super) fn encode_request(
                 access: bits(*access),
                 create,
                 parents: parents.into(),
+                reserved: 0,
+            })?;
+            writer.bytes(peer.as_bytes())?;
+            writer.bytes(export.as_bytes())?;
+            writer.bytes(path)?;
+        }
+        Request::OpenDirectory { peer, export, path, access } => {
+            writer.fixed(OpenDirectoryBody {
+                peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
+                export_bytes: checked("export", export, NAME_BYTES_MAX)?,
+                path_bytes: checked_bytes("path", path, PATH_BYTES_MAX)?,
+                access: bits(*access),
                 reserved: 0,
             })?;
             writer.bytes(peer.as_bytes())?;

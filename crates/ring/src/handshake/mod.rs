@@ -92,6 +92,17 @@ pub enum Request {
         /// Whether the file is made.
         create: Creation,
     },
+    /// A directory below an export, for calls. Answered by [`Reply::Opened`].
+    OpenDirectory {
+        /// The node that offers it; empty: this one.
+        peer: String,
+        /// Name of the export.
+        export: String,
+        /// The path below it; empty: the export itself.
+        path: Vec<u8>,
+        /// Access that the session asks for.
+        access: Access,
+    },
     /// Offer a piece of the arena to others by name. Answered by [`Reply::Opened`].
     ExportRegion {
         /// Name of the new region.

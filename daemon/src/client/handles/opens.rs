@@ -15,7 +15,7 @@ use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 
 use super::{Client, Held, gone};
-use crate::closing::HeldFile;
+use crate::closing::{HeldFile, Room};
 use crate::control::Control;
 use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE};
 use crate::open::export::check_path;
@@ -36,7 +36,7 @@ impl Underway {
     fn new(control: &Rc<Control>, source: &Source) -> Self {
         let memory = match source {
             Source::Region(region) => Some(Arc::clone(&region.memory)),
-            Source::File(_) | Source::Channel(_) => None,
+            Source::File(_) | Source::Directory(_) | Source::Channel(_) => None,
         };
         Self { control: Rc::clone(control), memory }
     }
@@ -70,16 +70,39 @@ impl Client {
         let (exports, who) = (self.control.exports(), self.who.clone());
         let root = exports.grants().root(&export);
         let right = Right::File { export: export.clone(), path: path.clone(), access, root };
-        let room = self.files.try_room(FILES_PER_OPEN).ok_or_else(|| {
-            let text = format!(
-                "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
-            );
-            OpenFault::new(Status::WouldBlock, text)
-        })?;
+        let room = self.room_for(FILES_PER_OPEN)?;
         let opened = self
             .blocking(move || exports.open(Asker::User(&who), &export, &path, access, create, room))
             .await?;
         self.install(Source::File(opened), right).await
+    }
+
+    pub(super) async fn open_directory(
+        &mut self,
+        export: String,
+        path: Vec<u8>,
+        access: Access,
+    ) -> Opened {
+        let (exports, who) = (self.control.exports(), self.who.clone());
+        let root = exports.grants().root(&export);
+        let right = Right::File { export: export.clone(), path: path.clone(), access, root };
+        let room = self.room_for(1)?;
+        let opened = self
+            .blocking(move || {
+                exports.open_directory(Asker::User(&who), &export, &path, access, room)
+            })
+            .await?;
+        self.install(Source::Directory(opened), right).await
+    }
+
+    /// Room for descriptors that are about to be opened.
+    fn room_for(&self, files: u32) -> Result<Room, OpenFault> {
+        self.files.try_room(files).ok_or_else(|| {
+            let text = format!(
+                "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
+            );
+            OpenFault::new(Status::WouldBlock, text)
+        })
     }
 
     pub(super) async fn export_region(
@@ -169,7 +192,8 @@ impl Client {
             let text = format!("there is no peer `{peer}`; {fix}");
             OpenFault::new(Status::NotFound, text)
         })?;
-        if open.kind == OpenKind::File {
+        let is_export = open.kind == OpenKind::Directory && open.path.is_empty();
+        if matches!(open.kind, OpenKind::File | OpenKind::Directory) && !is_export {
             // The peer would refuse it as well, and has no way to say why.
             check_path(&open.path)?;
         }
@@ -219,12 +243,13 @@ impl Client {
     }
 
     pub(super) async fn install(&mut self, source: Source, right: Right) -> Opened {
-        if matches!(source, Source::File(_)) {
+        let is_open = matches!(source, Source::File(_) | Source::Directory(_));
+        if is_open {
             let refused = |text| OpenFault::new(Status::WouldBlock, text);
             self.control.check_files(self.who.uid, self.shard).map_err(refused)?;
         }
         let handle = self.new_handle()?;
-        if matches!(source, Source::File(_)) {
+        if is_open {
             self.handles.insert(handle.0, Held::File);
             self.open_files += 1;
             self.note();
@@ -237,7 +262,7 @@ impl Client {
                 (file.length, alignment)
             }
             Source::Region(region) => (region.length, 0),
-            Source::Channel(_) => (0, 0),
+            Source::Directory(_) | Source::Channel(_) => (0, 0),
         };
         let _underway = Underway::new(&self.control, &source);
         self.control.keeper.meet(&self.control, &source).await;

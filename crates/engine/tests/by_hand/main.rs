@@ -5,6 +5,7 @@ mod arrivals;
 mod asking;
 mod cached;
 mod callers;
+mod calls;
 mod channels;
 mod company;
 mod crowds;

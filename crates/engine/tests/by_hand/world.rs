@@ -67,6 +67,7 @@ pub(crate) enum Step {
     Send,
     Receive,
     Checksum,
+    Call,
     /// A question whether the page cache has something.
     Look,
 }
@@ -797,6 +798,7 @@ impl Io for Recorder<'_> {
             Op::Read { .. } => Some(Step::Read),
             Op::Send { .. } => Some(Step::Send),
             Op::Receive { .. } => Some(Step::Receive),
+            Op::Call { .. } => Some(Step::Call),
             _ => None,
         });
         self.io.push(token, op)

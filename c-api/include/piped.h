@@ -52,6 +52,22 @@
 #define PIPED_CREATE 16
 
 /**
+ * When opening a file: make it, and fail if something has its name.
+ */
+#define PIPED_CREATE_NEW 128
+
+/**
+ * When making a file: make the directories on the way to it, too.
+ */
+#define PIPED_CREATE_PARENTS 256
+
+/**
+ * When making a file: its permission bits, at most 0777, are shifted by so many bits into the
+ * flags; 0 are the default (0640 below exports, 0666 here), of which umask takes some away.
+ */
+#define PIPED_MODE_SHIFT 16
+
+/**
  * When opening a local file: empty it.
  */
 #define PIPED_TRUNCATE 32
@@ -262,9 +278,45 @@ enum piped_status
      */
     PIPED_NO_DIRECTORY = 19,
     /**
-     * The path names a directory, where a file was to be opened.
+     * It is a directory, where a file is needed.
      */
     PIPED_IS_DIRECTORY = 20,
+    /**
+     * Something has that name already.
+     */
+    PIPED_EXISTS = 21,
+    /**
+     * It is no directory, or a part of the path is none.
+     */
+    PIPED_NOT_DIRECTORY = 22,
+    /**
+     * The directory has names in it.
+     */
+    PIPED_NOT_EMPTY = 23,
+    /**
+     * The file system can only be read.
+     */
+    PIPED_READ_ONLY = 24,
+    /**
+     * Larger than the file system or the call allows.
+     */
+    PIPED_TOO_LARGE = 25,
+    /**
+     * The file system does not permit it to the daemon's user, or here to this process.
+     */
+    PIPED_NOT_PERMITTED = 26,
+    /**
+     * A link in the path leads out of the export, or too far.
+     */
+    PIPED_LOOP = 27,
+    /**
+     * The two names, or the path and its directory, lie on different mounts.
+     */
+    PIPED_CROSS_DEVICE = 28,
+    /**
+     * A name is too long for the file system.
+     */
+    PIPED_NAME_TOO_LONG = 29,
     /**
      * The daemon gave a reason that this library does not know; update the library.
      */
@@ -1197,8 +1249,8 @@ piped_status piped_copy_landed(struct piped_queue *queue,
 
 /**
  * Open a local file with this process's rights, past the page cache where that can be. `flags`:
- * PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE, PIPED_TRUNCATE, PIPED_BUFFERED. Free it
- * with piped_handle_free.
+ * PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE and its sisters, PIPED_TRUNCATE,
+ * PIPED_BUFFERED. Free it with piped_handle_free.
  */
 piped_status piped_open_file(struct piped_client *client,
                              const char *path,
@@ -1216,7 +1268,8 @@ piped_status piped_open_fd(struct piped_client *client,
 
 /**
  * Open the file `path` below the export `export` of the node `peer`, or of this node (NULL).
- * `flags`: PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE. Free it with piped_handle_free.
+ * `flags`: PIPED_READ or PIPED_WRITE or both, and PIPED_CREATE and its sisters. Free it with
+ * piped_handle_free.
  */
 piped_status piped_open_export(struct piped_client *client,
                                const char *peer,
@@ -1434,6 +1487,12 @@ piped_status piped_region_write_at(struct piped_region *region,
                                    size_t offset,
                                    const void *from,
                                    size_t length);
+
+/**
+ * The error number of Linux that says the same as `status` (ENOENT, ENOSPC ...); 0 of PIPED_OK and
+ * where there is none.
+ */
+int piped_status_errno(int32_t status);
 
 /**
  * A loop over the bytes from `start` to `end` (the first one behind it) of a file or region, which

@@ -215,6 +215,7 @@ mod tests {
         let keys: Vec<&str> = changes.iter().map(|change| change.key.as_str()).collect();
         let expected = [
             "exports.data.groups",
+            "exports.data.names",
             "exports.data.path",
             "exports.data.peers",
             "exports.data.read",
@@ -228,8 +229,8 @@ mod tests {
             "shards.count",
         ];
         assert_eq!(keys, expected);
-        assert_eq!((&changes[6].from, &changes[6].to), (&"b:1".into(), &Value::Null));
-        assert_eq!((&changes[11].from, &changes[11].to), (&1.into(), &2.into()));
+        assert_eq!((&changes[7].from, &changes[7].to), (&"b:1".into(), &Value::Null));
+        assert_eq!((&changes[12].from, &changes[12].to), (&1.into(), &2.into()));
         assert!(one.changes_to(&one).is_empty());
     }
 

@@ -413,9 +413,9 @@ fn faults_name_what_is_wrong() {
         bytes
     };
     assert!(matches!(Frame::parse(&with(0, b'x')), Err(PeerFault::BadMagic(_))));
-    assert_eq!(Frame::parse(&with(2, 12)), Err(PeerFault::Version(12)));
-    let text = PeerFault::Version(12).to_string();
-    assert!(text.contains("frame version 12, this daemon version 11"), "{text}");
+    assert_eq!(Frame::parse(&with(2, 13)), Err(PeerFault::Version(13)));
+    let text = PeerFault::Version(13).to_string();
+    assert!(text.contains("frame version 13, this daemon version 12"), "{text}");
     assert!(matches!(Frame::parse(&with(24, 9)), Err(PeerFault::HeaderChecksum { .. })));
     assert_eq!(Frame::parse(&signed(with(3, 200))), Err(PeerFault::UnknownKind(200)));
     assert_eq!(Frame::parse(&signed(with(3, 0))), Err(PeerFault::UnknownKind(0)));
@@ -494,7 +494,7 @@ fn payloads_keep_to_their_kinds_bounds() {
 fn the_layout_is_the_documented_one() {
     let message = read(0x0031_3233_3435_3637, 0x0061_4243_4445_4647, 0x5455_5657);
     let bytes = Frame { epoch: 0x0102_0304, ..plain(message) }.encode();
-    assert_eq!(bytes[..8], [b'p', b'D', 11, 7, 0, 0, 1, 9]);
+    assert_eq!(bytes[..8], [b'p', b'D', 12, 7, 0, 0, 1, 9]);
     assert_eq!(bytes[8..16], [4, 3, 2, 1, 0, 0, 0, 0]);
     assert_eq!(bytes[16..24], 0x1112_1314_1516_1718_u64.to_le_bytes());
     assert_eq!(bytes[24..32], 0x0031_3233_3435_3637_u64.to_le_bytes());
@@ -517,5 +517,5 @@ fn a_kind_more_is_a_version_more() {
         !matches!(Frame::parse(&signed(bytes)), Err(PeerFault::UnknownKind(_)))
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_known).collect();
-    assert_eq!((ping[2], known), (11, (1..=23).collect()), "raise VERSION, and then this");
+    assert_eq!((ping[2], known), (12, (1..=24).collect()), "raise VERSION, and then this");
 }

@@ -3,7 +3,6 @@
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use crate::error::{
     SessionError,
 };
 use crate::handle::{Handle, RegionExport, RegionOptions};
-use crate::open::OpenOptions;
+use crate::open::{self, OpenOptions};
 use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
 use crate::reconnect::Reconnected;
@@ -364,13 +363,8 @@ impl Client {
         access: Access,
     ) -> Result<Handle, OpenError> {
         let connection = self.shared.connection();
-        let request = Request::OpenDirectory {
-            peer: peer.unwrap_or_default().to_owned(),
-            export: export.to_owned(),
-            path: path.as_ref().as_os_str().as_bytes().to_owned(),
-            access,
-        };
-        Ok(Handle::open((&connection, &self.shared.link), &request)?)
+        let at = (&*connection, &self.shared.link);
+        open::open_directory(at, peer, export, path.as_ref(), access)
     }
 
     /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or

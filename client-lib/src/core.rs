@@ -77,8 +77,7 @@ pub struct QueueCounters {
 }
 
 /// Verbs that write the buffer.
-const FILLS: [u8; 4] =
-    [Opcode::Read as u8, Opcode::Recv as u8, Opcode::ReadV as u8, Opcode::Call as u8];
+const FILLS: [Opcode; 4] = [Opcode::Read, Opcode::Recv, Opcode::ReadV, Opcode::Call];
 
 impl Core {
     pub(crate) fn new(
@@ -165,7 +164,7 @@ impl Core {
             let (slot, generation) = self.table.reserve(Loan {
                 owner,
                 buffer: buffer.take(),
-                fills: FILLS.contains(&descriptor.opcode),
+                fills: FILLS.iter().any(|&it| it as u8 == descriptor.opcode),
                 handles,
                 length: pieces.as_ref().map_or(descriptor.length, crate::Pieces::bytes),
                 pieces,

@@ -229,3 +229,20 @@ fn unopened(path: &Path, source: io::Error) -> OpenError {
     }
     OpenError::File { path, source }
 }
+
+/// Opens a directory below an export, which calls are made of.
+pub(crate) fn open_directory(
+    at: At<'_>,
+    peer: Option<&str>,
+    export: &str,
+    path: &Path,
+    access: Access,
+) -> Result<Handle, OpenError> {
+    let request = Request::OpenDirectory {
+        peer: peer.unwrap_or_default().to_owned(),
+        export: export.to_owned(),
+        path: path.as_os_str().as_bytes().to_owned(),
+        access,
+    };
+    Ok(Handle::open(at, &request)?)
+}

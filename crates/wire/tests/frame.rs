@@ -1,6 +1,7 @@
 //! The parser of a peer's bytes: what was written is read back, everything else is refused.
 
 use piped_core::access::{Access, Creation, NewFile, OpenKind};
+use piped_core::call::{ANSWER_BYTES_MAX, CALL_BYTES_MAX, HEAD_BYTES};
 use piped_core::limits::PAYLOAD_BYTES_MAX;
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::{Class, Update};
@@ -275,8 +276,15 @@ fn transfer_frames() -> impl Strategy<Value = Frame> {
             };
             with_payload(Just(message), 24 * rows, 24 * rows)
         });
+    let once = prop::option::of(any::<(u32, u8)>());
+    let calls = (any::<(u64, u32, u32)>(), 0..=ANSWER_BYTES_MAX as u32, asker(), once)
+        .prop_flat_map(|((transfer, handle, time_left_us), answer_max, asker, once)| {
+            let message = Message::Call { transfer, handle, answer_max, asker, once, time_left_us };
+            with_payload(Just(message), HEAD_BYTES as u32, CALL_BYTES_MAX as u32)
+        });
     prop_oneof![
         pieces,
+        calls,
         bare(update()),
         bare(updated),
         bare(any::<u64>().prop_map(|transfer| Message::Queued { transfer })),
@@ -482,6 +490,20 @@ fn payloads_keep_to_their_kinds_bounds() {
     assert_eq!(data(0, None), Err(PeerFault::PayloadTooShort { kind: 8, length: 0 }));
     assert!(data(PAYLOAD_BYTES_MAX, None).is_ok());
     assert!(matches!(data(PAYLOAD_BYTES_MAX + 1, None), Err(PeerFault::PayloadTooLong { .. })));
+    let call = |payload, answer_max, weight| {
+        let asker = Asker { weight, ..Asker::alone(Class::Latency) };
+        let (transfer, handle, once, time_left_us) = (1, 2, None, 3);
+        let message = Message::Call { transfer, handle, answer_max, asker, once, time_left_us };
+        Frame::parse(&Frame { payload, ..plain(message) }.encode())
+    };
+    let (least, most) = (HEAD_BYTES as u32, CALL_BYTES_MAX as u32);
+    let room = ANSWER_BYTES_MAX as u32;
+    assert!(call(least, room, 1).is_ok() && call(most, 0, 1).is_ok());
+    assert!(matches!(call(least - 1, 0, 1), Err(PeerFault::PayloadTooShort { .. })));
+    assert!(matches!(call(most + 1, 0, 1), Err(PeerFault::PayloadTooLong { .. })));
+    let bad = |field| Err(PeerFault::BadField { kind: 24, field });
+    assert_eq!(call(least, room + 1, 1), bad("answer_max"));
+    assert_eq!(call(least, room, 0), bad("weight"));
     let access = Access::READ;
     let (ticket, kind, create, name_length) = (1, OpenKind::File, Creation::No, 9);
     let open = plain(Message::Open { ticket, kind, access, create, name_length });

@@ -20,10 +20,7 @@ use piped_core::io::{Done, Io};
 use piped_core::request::Origin;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{
-    ChannelTarget, Command, DirectoryTarget, Event, FileTarget, Limits, Output, RegionTarget,
-    Target,
-};
+use piped_engine::command::{ChannelTarget, Command, Event, Limits, Output, RegionTarget, Target};
 use piped_engine::shard::Shard;
 use piped_ring::{ClientFault, CompletionEntry, Segment, Spin, Spinner};
 use rustix::thread::sched_yield;
@@ -37,10 +34,9 @@ use crate::client::request;
 use crate::io::{self, UringError, UringIo, WatchId};
 use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
-use crate::open::directory::OpenedDirectory;
-use crate::open::file::OpenedFile;
 
 mod answers;
+mod opened;
 
 /// A shard's thread: the engine, its driver and its clients.
 pub(super) struct Reactor {
@@ -428,11 +424,8 @@ impl Reactor {
     /// Gives an opened thing to the driver.
     fn target(&mut self, source: Source) -> Result<Target, Refusal> {
         match source {
-            Source::File(file) => Ok(Target::File(self.add_file(file)?)),
-            Source::Directory(OpenedDirectory { fd, device, access, foreign }) => {
-                let directory = self.io.add_directory(fd, foreign)?;
-                Ok(Target::Directory(DirectoryTarget { directory, device, access, foreign }))
-            }
+            Source::File(file) => Ok(Target::File(opened::file(&mut self.io, file)?)),
+            Source::Directory(it) => Ok(Target::Directory(opened::directory(&mut self.io, it)?)),
             Source::Region(source) => {
                 let segment = self.sessions.segment_of(&source, self.index, &mut self.io);
                 let segment = match segment {
@@ -462,18 +455,6 @@ impl Reactor {
         if let Source::Region(region) = source {
             self.tell(Notice::Retired(region.memory));
         }
-    }
-
-    fn add_file(&mut self, file: OpenedFile) -> Result<FileTarget, UringError> {
-        let OpenedFile { direct, buffered, device, length, access, foreign, .. } = file;
-        let mut add = |file| match foreign {
-            true => self.io.add_foreign_file(file),
-            false => self.io.add_file(file),
-        };
-        let buffered = add(buffered)?;
-        // Without room for the second descriptor the file is served through the page cache.
-        let direct = direct.and_then(|(fd, alignment)| Some((add(fd).ok()?, alignment)));
-        Ok(FileTarget { direct, buffered, device, length, access, foreign, cached: false })
     }
 
     fn close_session(&mut self, session: SessionId) {

@@ -9,6 +9,7 @@ mod seeds;
 use std::sync::LazyLock;
 
 use piped_core::access::{Access, Creation, OpenKind};
+use piped_core::call::{CALL_BYTES_MAX, Call, Range};
 use piped_core::ids::HandleId;
 use piped_core::modes::{CalibrationMode, PlannerMode};
 use piped_core::request::{ArenaBuffer, Class, Request, Update, Verb};
@@ -199,7 +200,7 @@ impl Peers {
         let buffer = ArenaBuffer { segment: 0, offset: offset / 2, length };
         let tag = length % 3;
         let (id, offset_of_word) = (length as u32 % 5, offset / 8 * 8);
-        let verb = match verb % 12 {
+        let verb = match verb % 13 {
             0 => Verb::Read { handle, offset, buffer, wanted: 0 },
             1 => Verb::Read { handle, offset, buffer, wanted: length / 2 * (length % 2) },
             2 => {
@@ -220,7 +221,13 @@ impl Peers {
             8 => Verb::Notify { handle, id },
             9 => Verb::Wait { handle, id, count: tag },
             10 => Verb::Flush { handle },
-            _ => Verb::Cancel { target: length % 8 },
+            11 => Verb::Cancel { target: length % 8 },
+            _ => {
+                let mut bytes = [0; CALL_BYTES_MAX];
+                let call_bytes = CALLS[tag as usize].encode(&mut bytes).expect("it fits");
+                self.world.put(buffer.offset, &bytes[..call_bytes.min(length as usize)]);
+                Verb::Call { handle, buffer, call_bytes: call_bytes as u32 }
+            }
         };
         let deadline = (class & 2 != 0).then(|| Nanos(1 << (class >> 2 & 31)));
         let class = if class & 1 == 0 { Class::Latency } else { Class::Bulk };
@@ -316,6 +323,7 @@ impl Lane {
             | Message::Write { transfer, .. }
             | Message::Send { transfer, .. }
             | Message::Update { transfer, .. }
+            | Message::Call { transfer, .. }
             | Message::Sync { transfer, .. } => self.transfer = transfer,
             // What a message is to be written to.
             Message::Ready { status: Status::Ok, handle, .. } => self.handle = handle,
@@ -323,6 +331,13 @@ impl Lane {
         }
     }
 }
+
+/// Calls of a client: what is known, a change, and what has a long answer.
+const CALLS: [Call<'static>; 3] = [
+    Call::Stat { path: b"" },
+    Call::Truncate { length: 5_000 },
+    Call::Extents { range: Range { offset: 0, length: 9_000 } },
+];
 
 #[cfg(test)]
 mod tests {
@@ -376,6 +391,12 @@ mod tests {
         assert_eq!(heard("region-notify").1, 3, "two waits and a notification");
         let updates = |message: &&Message| matches!(message, Message::Update { .. });
         assert_eq!(heard("ask-update-and-again").0.iter().filter(updates).count(), 1);
+        let heard_call = heard("call").0;
+        assert!(last_data(&heard_call) && ended_ok(&heard_call), "{heard_call:#?}");
+        let remove = heard("call-once").0;
+        let ends = remove.iter().filter(|message| matches!(message, Message::End { .. }));
+        assert_eq!(ends.count(), 2, "{remove:#?}");
+        assert_eq!(heard("ask-call").1, 1, "{:#?}", heard("ask-call").0);
         let asks = |message: &Message| matches!(message, Message::Write { .. });
         assert!(heard("ask-copy").0.iter().any(asks), "{:#?}", heard("ask-copy").0);
     }

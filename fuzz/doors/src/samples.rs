@@ -1,6 +1,7 @@
 //! A frame of every kind, as an honest peer writes it.
 
 use piped_core::access::{Access, Creation, OpenKind};
+use piped_core::call::HEAD_BYTES;
 use piped_core::link::{Checksum, LaneClass, ReportedStage};
 use piped_core::request::{Class, Update};
 use piped_core::status::Status;
@@ -109,6 +110,8 @@ pub fn messages() -> Vec<(&'static str, Frame)> {
         ("notify", bare(update(Change::Notify { id: 4, after: After::Nothing }))),
         ("updated", bare(Message::Updated { transfer: 1, status: Status::Ok, value: 5 })),
         ("sync", bare(Message::Sync { transfer: 4, handle: 0, time_left_us: 1_000_000 })),
+        ("call", with(call(None), HEAD_BYTES as u32)),
+        ("call-once", with(call(Some((5, 2))), HEAD_BYTES as u32 + 9)),
         ("cancel", bare(Message::Cancel { transfer: 1 })),
         ("credit", bare(Message::Credit { bytes: 65_536, window: 1 << 20 })),
         (
@@ -158,6 +161,19 @@ pub fn read() -> Message {
         asker: Asker::alone(Class::Latency),
         from: 0,
         pieces: false,
+        time_left_us: 1_000_000,
+    }
+}
+
+/// A call; `once`: the number of one that is not to be carried out twice.
+#[must_use]
+pub fn call(once: Option<(u32, u8)>) -> Message {
+    Message::Call {
+        transfer: 1,
+        handle: 0,
+        answer_max: 4096,
+        asker: Asker::alone(Class::Latency),
+        once,
         time_left_us: 1_000_000,
     }
 }

@@ -16,7 +16,7 @@ use piped_control::control::Effect;
 use piped_control::holdings::Place;
 use piped_control::opens::Found;
 use piped_control::parties::Credentials;
-use piped_core::access::{Access, Alignment};
+use piped_core::access::{Access, Alignment, OpenKind};
 use piped_core::ids::{DeviceId, HandleId, PeerId, RegionId, SegmentId};
 use piped_core::io::{Io as _, Span};
 use piped_core::link::LaneClass;
@@ -26,7 +26,8 @@ use piped_core::spread::LatencySpread;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{
-    ChannelTarget, Command, Event, FileTarget, OpenRequest, Output, RegionTarget, Target,
+    ChannelTarget, Command, DirectoryTarget, Event, FileTarget, OpenRequest, Output, RegionTarget,
+    Target,
 };
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_sim::{
@@ -223,6 +224,13 @@ impl World {
         })
     }
 
+    /// A directory, of which the kernel knows nothing but that it is open.
+    fn directory(&mut self, access: Access) -> Target {
+        let directory = self.nodes.kernel.open_file(self.id, self.inodes[1], false);
+        let (device, foreign) = (self.device, false);
+        Target::Directory(DirectoryTarget { directory, device, access, foreign })
+    }
+
     /// The region that the client offers.
     const fn region(&self, access: Access) -> Target {
         Target::Region(RegionTarget {
@@ -296,6 +304,9 @@ impl World {
         let opened = found.map_err(|fault| fault.status).and_then(|(found, right)| {
             let target = match found {
                 Found::File { .. } if fails => return Err(Status::NotFound),
+                Found::File { .. } if asked.open.kind == OpenKind::Directory => {
+                    self.directory(*access)
+                }
                 Found::File { .. } => self.file(access.write),
                 Found::Region(found) => self.region(found.access),
                 Found::Channel(_) => {
@@ -335,6 +346,15 @@ impl World {
             controls.drain(ALPHA, kernel);
             // After what it offered was revoked.
             controls.tell(ALPHA, 0, Command::CloseSession { session: SESSION }, kernel);
+        }
+    }
+
+    /// Has the client write bytes to a place of its memory, as far as it reaches.
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let room = SEGMENT_BYTES.saturating_sub(offset).min(bytes.len() as u64);
+        if self.session_open && room > 0 {
+            let span = Span { segment: self.segment, offset, length: room as u32 };
+            self.nodes.kernel.bytes_mut(self.id, span).copy_from_slice(&bytes[..room as usize]);
         }
     }
 

@@ -8,6 +8,7 @@ use piped_core::io::Span;
 use piped_core::request::{ArenaBuffer, Class, Origin, Request, Verb};
 use piped_core::units::Nanos;
 
+use super::asked::Asking;
 use super::{ClientState, Effect, InFlight, Lock, LockEnd, OneSided, OpeningState, Plan, World};
 
 /// Queues of each session.
@@ -64,6 +65,13 @@ pub enum Call {
     Sync {
         /// The object, by its number.
         object: usize,
+    },
+    /// Make a call of a file.
+    Ask {
+        /// The file, as an object.
+        object: usize,
+        /// What is asked of it.
+        asked: Asking,
     },
     /// Send noise to a channel.
     Send {
@@ -168,6 +176,9 @@ impl World {
                 let sync = self.objects[object].expected.begin_sync(area);
                 flight.verb = Verb::Sync { handle };
                 flight.effect = Effect::Sync { object, sync };
+            }
+            Call::Ask { object, asked } => {
+                self.prepare_asked(client, number, &mut flight, (object, asked));
             }
             Call::Send { object, tag, length } => {
                 let handle = self.handle(client, object);
@@ -369,7 +380,8 @@ impl World {
                     length,
                 })
             }
-            90..97 => Some(Call::Sync { object }),
+            90..95 => Some(Call::Sync { object }),
+            95..99 => self.invent_asked(client, object),
             _ => None,
         }
     }
@@ -384,7 +396,7 @@ impl World {
     }
 
     /// A range of an area that no lock forbids.
-    fn choose(
+    pub(super) fn choose(
         &mut self,
         client: usize,
         object: usize,

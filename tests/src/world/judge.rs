@@ -256,6 +256,9 @@ impl World {
             | Effect::Wait { .. }
             | Effect::Add { .. }
             | Effect::Swap { .. } => {}
+            &mut Effect::Asked(answer) => {
+                self.judge_asked(client, flight, answer, (status, bytes), name);
+            }
             Effect::Pieces(scattered) => {
                 let (node, span) = (self.nodes[self.clients[client].node].id, flight.buffer);
                 let buffer = self.kernel.bytes(node, span.expect("it has one")).to_vec();
@@ -356,6 +359,10 @@ impl World {
             }
             // The table of a put that finds no room: a lower limit is told with the next credit.
             Status::WouldBlock if matches!(flight.verb, Verb::Vector { reads: false, .. }) => {
+                options.limit_changes > 0 || options.stalls > 0
+            }
+            // A peer's calls have a part of staging.
+            Status::WouldBlock if matches!(flight.verb, Verb::Call { .. }) => {
                 options.limit_changes > 0 || options.stalls > 0
             }
             Status::WouldBlock => options.stalls > 0,

@@ -14,6 +14,7 @@
 
 pub mod expect;
 
+mod asked;
 mod board;
 mod client;
 mod control;
@@ -46,6 +47,8 @@ use piped_world::controls::{Asked, Controls};
 
 use crate::operators::Operators;
 
+use self::asked::Answer;
+pub use self::asked::Asking;
 use self::board::{Board, Raise};
 pub use self::board::{Note, OneSided};
 pub use self::client::Call;
@@ -314,6 +317,7 @@ enum Effect {
         number: u64,
     },
     Pieces(Scattered),
+    Asked(Answer),
     /// A put into a slot of a board, or a notification, or both.
     Raise(Raise),
     Wait {

@@ -3,7 +3,7 @@
 use core::mem::size_of;
 use std::borrow::Cow;
 
-use piped_core::access::Creation;
+use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 use piped_text::{is_name, shown};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -63,9 +63,6 @@ wire! {
         peer_bytes: u16, export_bytes: u16, path_bytes: u16, mode: u16, access: u8, create: u8,
         parents: u8, reserved: u8,
     }
-    OpenDirectoryBody {
-        peer_bytes: u16, export_bytes: u16, path_bytes: u16, access: u8, reserved: u8,
-    }
     ExportRegionBody {
         offset: u64, length: u64, segment: u32, name_bytes: u16, access: u8, reserved: u8,
         users: u16, peers: u16, more: u32,
@@ -104,16 +101,7 @@ pub(super) fn parse_request(message: &[u8]) -> Result<(u32, Request), HandshakeF
             Request::OpenFile { access: access(body.access)?, direct: flag("direct", body.direct)? }
         }
         kind::OPEN_EXPORT => parse_open_export(&mut reader)?,
-        kind::OPEN_DIRECTORY => {
-            let body: OpenDirectoryBody = reader.fixed()?;
-            zero("reserved", u64::from(body.reserved))?;
-            Request::OpenDirectory {
-                peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
-                export: reader.text("export", body.export_bytes, NAME_BYTES_MAX)?,
-                path: reader.name("path", body.path_bytes, PATH_BYTES_MAX)?.to_owned(),
-                access: access(body.access)?,
-            }
-        }
+        kind::OPEN_DIRECTORY => parse_open_directory(&mut reader)?,
         kind::EXPORT_REGION => parse_export_region(&mut reader)?,
         kind::OPEN_REGION => {
             let body: OpenRegionBody = reader.fixed()?;
@@ -179,6 +167,16 @@ fn parse_open_export(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault>
         access: access(body.access)?,
         create: create.ok_or(HandshakeFault::Field("create"))?,
     })
+}
+
+/// As that of a file which is not made.
+fn parse_open_directory(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault> {
+    match parse_open_export(reader)? {
+        Request::OpenExport { peer, export, path, access, create: Creation::No } => {
+            Ok(Request::OpenDirectory { peer, export, path, access })
+        }
+        _ => Err(HandshakeFault::Field("create")),
+    }
 }
 
 fn parse_export_region(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault> {
@@ -265,39 +263,16 @@ pub(super) fn encode_request(
                 peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
                 name_bytes: checked("name", name, NAME_BYTES_MAX)?,
             })?;
-            writer.bytes(peer.as_bytes())?;
-            writer.bytes(name.as_bytes())?;
+            writer.texts([peer, name])?;
         }
         Request::OpenFile { access, direct } => {
             writer.fixed(OpenFileBody { access: bits(*access), direct: u8::from(*direct) })?;
         }
         Request::OpenExport { peer, export, path, access, create } => {
-            let (create, mode, parents) = create.parts();
-            writer.fixed(OpenExportBody {
-                peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
-                export_bytes: checked("export", export, NAME_BYTES_MAX)?,
-                path_bytes: checked_bytes("path", path, PATH_BYTES_MAX)?,
-                mode,
-                access: bits(*access),
-                create,
-                parents: parents.into(),
-                reserved: 0,
-            })?;
-            writer.bytes(peer.as_bytes())?;
-            writer.bytes(export.as_bytes())?;
-            writer.bytes(path)?;
+            write_open(&mut writer, [peer, export], path, *access, *create)?;
         }
         Request::OpenDirectory { peer, export, path, access } => {
-            writer.fixed(OpenDirectoryBody {
-                peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
-                export_bytes: checked("export", export, NAME_BYTES_MAX)?,
-                path_bytes: checked_bytes("path", path, PATH_BYTES_MAX)?,
-                access: bits(*access),
-                reserved: 0,
-            })?;
-            writer.bytes(peer.as_bytes())?;
-            writer.bytes(export.as_bytes())?;
-            writer.bytes(path)?;
+            write_open(&mut writer, [peer, export], path, *access, Creation::No)?;
         }
         Request::ExportRegion { name, segment, offset, length, access, audience } => {
             writer.fixed(ExportRegionBody {
@@ -328,11 +303,32 @@ pub(super) fn encode_request(
                 access: bits(*access),
                 reserved: 0,
             })?;
-            writer.bytes(peer.as_bytes())?;
-            writer.bytes(name.as_bytes())?;
+            writer.texts([peer, name])?;
         }
     }
     Ok(writer.at)
+}
+
+fn write_open(
+    writer: &mut Writer<'_>,
+    [peer, export]: [&str; 2],
+    path: &[u8],
+    access: Access,
+    create: Creation,
+) -> Result<(), HandshakeFault> {
+    let (create, mode, parents) = create.parts();
+    writer.fixed(OpenExportBody {
+        peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
+        export_bytes: checked("export", export, NAME_BYTES_MAX)?,
+        path_bytes: checked_bytes("path", path, PATH_BYTES_MAX)?,
+        mode,
+        access: bits(access),
+        create,
+        parents: parents.into(),
+        reserved: 0,
+    })?;
+    writer.texts([peer, export])?;
+    writer.bytes(path)
 }
 
 fn hello_body(hello: &Hello) -> HelloBody {

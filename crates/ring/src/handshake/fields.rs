@@ -107,6 +107,10 @@ impl<'a> Writer<'a> {
         self.bytes(value.as_bytes())
     }
 
+    pub(super) fn texts(&mut self, texts: [&str; 2]) -> Result<(), HandshakeFault> {
+        texts.into_iter().try_for_each(|text| self.bytes(text.as_bytes()))
+    }
+
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), HandshakeFault> {
         let have = self.into.len();
         let to = self

@@ -1,6 +1,7 @@
 //! Talks of peers to begin with: those of an honest peer, and a few that are nearly so.
 
 use piped_core::access::{Access, Creation, OpenKind};
+use piped_core::call::{CALL_BYTES_MAX, Call, Removed};
 use piped_core::link::{Checksum, LaneClass};
 use piped_core::request::Update;
 use piped_core::status::Status;
@@ -44,6 +45,32 @@ pub fn seeds() -> Vec<Seed> {
             .go()
             .act(&[action::CLOSE, 1])
             .go(),
+    );
+    let call = |message, call: Call<'_>| {
+        let mut bytes = [0; CALL_BYTES_MAX];
+        let length = call.encode(&mut bytes).expect("it fits");
+        let payload = length as u32;
+        let frame = Frame { epoch: 0, message, payload, payload_crc: 0, followed: false };
+        (frame, bytes[..length].to_vec())
+    };
+    let (stat, asked) = call(sample("call"), Call::Stat { path: b"" });
+    let (cut, less) = call(sample("call"), Call::Truncate { length: 5 });
+    add(
+        "call",
+        served().given(0, flag::HANDLE, stat, &asked).go().given(0, flag::HANDLE, cut, &less).go(),
+    );
+    let names = Access { names: true, ..Access::READ };
+    let below = Talk::new(2).accept().hello(0, LaneClass::Latency).open(
+        0,
+        OpenKind::Directory,
+        names,
+        b"data",
+    );
+    let (remove, name) =
+        call(sample("call-once"), Call::Remove { path: b"old", kind: Removed::File });
+    add(
+        "call-once",
+        below.given(0, flag::HANDLE, remove, &name).go().given(0, flag::HANDLE, remove, &name).go(),
     );
     let mut others = served();
     for name in ["sync", "cancel", "report", "outcome", "ping", "close"] {
@@ -130,6 +157,13 @@ pub fn seeds() -> Vec<Seed> {
         (*offset, part.bytes) = (0, 8192);
     }
     add("ask-small-read", asking().act(&read).go().frame(0, flag::TRANSFER, last, 8192).go().go());
+    let mut told = sample("data-last");
+    if let Message::Data { offset, last: Some(part), .. } = &mut told {
+        (*offset, part.bytes) = (0, 96);
+    }
+    // Its length says that it is a stat.
+    let stat = [action::SUBMIT, 12, 0, 0, 0, 16, 1, 32];
+    add("ask-call", asking().act(&stat).go().frame(0, flag::TRANSFER, told, 96).go().go());
     let write = [action::SUBMIT, 2, 0, 0, 0, 16, 0, 32];
     let mut end = sample("end");
     if let Message::End { status, bytes, .. } = &mut end {

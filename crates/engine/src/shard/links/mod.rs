@@ -1,6 +1,7 @@
 //! The nodes that ask us, and what each of them has open here.
 
 mod numbers;
+mod served;
 
 use piped_core::limits;
 use piped_core::link::LaneClass;
@@ -12,6 +13,7 @@ use piped_wire::Message;
 use piped_wire::frame::SWEEP;
 
 use self::numbers::{Number, Numbers};
+pub(super) use self::served::{Released, Served, is_open, length_of};
 use super::account::Account;
 use super::buffers::TableOf;
 use super::connections::PeerLane;
@@ -22,40 +24,6 @@ use super::numbers::Remembered;
 use super::pins::Pin;
 use super::slab::Slab;
 use crate::command::{Event, OpenRequest, RegionTarget, Standing, Target};
-
-/// Something of ours that a peer has open.
-#[derive(Debug)]
-pub(super) struct Served {
-    /// `None`: the exporter of the region is gone, or it was ended.
-    target: Option<Target>,
-    /// What was open before it was ended, as long as what ended with it still uses it.
-    ended: Option<Target>,
-    /// Ours, of the open that it answered; none: it was told.
-    ticket: Option<u64>,
-    /// Serves that use it; a closed one is released after the last.
-    uses: u32,
-    closed: bool,
-    /// The receive that a told buffer belongs to: the pin keeps that buffer from being given back.
-    receive: Option<Pin<kind::Transfer>>,
-    /// Results of changes to a region's words and of its notifications, and how calls of a file or
-    /// directory ended; unused for channels.
-    pub(super) updates: Remembered<u64>,
-}
-
-impl Served {
-    fn new(target: Target, ticket: Option<u64>) -> Self {
-        let (ended, receive, updates) = (None, None, Remembered::default());
-        Self { target: Some(target), ended, ticket, uses: 0, closed: false, receive, updates }
-    }
-
-    /// What is open; [`Status::Gone`] if that is no more.
-    pub(super) fn target(&self) -> Result<Target, Status> {
-        self.target.ok_or(Status::Gone)
-    }
-}
-
-/// What goes with what a node had open: what that was, our ticket of the open, a receive's pin.
-pub(super) type Released = (Option<Target>, Option<u64>, Option<Pin<kind::Transfer>>);
 
 /// A node that connected to us.
 #[derive(Debug)]
@@ -509,19 +477,5 @@ impl Links {
         if let Some(link) = self.all.get_mut(link) {
             link.staging[what as usize].sub(bytes);
         }
-    }
-}
-
-/// Whether it is something that the driver has open.
-pub(super) fn is_open(target: Target) -> bool {
-    matches!(target, Target::File(_) | Target::Directory(_))
-}
-
-/// How long something is, as it is told to who opens it.
-pub(super) fn length_of(target: Target) -> u64 {
-    match target {
-        Target::File(file) => file.length,
-        Target::Region(region) => region.length,
-        Target::Channel(_) | Target::Directory(_) => 0,
     }
 }

@@ -10,6 +10,7 @@ pub(in crate::shard) mod remote;
 pub(in crate::shard) mod resolve;
 pub(in crate::shard) mod session;
 pub(in crate::shard) mod submit;
+pub(in crate::shard) mod synced;
 pub(in crate::shard) mod transfer;
 pub(in crate::shard) mod vector;
 pub(in crate::shard) mod ways;

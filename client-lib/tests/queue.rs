@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_client::{
-    BufferState, Cause, Class, Client, ClientBuilder, Handle, OpenOptions, Request, Status,
-    SubmitFault, WaitPolicy, Waited,
+    BufferState, Call, Cause, Class, Client, ClientBuilder, Handle, OpenOptions, Request, Status,
+    SubmitFault, WaitPolicy, Waited, call,
 };
 use piped_ring::{CompletionEntry, CompletionKind, FLAG_DURABLE, Opcode};
 use support::{Daemon, Manners, Session};
@@ -52,6 +52,43 @@ fn a_request_carries_what_was_asked() {
     session.finish(0, &seen, Status::Ok, 20);
     let done = pending.wait(&mut queue).expect("finished");
     assert_eq!((done.bytes, done.payload.len()), (20, 100));
+}
+
+#[test]
+fn a_call_lies_at_the_start_of_its_buffer_and_so_does_its_answer() {
+    let World { client, session, file, .. } = world(4, 7);
+    let mut queue = client.queue().expect("the first queue");
+    let call = Call::Truncate { length: 77 };
+    let mut buffer = client.allocate(100).expect("room");
+    let bytes = call.encode(buffer.as_mut_slice()).expect("it fits");
+    let asked = buffer.to_vec();
+    let pending = queue.submit(Request::call(&file, buffer, bytes)).expect("room");
+    queue.flush();
+    let seen = session.take(0).expect("flushed");
+    assert_eq!((seen.opcode, seen.operand_a), (Opcode::Call as u8, bytes as u64));
+    assert_eq!((seen.handle_a, seen.length), (file.number(), 100));
+    let mut there = vec![0; 100];
+    session.segment(0).load(seen.buffer_offset, &mut there).expect("inside");
+    assert_eq!(there, asked);
+    assert_eq!(Call::parse(&there[..bytes]), Ok(call));
+    session.segment(0).store(seen.buffer_offset, &[9; 7]).expect("inside");
+    session.finish(0, &seen, Status::Ok, 7);
+    let done = pending.wait(&mut queue).expect("finished");
+    assert_eq!((done.bytes, &done.payload.as_slice()[..7]), (7, &[9; 7][..]));
+}
+
+#[test]
+fn a_call_without_room_is_not_asked_and_gives_its_buffer_back() {
+    let World { client, session, file, .. } = world(4, 7);
+    let mut queue = client.queue().expect("the first queue");
+    let long = [b'x'; call::PATH_BYTES_MAX + 1];
+    for (room, call) in [(10, Call::Space), (4096, Call::Stat { path: &long })] {
+        let buffer = client.allocate(room).expect("room");
+        let error = queue.call(&file, &call, buffer).expect_err("it does not fit");
+        assert_eq!(error.cause, Cause::NotSubmitted(SubmitFault::Call));
+        assert_eq!(error.into_buffer().map(|buffer| buffer.len()), Some(room));
+    }
+    assert!(session.take(0).is_none());
 }
 
 #[test]

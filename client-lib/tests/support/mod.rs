@@ -236,6 +236,9 @@ impl Session {
                     None => (refused(Status::NotFound, "no such region"), vec![]),
                 }
             }
+            Request::OpenDirectory { .. } => {
+                (refused(Status::Unsupported, "no directories here"), vec![])
+            }
             Request::OfferChannel { .. } | Request::OpenChannel { .. } => {
                 (refused(Status::Unsupported, "no channels here"), vec![])
             }

@@ -434,7 +434,8 @@ fn a_sync_vouches_for_what_the_same_daemon_changed_alone() {
 #[test]
 fn an_answer_that_cannot_be_costs_the_lane() {
     let stat = [0; Stat::BYTES];
-    let cases: [(fn(u64) -> Message, &[u8], &str); 4] = [
+    type Case<'a> = (fn(u64) -> Message, &'a [u8], &'a str);
+    let cases: [Case<'_>; 4] = [
         // Longer than the room for it.
         (|transfer| answered(transfer, 5000), &[0; 5000], "outside"),
         // Not from its start.

@@ -20,7 +20,6 @@ use super::connections::PeerLane;
 use super::cx::Cx;
 use super::faults::PeerFault;
 use super::keys::{LaneKey, LinkKey, ServedKey, TransferKey, kind};
-use super::numbers::Remembered;
 use super::pins::Pin;
 use super::slab::Slab;
 use crate::command::{Event, OpenRequest, RegionTarget, Standing, Target};

@@ -18,7 +18,7 @@ use crate::shard::connections::{Arrived, Lane, LaneState, Role, Target};
 use crate::shard::faults::PeerFault;
 use crate::shard::keys::{LaneKey, Subject, TransferKey};
 use crate::shard::peers::Peer;
-use crate::shard::requests::{Body, Ending, RemoteBody, RemoteOp, Transfer, Vouched};
+use crate::shard::requests::{Body, Ending, RemoteOp, Transfer, Vouched};
 use crate::shard::sched::Work;
 use crate::shard::slab::Key;
 use crate::shard::watch::{Spot, Told};

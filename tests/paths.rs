@@ -2,11 +2,11 @@
 //! peer.
 #![forbid(unsafe_code)]
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io};
 
 use piped_client::{Client, OpenError, OpenOptions, SessionError};
 use piped_core::access::{Access, Creation};
@@ -38,9 +38,11 @@ impl Scene {
         fs::write(directory.path().join("secret"), SECRET).expect("written");
         let address = free_address();
         let sandbox = format!("[sandbox]\nlandlock = \"{landlock}\"\n");
+        let path = root.display();
         let served = format!(
-            "{sandbox}[listen]\naddress = \"{address}\"\n[exports.data]\npath = \"{}\"\nwrite = true\n",
-            root.display()
+            "{sandbox}[listen]\naddress = \"{address}\"\n\
+             [exports.data]\npath = \"{path}\"\nwrite = true\n\
+             [exports.named]\npath = \"{path}\"\nwrite = true\nnames = true\n"
         );
         let beta = Daemon::start(&programs, directory.path(), "beta", &served);
         let asks = format!("{sandbox}[peers.beta]\naddress = \"{address}\"\n");
@@ -335,6 +337,42 @@ fn a_name_that_is_exchanged_all_the_time_never_leads_outside() {
         });
         assert_eq!(fs::read(scene.outside("secret")).expect("there"), SECRET);
         assert_eq!(fs::read(scene.outside("elsewhere/file")).expect("there"), SECRET);
+    }
+}
+
+/// By a client of the node, and by one of another node.
+#[test]
+fn new_files_are_made_as_asked_or_not_at_all() {
+    let Some(scene) = Scene::start("auto") else { return };
+    for (daemon, peer) in [(&scene.beta, None), (&scene.alpha, Some("beta"))] {
+        let client = Client::connect(daemon.client_socket()).expect("it serves");
+        let own = OpenOptions::write().create_new(true).mode(0o600);
+        let open = |export, path: &str, options| client.open_export(peer, export, path, options);
+        open("data", "own", own).expect("made");
+        let facts = fs::metadata(scene.root("own")).expect("made");
+        assert_eq!(facts.permissions().mode() & 0o7777, 0o600);
+        let there = open("data", "own", own).expect_err("it is there");
+        assert_eq!(there.raw_os_error(), Some(17), "{there}");
+        assert_eq!(io::Error::from(there).kind(), io::ErrorKind::AlreadyExists);
+        // Directories on the way are names, and those need a right.
+        let deep = own.create_parents(true);
+        let refused = io::Error::from(open("data", "far/away/own", deep).expect_err("no right"));
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+        assert!(!scene.root("far").exists());
+        open("named", "far/away/own", deep).expect("made");
+        assert!(scene.root("far/away/own").is_file());
+        let outside = open("named", "../far/own", deep).expect_err("outside");
+        assert!(
+            matches!(
+                &outside,
+                OpenError::Session(SessionError::Refused { status: Status::Denied, .. })
+            ),
+            "{outside}"
+        );
+        let odd = open("data", "odd", own.mode(0o4755)).expect_err("no such files are made");
+        assert!(matches!(odd, OpenError::Mode(0o4755)), "{odd}");
+        fs::remove_dir_all(scene.root("far")).expect("made");
+        fs::remove_file(scene.root("own")).expect("made");
     }
 }
 

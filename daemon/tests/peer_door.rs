@@ -103,10 +103,10 @@ fn a_peer_gets_what_is_offered_to_it_and_nothing_else() {
     for (export, path, access, expected) in [
         ("data", "../secret", Access::READ, Status::Denied),
         ("data", "/etc/passwd", Access::READ, Status::Denied),
-        ("data", ".", Access::READ, Status::Denied),
+        ("data", ".", Access::READ, Status::IsDirectory),
         ("data", "missing", Access::READ, Status::NotFound),
-        ("closed", "data", Access::READ, Status::NotFound),
-        ("nothing", "data", Access::READ, Status::NotFound),
+        ("closed", "data", Access::READ, Status::NoExport),
+        ("nothing", "data", Access::READ, Status::NoExport),
     ] {
         let (status, message) = client.refused(&file(export, path, access, Creation::No));
         assert_eq!(status, expected, "{export} {path}: {message}");

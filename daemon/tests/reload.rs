@@ -237,7 +237,7 @@ fn exports_come_and_go_and_so_does_what_is_open() {
     std::fs::create_dir(&root).expect("made");
     std::fs::write(root.join("data"), [7; 4096]).expect("written");
     let mut client = world.client(HELLO);
-    assert_eq!(client.refused(&export("data", "")).0, Status::NotFound);
+    assert_eq!(client.refused(&export("data", "")).0, Status::NoExport);
     take(&world, &format!("[exports.data]\npath = \"{}\"\n", root.display()));
     let handle = client.open(&export("data", ""), &[]);
     let read = Descriptor { handle_a: handle, length: 4096, ..Descriptor::new(Opcode::Read, 1) };
@@ -249,7 +249,7 @@ fn exports_come_and_go_and_so_does_what_is_open() {
     assert_eq!(client.run(read).bytes, 4096);
     let body = take(&world, &other);
     assert_eq!((&body["ended_sessions"], &body["ended_handles"]), (&json!(0), &json!(1)));
-    assert_eq!(client.refused(&export("data", "")).0, Status::NotFound);
+    assert_eq!(client.refused(&export("data", "")).0, Status::NoExport);
     assert_eq!(client.run(read).status, Status::Gone as u16);
     // The name alone is not what was opened.
     let handle = client.open(&export("more", ""), &[]);

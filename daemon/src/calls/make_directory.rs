@@ -57,6 +57,6 @@ pub(crate) fn all(directory: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<
 }
 
 fn make(directory: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<()> {
-    let place = Place::find(directory, path)?;
+    let place = Place::find(directory, path)?.for_new()?;
     rustix::fs::mkdirat(place.parent(), place.name(), mode)
 }

@@ -4,7 +4,7 @@
 //! lead beneath the directory as well. A call that changes names gets the parent directory and the
 //! last name, which it uses as it is: the kernel follows no link there.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, Result};
@@ -87,10 +87,8 @@ pub(super) fn read_directory(directory: BorrowedFd<'_>, path: &[u8]) -> Result<O
     open(directory, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens a file, or a directory, once more for reading: with an offset of its own, and with the
-/// daemon's rights.
+/// Opens a file once more for reading: with an offset of its own, and with the daemon's rights.
 pub(super) fn read_again(file: BorrowedFd<'_>) -> Result<OwnedFd> {
-    use std::os::fd::AsRawFd as _;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
@@ -136,6 +134,15 @@ impl<'a> Place<'a> {
         }
         let parent = open(directory, parent, OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(Self { parent, name })
+    }
+
+    /// The place for something that gets the name: not one that no client could open, or that
+    /// commands a terminal.
+    ///
+    /// # Errors
+    /// The name has control characters.
+    pub(super) fn for_new(self) -> Result<Self> {
+        if piped_text::is_name(self.name) { Ok(self) } else { Err(Errno::INVAL) }
     }
 
     /// The directory that has the name.

@@ -16,6 +16,8 @@ pub(super) fn answer(
     durable: bool,
 ) -> Result<()> {
     let (from, to) = (Place::find(directory, from)?, Place::find(directory, to)?);
+    // Names that are exchanged are there.
+    let to = if over == Over::Exchange { to } else { to.for_new()? };
     // Opened before: what cannot be synced is not renamed.
     let parents = match durable {
         true => Some([from.parent(), to.parent()].map(|it| place::read_directory(it, b""))),

@@ -493,6 +493,30 @@ fn a_digest_is_blake3_of_the_range() {
     assert_eq!(digest(range(bytes.len() as u64, tail as u64)), Ok(expected));
 }
 
+/// Such a name can be there by others: then it can be looked at, renamed and removed.
+#[test]
+fn no_name_with_control_characters_is_made() {
+    let world = World::new();
+    world.file("file", "");
+    world.file("sly\n", "");
+    for call in [
+        make("line\nbreak", false),
+        make("\x1b[2J/below", true),
+        rename("file", "\x07", Over::Replace),
+        rename("file", "new\r", Over::Keep),
+        link("file", "new\t"),
+    ] {
+        assert_eq!(world.change(call), Err(Errno::INVAL), "{call:?}");
+    }
+    assert_eq!(world.stat("sly\n").map(|it| it.kind), Ok(FileKind::File));
+    assert_eq!(world.change(rename("file", "sly\n", Over::Exchange)), Ok(()));
+    assert_eq!(world.change(rename("sly\n", "fine", Over::Keep)), Ok(()));
+    let names = fs::read_dir(world.path("")).expect("there");
+    let mut names: Vec<_> = names.map(|it| it.expect("read").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "fine"]);
+}
+
 /// What is no file and no directory is looked at, renamed and removed, and never opened.
 #[test]
 fn what_is_no_file_is_not_opened() {

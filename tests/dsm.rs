@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use piped_client::{
-    Access, Client, ClientBuilder, Handle, OpenOptions, Piece, Queue, RegionExport, Request, Status,
+    Access, Buffer, BuffersError, Cause, Client, ClientBuilder, Handle, OpenOptions, Piece, Queue,
+    RegionExport, Request, Status, SubmitFault,
 };
 use system_tests::process::{Daemon, Pair, Programs, eventually, free_address};
 use system_tests::proxy::Proxy;
@@ -117,6 +118,37 @@ fn everything_one_sided_between_two_nodes() {
     let got = queue.run(Request::read_pieces(&blocks, &table, buffer)).expect("read");
     let whole = system_tests::process::pattern(system_tests::process::BLOCKS_BYTES);
     assert_eq!(got.payload.as_slice()[50 * 39..], whole[100 + 39 * 70_000..][..50]);
+
+    // Several buffers, of a file of the peer and of its region: short ones, a long one, an empty
+    // one. What does not fit is refused before it is asked.
+    let lengths = [1, 4096, 0, 100_000, 333, 70_000];
+    let buffers = || {
+        let parts = lengths.map(|length| {
+            let mut part = dsm.client.allocate(length.max(1)).expect("room");
+            part.set_len(length).expect("it is as long");
+            part
+        });
+        dsm.client.buffers(parts.into()).expect("a list")
+    };
+    let read = queue.run(Request::read_buffers(&blocks, 77, buffers())).expect("read");
+    assert_eq!(read.bytes, lengths.iter().sum::<usize>() as u64);
+    let mut at = 77;
+    for part in read.payload.parts() {
+        assert_eq!(part.as_slice(), &whole[at..at + part.len()]);
+        at += part.len();
+    }
+    queue.run(Request::write_buffers(&dsm.there, 5000, read.payload)).expect("written");
+    let mut there = vec![0; at - 77];
+    dsm.region.read_at(5000, &mut there).expect("inside");
+    assert_eq!(there, whole[77..at]);
+    let back = queue.run(Request::read_buffers(&dsm.there, 5000, buffers())).expect("read");
+    let back: Vec<u8> = back.payload.into_parts().iter().flat_map(Buffer::to_vec).collect();
+    assert_eq!(back, whole[77..at]);
+    let rows = dsm.client.pieces(&[Piece::new(0, 0, 1).repeat(200_000, 2, 1)]).expect("a table");
+    let long = Request::read_buffers(&dsm.there, 0, buffers()).pieces(&rows);
+    let refused = queue.run(long).expect_err("they have fewer bytes");
+    assert_eq!(refused.cause, Cause::NotSubmitted(SubmitFault::Piece), "{refused}");
+    assert!(matches!(dsm.client.buffers(Vec::new()), Err(BuffersError::Fault(_))));
 
     // What is wanted first is told of before the rest.
     let read = Request::read(&dsm.there, 0, dsm.client.allocate(2 * MIB).expect("room"));

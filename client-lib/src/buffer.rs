@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use piped_core::pieces::{BufferRow, Row};
 use piped_ring::{ExclusiveRange, SharedRange};
 
 use crate::arena::Arena;
@@ -42,11 +43,13 @@ pub struct Buffer {
     range: ExclusiveRange,
     segment: u32,
     length: u64,
+    /// The buffers that it stands for: its own memory is their list ([`crate::Buffers`]).
+    parts: Option<Box<[Self]>>,
 }
 
 impl Buffer {
     pub(crate) fn new(arena: Arc<Arena>, segment: u32, range: ExclusiveRange, length: u64) -> Self {
-        Self { arena, range, segment, length }
+        Self { arena, range, segment, length, parts: None }
     }
 
     /// The buffer's length in bytes, as asked for.
@@ -133,13 +136,67 @@ impl Buffer {
         (self.segment, self.range.offset())
     }
 
+    /// The buffers that it stands for, if it is a list.
+    pub(crate) fn parts(&self) -> Option<&[Self]> {
+        self.parts.as_deref()
+    }
+
+    /// The buffers that it stands for, to be changed.
+    pub(crate) fn parts_mut(&mut self) -> Option<&mut [Self]> {
+        self.parts.as_deref_mut()
+    }
+
+    /// The buffer as a list of others. It has room for their places ([`Self::write_list`]).
+    pub(crate) fn with_parts(mut self, parts: Vec<Self>) -> Self {
+        self.parts = Some(parts.into_boxed_slice());
+        self
+    }
+
+    /// Takes the buffers out that it stands for.
+    pub(crate) fn take_parts(&mut self) -> Vec<Self> {
+        self.parts.take().map_or_else(Vec::new, <[Self]>::into_vec)
+    }
+
+    /// The buffers that it stands for if it came back as the memory of a request with several
+    /// ([`crate::Buffers`]); otherwise itself.
+    #[must_use]
+    pub fn into_parts(mut self) -> Vec<Self> {
+        match self.parts.is_some() {
+            true => self.take_parts(),
+            false => vec![self],
+        }
+    }
+
+    /// Writes a list's memory: the row of a range of all parts at this offset of a file or region,
+    /// then where the parts lie that have bytes. Returns the number of these, and their bytes.
+    pub(crate) fn write_list(&mut self, offset: u64) -> (u64, u64) {
+        let parts = self.take_parts();
+        let places = parts.iter().filter(|part| part.length > 0);
+        let rows = places.clone().count() as u64;
+        let bytes = places.clone().map(|part| part.length).sum::<u64>();
+        // Longer requests than a row's length can say are refused, whatever it says.
+        let row = Row::single(offset, 0, u32::try_from(bytes).unwrap_or(u32::MAX));
+        let memory = self.as_mut_slice();
+        memory[..Row::BYTES].copy_from_slice(&row.to_client());
+        for (row, part) in memory[Row::BYTES..].chunks_exact_mut(BufferRow::BYTES).zip(places) {
+            let (segment, offset) = part.place();
+            let place = BufferRow { offset, length: part.length, segment, reserved: 0 };
+            row.copy_from_slice(&place.to_client());
+        }
+        self.parts = Some(parts.into_boxed_slice());
+        (rows, bytes)
+    }
+
+    /// Whether its memory, and that of its parts, is of this arena.
     pub(crate) fn is_of(&self, arena: &Arc<Arena>) -> bool {
-        Arc::ptr_eq(&self.arena, arena)
+        let parts = self.parts().unwrap_or_default();
+        Arc::ptr_eq(&self.arena, arena) && parts.iter().all(|part| part.is_of(arena))
     }
 
     /// Whether it is memory of that client, of whichever connection.
     pub(crate) fn is_of_client(&self, client: u32) -> bool {
-        self.arena.client() == client
+        let parts = self.parts().unwrap_or_default();
+        self.arena.client() == client && parts.iter().all(|part| part.is_of_client(client))
     }
 
     /// Take its bytes over into `new`, which is as large, but for those of `filled`: the daemon
@@ -178,6 +235,7 @@ impl Buffer {
     /// memory goes with the arena's mapping.
     pub(crate) fn retire(mut self) {
         drop(self.range.split_off(0));
+        self.parts.take().into_iter().flatten().for_each(Self::retire);
     }
 }
 

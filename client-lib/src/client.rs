@@ -16,12 +16,13 @@ use piped_ring::layout::ENTRIES_MAX;
 
 use crate::arena::PAGE_BYTES;
 use crate::buffer::Buffer;
+use crate::buffers::Buffers;
 use crate::connection::{Settings, Shared};
 use crate::control::lock;
 use crate::core::Core;
 use crate::error::{
-    AllocateError, ConnectError, ExportError, OpenError, PiecesError, QueueError, ReconnectError,
-    SessionError,
+    AllocateError, BuffersError, ConnectError, ExportError, OpenError, PiecesError, QueueError,
+    ReconnectError, SessionError,
 };
 use crate::handle::{Handle, RegionExport, RegionOptions};
 use crate::open::{self, OpenOptions};
@@ -290,6 +291,17 @@ impl Client {
         let entries = Pieces::entries(pieces)?;
         let table = self.allocate(size_of_val(entries.as_slice()))?;
         Ok(Pieces::new(table, pieces, &entries))
+    }
+
+    /// Makes several buffers one payload, which a request fills or empties one behind the other
+    /// ([`Request::read_buffers`](crate::Request::read_buffers)): 1024 at most, 1 GiB together. The
+    /// list of them takes a page or more of the arena, and can be used again and again.
+    ///
+    /// # Errors
+    /// See [`BuffersError`]; the buffers go back to the arena.
+    pub fn buffers(&self, parts: Vec<Buffer>) -> Result<Buffers, BuffersError> {
+        let list = self.allocate(Buffers::list_bytes(parts.len())?)?;
+        Ok(Buffers::new(list, parts)?)
     }
 
     /// Makes a queue, for one thread. A dropped queue is used again.

@@ -298,12 +298,31 @@ impl Shared {
         if buffer.is_of(&to.arena) || !buffer.is_of_client(self.client) {
             return Ok(buffer);
         }
+        if buffer.parts().is_some() {
+            return self.bring_parts(buffer, to);
+        }
         match to.allocate(buffer.capacity(), self.settings.hello.arena_bytes) {
             Ok(mut new) => {
                 buffer.move_into(&mut new, filled);
                 Ok(new)
             }
             Err(_) => Err(buffer),
+        }
+    }
+
+    /// Moves all buffers of a list, and its own memory, which is written when it is submitted.
+    fn bring_parts(&self, mut list: Buffer, to: &Connection) -> Result<Buffer, Buffer> {
+        let all = list.take_parts();
+        let mut failed = false;
+        let mut parts = Vec::with_capacity(all.len());
+        for part in all {
+            let part = if failed { Err(part) } else { self.bring(part, to, 0..0) };
+            failed |= part.is_err();
+            parts.push(part.unwrap_or_else(|part| part));
+        }
+        match self.bring(list, to, 0..0) {
+            Ok(list) if !failed => Ok(list.with_parts(parts)),
+            Ok(list) | Err(list) => Err(list.with_parts(parts)),
         }
     }
 

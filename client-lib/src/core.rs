@@ -4,15 +4,15 @@
 //! and a dropped queue's requests still own memory that the daemon may be using. So the core goes
 //! back to the client, and the next `Client::queue` carries on with it.
 
+mod place;
 mod spin;
 mod wait;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use piped_core::status::Status;
-use piped_ring::{ClientQueue, Descriptor, Opcode};
+use piped_ring::{ClientQueue, Descriptor, FLAG_BUFFERS, Opcode};
 
 use self::spin::WaitSpin;
 use crate::arena::Arena;
@@ -153,7 +153,10 @@ impl Core {
         let mut buffer = payload.stow();
         let placed = admitted.and_then(|parks| {
             let pieces = pieces.as_ref();
-            let start = match &buffer {
+            let start = match &mut buffer {
+                Some(buffer) if buffer.parts().is_some() => {
+                    self.place_list(&mut descriptor, buffer, pieces)?
+                }
                 Some(buffer) => self.place_buffer(&mut descriptor, buffer, piece, pieces, parks)?,
                 None => 0,
             };
@@ -166,7 +169,10 @@ impl Core {
                 buffer: buffer.take(),
                 fills: FILLS.iter().any(|&it| it as u8 == descriptor.opcode),
                 handles,
-                length: pieces.as_ref().map_or(descriptor.length, crate::Pieces::bytes),
+                length: match descriptor.flags & FLAG_BUFFERS {
+                    0 => pieces.as_ref().map_or(descriptor.length, crate::Pieces::bytes),
+                    _ => descriptor.operand_a,
+                },
                 pieces,
                 start,
                 tag,
@@ -217,33 +223,6 @@ impl Core {
             return Err(SubmitFault::TableLost);
         }
         if parks { Ok(true) } else { placed.map(|()| false) }
-    }
-
-    /// Writes the place of a buffer, or of the `piece` of it, into a descriptor. Returns where the
-    /// request's first byte is in the buffer.
-    fn place_buffer(
-        &self,
-        descriptor: &mut Descriptor,
-        buffer: &crate::Buffer,
-        piece: Option<Range<usize>>,
-        pieces: Option<&crate::Pieces>,
-        parks: bool,
-    ) -> Result<u64, SubmitFault> {
-        if !buffer.is_of_client(self.arena.client()) {
-            return Err(SubmitFault::Foreign);
-        }
-        // A connected queue has buffers brought to its arena before.
-        if !parks && !buffer.is_of(&self.arena) {
-            return Err(SubmitFault::NoRoom);
-        }
-        let piece = piece.unwrap_or(0..buffer.len());
-        let (segment, offset) = buffer.place();
-        descriptor.segment = segment;
-        descriptor.buffer_offset = offset + piece.start as u64;
-        descriptor.length = piece.len() as u64;
-        let room = pieces.map_or(1, crate::Pieces::room);
-        let inside = piece.len() as u64 >= room && piece.end <= buffer.len();
-        if inside { Ok(piece.start as u64) } else { Err(SubmitFault::Piece) }
     }
 
     /// Makes sure of a free place in the table, and of room in the ring for a request that does not

@@ -14,7 +14,8 @@ use crate::told::debug_is_told;
 
 debug_is_told! {
     SessionError, ConnectError, ReconnectError, QueueError, AllocateError, OpenError, ExportError,
-    SubmitFault, PiecesFault, PiecesError, Cause, RequestError, OutOfBuffer,
+    SubmitFault, PiecesFault, PiecesError, BuffersFault, BuffersError, Cause, RequestError,
+    OutOfBuffer,
 }
 
 /// A question over the control socket was not answered with what was asked for.
@@ -230,6 +231,28 @@ pub enum PiecesError {
     #[error(transparent)]
     Fault(#[from] PiecesFault),
     /// The arena has no room for the table.
+    #[error(transparent)]
+    Allocate(#[from] AllocateError),
+}
+
+/// Why buffers are no payload of one request.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BuffersFault {
+    /// None, or too many.
+    #[error("one request takes 1 to 1024 buffers, and these are {0}")]
+    Count(usize),
+    /// More than one request moves.
+    #[error("the buffers have {0} bytes together; one request moves 1 GiB at most")]
+    Bytes(u64),
+}
+
+/// Why several buffers did not become one payload.
+#[derive(thiserror::Error)]
+pub enum BuffersError {
+    /// The buffers are no payload.
+    #[error(transparent)]
+    Fault(#[from] BuffersFault),
+    /// The arena has no room for the list of them.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
 }

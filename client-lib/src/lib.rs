@@ -40,6 +40,7 @@
 mod affinity;
 mod arena;
 mod buffer;
+mod buffers;
 mod client;
 mod clock;
 mod connection;
@@ -67,11 +68,12 @@ mod told;
 pub use core::QueueCounters;
 
 pub use buffer::Buffer;
+pub use buffers::Buffers;
 pub use client::{Client, ClientBuilder, WaitPolicy};
 pub use error::{
-    AllocateError, BufferState, Cause, ConnectError, ExportError, OpenError, OutOfBuffer,
-    PiecesError, PiecesFault, QueueError, ReconnectError, RequestError, SessionError, SubmitError,
-    SubmitFault,
+    AllocateError, BufferState, BuffersError, BuffersFault, Cause, ConnectError, ExportError,
+    OpenError, OutOfBuffer, PiecesError, PiecesFault, QueueError, ReconnectError, RequestError,
+    SessionError, SubmitError, SubmitFault,
 };
 pub use handle::{Handle, RegionExport, RegionOptions};
 pub use open::OpenOptions;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_ring::{
-    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE,
-    FLAG_NO_WAIT, Opcode,
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE,
+    FLAG_FENCE, FLAG_NO_WAIT, Opcode,
 };
 
 use crate::buffer::Buffer;
+use crate::buffers::Buffers;
 use crate::clock;
 use crate::error::RequestError;
 use crate::handle::{Handle, HandleCore};
@@ -61,14 +62,15 @@ impl From<u64> for Tag {
     }
 }
 
-/// The memory that a request takes with it and brings back: a [`Buffer`], or nothing.
+/// The memory that a request takes with it and brings back: a [`Buffer`], several, or nothing.
 pub trait Payload: sealed::Payload {}
 
 impl Payload for Buffer {}
+impl Payload for Buffers {}
 impl Payload for () {}
 
 pub(crate) mod sealed {
-    use super::Buffer;
+    use super::{Buffer, Buffers};
 
     pub trait Payload: Sized {
         /// Moves the buffer into the table of requests under way.
@@ -84,6 +86,16 @@ pub(crate) mod sealed {
 
         fn unstow(buffer: Option<Buffer>) -> Option<Self> {
             buffer
+        }
+    }
+
+    impl Payload for Buffers {
+        fn stow(self) -> Option<Buffer> {
+            Some(self.into_list())
+        }
+
+        fn unstow(buffer: Option<Buffer>) -> Option<Self> {
+            buffer.and_then(Self::from_list)
         }
     }
 
@@ -164,11 +176,7 @@ impl Request<Buffer> {
 
     fn vectored(opcode: Opcode, handle: &Handle, pieces: &Pieces, buffer: Buffer) -> Self {
         let mut request = Self::transfer(opcode, handle, 0, buffer);
-        let (segment, offset) = pieces.table.place();
-        (request.descriptor.table_segment, request.descriptor.table_offset) = (segment, offset);
-        request.descriptor.table_count = pieces.rows();
-        request.descriptor.operand_a = pieces.bytes();
-        request.pieces = Some(pieces.clone());
+        request.take_pieces(pieces);
         request
     }
 
@@ -263,6 +271,35 @@ impl Request<Buffer> {
     pub fn wanted_first(mut self, offset: u64) -> Self {
         self.descriptor.wanted_offset = offset;
         self
+    }
+}
+
+impl Request<Buffers> {
+    /// Fill several buffers from `offset` of a file or region on, one behind the other, in one
+    /// request. [`Done::bytes`] counts over all of them. Short buffers of a peer's region travel
+    /// together and cost a copy each; those of files are a transfer each.
+    pub fn read_buffers(from: &Handle, offset: u64, buffers: Buffers) -> Self {
+        Self::scattered(Opcode::ReadV, from, offset, buffers)
+    }
+
+    /// Write several buffers one behind the other, from `offset` of a file or region on.
+    pub fn write_buffers(to: &Handle, offset: u64, buffers: Buffers) -> Self {
+        Self::scattered(Opcode::WriteV, to, offset, buffers)
+    }
+
+    /// Move these pieces of the file or region instead of a range. Their places in the buffer count
+    /// over all buffers.
+    pub fn pieces(mut self, pieces: &Pieces) -> Self {
+        self.take_pieces(pieces);
+        self
+    }
+
+    fn scattered(opcode: Opcode, handle: &Handle, offset: u64, buffers: Buffers) -> Self {
+        let mut request = Self::new(opcode, buffers);
+        request.descriptor.flags |= FLAG_BUFFERS;
+        request.descriptor.offset_a = offset;
+        request.handles[0] = Some(Arc::clone(&handle.core));
+        request
     }
 }
 
@@ -375,6 +412,14 @@ impl<B> Request<B> {
         let descriptor = Descriptor::new(opcode, 0);
         let handles = [None, None];
         Self { descriptor, handles, piece: None, pieces: None, tag: 0, again: false, payload }
+    }
+
+    fn take_pieces(&mut self, pieces: &Pieces) {
+        let (segment, offset) = pieces.table.place();
+        (self.descriptor.table_segment, self.descriptor.table_offset) = (segment, offset);
+        self.descriptor.table_count = pieces.rows();
+        self.descriptor.operand_a = pieces.bytes();
+        self.pieces = Some(pieces.clone());
     }
 
     /// Set how urgent it is.

@@ -377,9 +377,10 @@ impl Table {
         to: &mut [u8],
     ) -> usize {
         let Some(place) = self.place(slot, generation) else { return 0 };
-        let Some(buffer) =
-            place.loan.buffer.as_ref().filter(|_| place.loan.fills && place.loan.pieces.is_none())
-        else {
+        let Some(buffer) = place.loan.buffer.as_ref().filter(|buffer| {
+            let is_range = place.loan.pieces.is_none() && buffer.parts().is_none();
+            place.loan.fills && is_range
+        }) else {
             return 0;
         };
         let there = watermark.min(place.loan.length).saturating_sub(offset);

@@ -131,6 +131,9 @@ pub const VECTOR_PARTS: usize = 8;
 /// Most rows in the table of a client's vectored request.
 pub const TABLE_ROWS_MAX: u32 = 1 << 16;
 
+/// Most buffers of one request: as many as `readv` takes. One turn reads the list of all of them.
+pub const BUFFERS_MAX: u32 = 1024;
+
 /// Divides the staging of one peer and all staging: the tables of gets may have one such part, the
 /// tables of puts another, and calls of peers and of clients one each.
 pub const TABLE_STAGING_DIVISOR: u64 = 8;

@@ -145,6 +145,43 @@ const _: () = {
     assert!(offset_of!(Row, at_stride) == 20 && offset_of!(Row, length) == 24);
 };
 
+/// A buffer in a client's list of buffers, which count as one: each begins where the one before it
+/// ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+pub struct BufferRow {
+    /// Bytes from the segment's start.
+    pub offset: u64,
+    /// Length of the buffer in bytes; at least 1.
+    pub length: u64,
+    /// The segment's number in the session's arena.
+    pub segment: u32,
+    /// Always 0, for later.
+    pub reserved: u32,
+}
+
+impl BufferRow {
+    /// Size of a row in a client's memory, in the machine's byte order.
+    pub const BYTES: usize = 24;
+
+    /// Reads a row from bytes of a client's memory. The values are not checked.
+    #[must_use]
+    pub fn from_client(bytes: [u8; Self::BYTES]) -> Self {
+        transmute!(bytes)
+    }
+
+    /// The bytes of a row in a client's memory.
+    #[must_use]
+    pub fn to_client(self) -> [u8; Self::BYTES] {
+        transmute!(self)
+    }
+}
+
+const _: () = {
+    assert!(size_of::<BufferRow>() == BufferRow::BYTES);
+    assert!(offset_of!(BufferRow, length) == 8 && offset_of!(BufferRow, segment) == 16);
+};
+
 fn part<const N: usize, const M: usize>(bytes: &[u8; M], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("of that length")
 }

@@ -54,6 +54,17 @@ pub struct Table {
     pub rows: u32,
 }
 
+/// The memory of a vectored request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffers {
+    /// One buffer.
+    One(ArenaBuffer),
+    /// Several buffers, which count as one: a list of them
+    /// ([`crate::pieces::BufferRow`]), with at most
+    /// [`BUFFERS_MAX`](crate::limits::BUFFERS_MAX) rows.
+    Several(Table),
+}
+
 /// A request as the daemon read it from a client's descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
@@ -121,7 +132,7 @@ pub enum Verb {
         /// Whether the request reads; otherwise it writes.
         reads: bool,
         /// The memory that the bytes go to or come from.
-        buffer: ArenaBuffer,
+        buffers: Buffers,
         /// The table of the pieces.
         table: Table,
         /// Bytes of all pieces together.

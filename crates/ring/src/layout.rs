@@ -47,6 +47,11 @@ pub const FLAG_NO_WAIT: u8 = 1 << 2;
 /// before.
 pub const FLAG_FENCE: u8 = 1 << 3;
 
+/// Flag of [`Opcode::ReadV`] and [`Opcode::WriteV`]: the memory is a list of buffers
+/// ([`piped_core::pieces::BufferRow`]), which begins at `buffer_offset` of `segment` and has
+/// `length` rows.
+pub const FLAG_BUFFERS: u8 = 1 << 4;
+
 /// [`Descriptor::class`]: what the session said in its Hello.
 pub const CLASS_DEFAULT: u8 = 0;
 /// [`Descriptor::class`]: somebody is blocked on it.

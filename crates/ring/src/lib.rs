@@ -98,7 +98,8 @@ pub use flag::Wake;
 pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault};
 pub use layout::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, CompletionEntry, CompletionKind, Descriptor,
-    FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout, SLOT_NONE,
+    FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout,
+    SLOT_NONE,
 };
 #[cfg(not(loom))]
 pub use queue::{AttachFault, ClientQueue, QueueFds, ServerQueue};

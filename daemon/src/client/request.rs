@@ -5,12 +5,12 @@
 //! verbs.
 
 use piped_core::ids::HandleId;
-use piped_core::request::{ArenaBuffer, Class, Request, Table, Update, Verb};
+use piped_core::request::{ArenaBuffer, Buffers, Class, Request, Table, Update, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_ring::{
-    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE,
-    FLAG_NO_WAIT, Opcode,
+    CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE,
+    FLAG_FENCE, FLAG_NO_WAIT, Opcode,
 };
 
 /// Reads a descriptor. `class` is that of requests that name none.
@@ -32,10 +32,9 @@ pub fn parse(descriptor: &Descriptor, class: Class) -> Result<Request, Status> {
             | Opcode::FetchAdd
             | Opcode::CompareSwap
             | Opcode::Notify
-            | Opcode::ReadV
-            | Opcode::WriteV
             | Opcode::Call,
         ) => FLAG_NO_WAIT | FLAG_FENCE,
+        Some(Opcode::ReadV | Opcode::WriteV) => FLAG_BUFFERS | FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
             FLAG_NO_WAIT
         }
@@ -115,8 +114,17 @@ fn verb(opcode: Opcode, descriptor: &Descriptor) -> Verb {
                 offset: descriptor.table_offset,
                 rows: descriptor.table_count,
             };
+            let buffers = match descriptor.flags & FLAG_BUFFERS {
+                0 => Buffers::One(buffer),
+                _ => Buffers::Several(Table {
+                    segment: buffer.segment,
+                    offset: buffer.offset,
+                    // More than there may be, if it is too large for the field.
+                    rows: u32::try_from(buffer.length).unwrap_or(u32::MAX),
+                }),
+            };
             let (reads, bytes) = (opcode == Opcode::ReadV, descriptor.operand_a);
-            Verb::Vector { handle, reads, buffer, table, bytes }
+            Verb::Vector { handle, reads, buffers, table, bytes }
         }
         Opcode::Call => {
             // More than fits is more than a call has.
@@ -194,7 +202,7 @@ mod tests {
                 Opcode::ReadV | Opcode::WriteV => Verb::Vector {
                     handle: A,
                     reads: opcode == Opcode::ReadV,
-                    buffer: BUFFER,
+                    buffers: Buffers::One(BUFFER),
                     table: Table { segment: 16, offset: 24, rows: 26 },
                     bytes: 20,
                 },
@@ -225,6 +233,7 @@ mod tests {
                         let own = match request.verb {
                             Verb::Write { durable: true, .. } => FLAG_DURABLE,
                             Verb::Receive { tag: None, .. } => FLAG_ANY_TAG,
+                            Verb::Vector { buffers: Buffers::Several(_), .. } => FLAG_BUFFERS,
                             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => {
                                 panic!("{opcode:?} with flags {flags}")
                             }

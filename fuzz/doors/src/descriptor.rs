@@ -6,13 +6,13 @@
 
 use piped::client::request::parse;
 use piped_core::modes::{CalibrationMode, PlannerMode};
-use piped_core::request::{Class, Request, Update, Verb};
+use piped_core::request::{Buffers, Class, Request, Update, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_ring::layout::DESCRIPTOR_WORDS;
 use piped_ring::{
-    CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT,
-    Opcode,
+    CLASS_BULK, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE, FLAG_FENCE,
+    FLAG_NO_WAIT, Opcode,
 };
 
 use crate::Seed;
@@ -81,10 +81,9 @@ fn check_descriptor(descriptor: &Descriptor, class: Class) -> Option<Request> {
             | Opcode::FetchAdd
             | Opcode::CompareSwap
             | Opcode::Notify
-            | Opcode::ReadV
-            | Opcode::WriteV
             | Opcode::Call,
         ) => FLAG_NO_WAIT | FLAG_FENCE,
+        Some(Opcode::ReadV | Opcode::WriteV) => FLAG_BUFFERS | FLAG_NO_WAIT | FLAG_FENCE,
         Some(Opcode::Copy | Opcode::Sync | Opcode::Send | Opcode::Wait | Opcode::Flush) => {
             FLAG_NO_WAIT
         }
@@ -120,6 +119,14 @@ fn descriptor_of(request: &Request) -> Descriptor {
     Descriptor { flags: descriptor.flags | no_wait | fence, ..descriptor }
 }
 
+fn of_buffers(buffers: Buffers, with: Descriptor) -> Descriptor {
+    let (flags, segment, buffer_offset, length) = match buffers {
+        Buffers::One(it) => (0, it.segment, it.offset, it.length),
+        Buffers::Several(list) => (FLAG_BUFFERS, list.segment, list.offset, list.rows.into()),
+    };
+    Descriptor { flags, segment, buffer_offset, length, ..with }
+}
+
 fn verb_of(request: &Request) -> Descriptor {
     let with = |opcode| Descriptor {
         class: match request.class {
@@ -150,16 +157,13 @@ fn verb_of(request: &Request) -> Descriptor {
             length: buffer.length,
             ..with(if notify.is_some() { Opcode::PutNotify } else { Opcode::Write })
         },
-        Verb::Vector { handle, reads, buffer, table, bytes } => Descriptor {
+        Verb::Vector { handle, reads, buffers, table, bytes } => Descriptor {
             handle_a: handle.0,
-            segment: buffer.segment,
-            buffer_offset: buffer.offset,
-            length: buffer.length,
             table_segment: table.segment,
             table_offset: table.offset,
             table_count: table.rows,
             operand_a: bytes,
-            ..with(if reads { Opcode::ReadV } else { Opcode::WriteV })
+            ..of_buffers(buffers, with(if reads { Opcode::ReadV } else { Opcode::WriteV }))
         },
         Verb::Update { handle, offset, update } => {
             let (opcode, operand_a, operand_b) = match update {

@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use piped_core::io::Span;
-use piped_core::pieces::Row;
-use piped_core::request::{Table, Verb};
+use piped_core::pieces::{BufferRow, Row};
+use piped_core::request::{ArenaBuffer, Buffers, Table, Verb};
 use piped_core::status::Status;
 
 use super::{Effect, InFlight, World};
@@ -38,6 +38,19 @@ impl Scattered {
     }
 }
 
+/// A buffer in so many parts, in order; fewer if it has fewer bytes.
+fn parts_of(buffer: ArenaBuffer, parts: u64) -> Vec<BufferRow> {
+    let parts = parts.min(buffer.length);
+    let cut = |part: u64| buffer.length * part / parts;
+    let part = |part: u64| BufferRow {
+        offset: buffer.offset + cut(part),
+        length: cut(part + 1) - cut(part),
+        segment: buffer.segment,
+        reserved: 0,
+    };
+    (0..parts).map(part).collect()
+}
+
 impl World {
     pub(super) fn prepare_pieces(
         &mut self,
@@ -58,13 +71,27 @@ impl World {
             let span = Span { segment, offset: offset + (number * Row::BYTES) as u64, length };
             self.kernel.bytes_mut(node, span).copy_from_slice(&row.to_client());
         }
-        let length = (rows.len() * Row::BYTES) as u32;
+        // Every third request has its memory in parts, of which the list lies behind the table.
+        let parts =
+            if number.is_multiple_of(3) { parts_of(buffer, 1 + number % 7) } else { vec![] };
+        let list = offset + (rows.len() * Row::BYTES) as u64;
+        for (number, part) in parts.iter().enumerate() {
+            let length = BufferRow::BYTES as u32;
+            let offset = list + (number * BufferRow::BYTES) as u64;
+            let span = Span { segment, offset, length };
+            self.kernel.bytes_mut(node, span).copy_from_slice(&part.to_client());
+        }
+        let length = (rows.len() * Row::BYTES + parts.len() * BufferRow::BYTES) as u32;
         let window = self.kernel.open_window(node, Span { segment, offset, length }, false);
         flight.table = Some((table, window));
         let table = Table { segment: 0, offset, rows: rows.len() as u32 };
         let bytes = rows.iter().map(Row::bytes).sum();
         flight.node = Some(self.objects[object].node);
-        flight.verb = Verb::Vector { handle, reads, buffer, table, bytes };
+        let buffers = match parts.len() as u32 {
+            0 => Buffers::One(buffer),
+            rows => Buffers::Several(Table { segment: 0, offset: list, rows }),
+        };
+        flight.verb = Verb::Vector { handle, reads, buffers, table, bytes };
         flight.length = bytes;
         let written =
             (!reads).then(|| self.kernel.bytes(node, flight.buffer.expect("taken above")).to_vec());

@@ -14,6 +14,11 @@ impl Memory {
     /// The memory of a request that moves no bytes.
     pub(super) const NONE: Self = Self { segment: SegmentId(u32::MAX), offset: 0 };
 
+    /// The memory from its byte `bytes` on.
+    pub(super) fn skip(self, bytes: u64) -> Self {
+        Self { offset: self.offset + bytes, ..self }
+    }
+
     /// So many bytes of it, `skip` bytes from its start.
     pub(super) fn span(self, skip: u64, length: u32) -> Span {
         Span { segment: self.segment, offset: self.offset + skip, length }

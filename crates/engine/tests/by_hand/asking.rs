@@ -11,7 +11,7 @@ use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest};
 use piped_wire::{LastPart, Message};
 
-use crate::world::{ALL, LineId, PEER, SESSION, World};
+use crate::world::{ALL, LineId, PEER, SESSION, World, end};
 
 pub(crate) const HANDLE: HandleId = HandleId(1);
 pub(crate) const ARENA: u64 = 1 << 20;
@@ -31,6 +31,21 @@ pub(crate) fn connected_with(
     let line = world.answer_connect(LaneClass::Latency, credit);
     let segments = open_arenas(world, line, sessions);
     (line, segments)
+}
+
+/// A file of a peer, opened.
+pub(crate) fn open_file_there(world: &mut World, line: LineId) -> HandleId {
+    let (handle, ticket) = (HandleId(3), 77);
+    let (name, path) = ("data".to_owned(), b"file".to_vec());
+    let access = ALL;
+    let open = OpenRequest { kind: OpenKind::File, name, path, access, create: Creation::No };
+    world.command(Command::OpenRemote { ticket, session: SESSION, handle, peer: PEER, open });
+    let Message::Open { ticket, .. } = world.next(line) else { panic!("not an open") };
+    let opened = Message::Opened { ticket, status: Status::Ok, handle: 5, length: 1 << 20 };
+    world.send(line, opened, &[]);
+    world.settle();
+    while world.take_frame(line).is_some() {}
+    handle
 }
 
 /// Sessions that have a region of the peer open.
@@ -472,4 +487,32 @@ fn a_peer_that_gives_more_credit_than_there_is_does_no_harm() {
         (1..=8).all(|number| world.end_of(number).is_some_and(|(it, _)| it == Status::Cancelled))
     });
     assert!(world.is_up(line));
+}
+
+#[test]
+fn a_first_write_to_a_peers_file_is_planned_with_a_disk() {
+    let mut world = World::new();
+    let (line, _) = connected(&mut world, &[SESSION]);
+    let handle = open_file_there(&mut world, line);
+    // To memory there is no disk at the end; to a file there is one before anything is told of it.
+    for (number, to, has_disk) in [(1, HANDLE, false), (2, handle, true)] {
+        let buffer = ArenaBuffer { segment: 0, offset: 0, length: 256 << 10 };
+        let (offset, durable, notify) = (0, false, None);
+        world.submit(SESSION, number, Verb::Write { handle: to, offset, buffer, durable, notify });
+        let (transfer, length) = loop {
+            if let Message::Write { transfer, length, .. } = world.next(line) {
+                break (transfer, length);
+            }
+        };
+        let mut came = 0;
+        while came < length {
+            came += world.next_frame(line).1.len() as u64;
+        }
+        world.send(line, end(transfer, Status::Ok, length), &[]);
+        world.wait_until("the end", |world| world.end_of(number).is_some());
+        let it = world.shard.explain(None).expect("it is the last");
+        let names: Vec<_> = it.stages.iter().map(|stage| stage.name.as_str()).collect();
+        let disk = names.iter().any(|name| name.contains("disk write"));
+        assert_eq!(disk, has_disk, "{names:?}");
+    }
 }

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod asking;
+mod buffers;
 mod cached;
 mod callers;
 mod calls;

@@ -5,7 +5,7 @@ use piped_core::io::Span;
 use piped_core::limits::{PART_BYTES, PART_PIECES, PART_ROWS};
 use piped_core::link::LaneClass;
 use piped_core::pieces::Row;
-use piped_core::request::{ArenaBuffer, Class, Table, Verb};
+use piped_core::request::{ArenaBuffer, Buffers, Class, Table, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Output, Target};
@@ -34,7 +34,8 @@ fn vector(world: &mut World, segment: SegmentId, reads: bool, rows: &[Row]) -> V
     let buffer = ArenaBuffer { segment: 0, offset: 0, length: 256 << 10 };
     let table = Table { segment: 0, offset: TABLE, rows: rows.len() as u32 };
     let bytes = rows.iter().map(Row::bytes).sum();
-    Verb::Vector { handle: HANDLE, reads, buffer, table, bytes }
+    let buffers = Buffers::One(buffer);
+    Verb::Vector { handle: HANDLE, reads, buffers, table, bytes }
 }
 
 /// The bytes of a piece of memory.
@@ -50,7 +51,7 @@ fn pattern(world: &mut World, segment: SegmentId, length: u32) {
     }
 }
 
-fn byte_at(at: u64) -> u8 {
+pub(crate) fn byte_at(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
@@ -64,7 +65,7 @@ fn places(row: Row) -> impl Iterator<Item = u64> {
     row.pieces().flat_map(move |(offset, _)| offset..offset + u64::from(row.length))
 }
 
-fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
+pub(crate) fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
     let last = last.map(|bytes| LastPart {
         status: Status::Ok,
         bytes,
@@ -78,7 +79,7 @@ fn data(transfer: u64, offset: u64, last: Option<u64>) -> Message {
 }
 
 /// Answers a read of pieces: each byte says where it lies in the region.
-fn answer_pieces(world: &mut World, line: LineId) -> Vec<Row> {
+pub(crate) fn answer_pieces(world: &mut World, line: LineId) -> Vec<Row> {
     let (frame, payload) = world.next_frame(line);
     let Message::Read { transfer, offset: 0, length, pieces: true, from, .. } = frame.message
     else {
@@ -264,8 +265,8 @@ fn a_table_is_believed_in_nothing() {
     }
     // It says fewer or more bytes than its rows have; none at all; it does not lie in the arena.
     let verb = vector(&mut world, segments[0], true, &[good, good]);
-    let Verb::Vector { handle, reads, buffer, table, .. } = verb else { unreachable!() };
-    let with = |table, bytes| Verb::Vector { handle, reads, buffer, table, bytes };
+    let Verb::Vector { handle, reads, buffers, table, .. } = verb else { unreachable!() };
+    let with = |table, bytes| Verb::Vector { handle, reads, buffers, table, bytes };
     let none = Table { rows: 0, ..table };
     let outside = Table { offset: ARENA - 63, ..table };
     for (number, (verb, status)) in (20..).zip([

@@ -105,6 +105,28 @@ impl Reports {
         known.map_or([StageIndex::NONE; 2], |(_, heard)| heard.map(|heard| heard.stage))
     }
 
+    /// A plan is made for a handle on a file: before the first report of its disk there is a stage
+    /// with what a disk is taken to cost, as far as there are places for it. Without one a first
+    /// write would be cut as if it went to memory.
+    pub(in crate::shard) fn expect_disk(
+        &mut self,
+        handle: u32,
+        of: Reported<'_>,
+        planner: &mut Planner,
+    ) {
+        let known = self.heard_disks.iter().any(|&(at, _)| at == handle);
+        let free = self.heard_disks.iter().any(|&(at, _)| at == NOBODY);
+        if let Some(peer) = of.peer.filter(|_| !known && free && of.outbound) {
+            place_for(&mut self.heard_disks, handle);
+            let kind = ReportedStage::DiskWrite;
+            let (peer, class, outbound) = (peer.to_owned(), of.class, of.outbound);
+            let what = StageResource::Peer { peer, class, outbound, stage: kind, handle };
+            if let Some(heard) = self.heard_mut(kind, handle) {
+                heard.stage = planner.peer_stage(what);
+            }
+        }
+    }
+
     /// All stages that the peer has reported.
     fn stages(&self) -> impl Iterator<Item = StageIndex> + '_ {
         // The wire's is the lane's own.

@@ -8,6 +8,7 @@ use std::ops::{Index, IndexMut};
 use super::super::keys::{CallKey, CopyKey, OnceKey, VectorKey, kind};
 use super::super::slab::Slab;
 use super::Body;
+use super::buffers::Place;
 use super::call::CallBody;
 use super::copying::CopyBody;
 use super::once::Once;
@@ -20,6 +21,8 @@ pub(in crate::shard) struct Bodies {
     vectors: Slab<kind::Vector, VectorBody>,
     onces: Slab<kind::Once, Once>,
     calls: Slab<kind::Call, CallBody>,
+    /// Lists of buffers that no request has, empty: so that none is made for each.
+    lists: Vec<Vec<Place>>,
 }
 
 /// A slab of [`Bodies`], by what is in it.
@@ -87,14 +90,23 @@ impl Bodies {
             vectors: Slab::with_capacity(transfers),
             onces: Slab::with_capacity(transfers),
             calls: Slab::with_capacity(transfers),
+            lists: Vec::new(),
         }
+    }
+
+    /// An empty list of buffers.
+    pub(in crate::shard) fn take_list(&mut self) -> Vec<Place> {
+        self.lists.pop().unwrap_or_default()
     }
 
     /// Forgets the body of a transfer that is over.
     pub(in crate::shard) fn forget(&mut self, body: &Body) {
         match body {
             Body::Copy(copy) => drop(self.copies.remove(*copy)),
-            Body::Vector(vector) => drop(self.vectors.remove(*vector)),
+            Body::Vector(vector) => {
+                let list = self.vectors.remove(*vector).map(VectorBody::into_list);
+                self.lists.extend(list.filter(|list| list.capacity() > 0));
+            }
             Body::Remote(remote) => {
                 if let Some(once) = remote.once {
                     self.onces.remove(once);

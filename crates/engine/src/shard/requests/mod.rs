@@ -3,6 +3,7 @@
 mod attempts;
 mod bodies;
 mod body;
+mod buffers;
 mod call;
 mod copying;
 mod file;
@@ -25,6 +26,7 @@ use super::timers::Timers;
 
 pub(super) use self::bodies::Bodies;
 pub(super) use self::body::{Body, RemoteBody, RemoteOp, Vouched, file_of};
+pub(super) use self::buffers::Buffers;
 pub(super) use self::call::CallBody;
 pub(super) use self::copying::{Chunk, CopyBody, Ended};
 pub(super) use self::file::{FileBody, Phase};

@@ -14,6 +14,7 @@ use super::super::driver::Direction;
 use super::super::peers::Way;
 use super::super::stripes::{Stripe, Stripes};
 use super::Body;
+use super::buffers::{Buffers, Place as Listed};
 use crate::command::{FileTarget, RegionTarget, Target};
 
 /// What is wanted first of a read: about as much as a page fault waits for.
@@ -24,9 +25,8 @@ const CRITICAL_BYTES: u64 = 4096;
 pub(in crate::shard) struct VectorBody {
     place: Place,
     direction: Direction,
-    /// The client's buffer, and its length.
-    memory: Memory,
-    room: u64,
+    /// The client's memory.
+    buffers: Buffers,
     rows: Rows,
     /// Bytes of the table for which a part was started.
     next: u64,
@@ -165,7 +165,7 @@ impl VectorBody {
     pub(in crate::shard) fn new(
         (place, is_region): (Place, bool),
         direction: Direction,
-        (memory, room): (Memory, u64),
+        buffers: Buffers,
         (segment, offset, left): (SegmentId, u64, u32),
     ) -> Self {
         let rows = Rows { segment, offset, left, cut: [None; STRIPES_MAX] };
@@ -174,8 +174,7 @@ impl VectorBody {
         Self {
             place,
             direction,
-            memory,
-            room,
+            buffers,
             rows,
             next: 0,
             parts,
@@ -196,7 +195,7 @@ impl VectorBody {
         pieces: impl IntoIterator<Item = (u64, u64)>,
     ) -> Self {
         let table = (memory.segment, 0, 0);
-        let mut vector = Self::new((place, false), direction, (memory, length), table);
+        let mut vector = Self::new((place, false), direction, Buffers::One(memory, length), table);
         let row = |(from, to)| Row::single(offset + from, from as u32, (to - from) as u32);
         let pieces = pieces.into_iter().filter(|(from, to)| from < to);
         vector.rows.cut.iter_mut().zip(pieces).for_each(|(place, it)| *place = Some(row(it)));
@@ -272,9 +271,24 @@ impl VectorBody {
         self.order
     }
 
-    /// The client's buffer, and whether it is filled or emptied.
-    pub(in crate::shard) fn buffer(&self) -> (Memory, Direction) {
-        (self.memory, self.direction)
+    /// Whether the client's memory is filled or emptied.
+    pub(in crate::shard) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// The client's memory.
+    pub(in crate::shard) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// The list of the client's buffers was read.
+    pub(in crate::shard) fn set_buffers(&mut self, buffers: Buffers) {
+        self.buffers = buffers;
+    }
+
+    /// The list of buffers of a request that is over, empty.
+    pub(super) fn into_list(mut self) -> Vec<Listed> {
+        self.buffers.take_places()
     }
 
     /// The region of this node that it reads or writes.
@@ -331,16 +345,32 @@ impl VectorBody {
         self.waits = false;
     }
 
-    /// The next row, if it is one: checked against the buffer and the request's length.
+    /// The next row, if it is one: checked against the memory and the request's length, and cut
+    /// where one buffer ends.
     pub(in crate::shard) fn next_row<I: Io>(
         &mut self,
         length: u64,
         io: &mut I,
     ) -> Option<Result<Row, Status>> {
         let row = self.rows.next(io)?;
-        let inside = row.end().is_some() && row.end_in_buffer() <= self.room;
+        let inside = row.end().is_some() && row.end_in_buffer() <= self.buffers.room();
         let wanted = self.next.saturating_add(row.bytes()) <= length;
-        Some(if inside && wanted { Ok(row) } else { Err(Status::Invalid) })
+        if !inside || !wanted {
+            return Some(Err(Status::Invalid));
+        }
+        let (_, left) = self.buffers.at(row.at.into());
+        if row.end_in_buffer() - u64::from(row.at) <= left {
+            return Some(Ok(row));
+        }
+        let most = left.min(row.length.into()) as u32;
+        let (front, rest) = row.cut(most, 1);
+        self.rows.put_back(rest);
+        Some(Ok(front))
+    }
+
+    /// A row that was looked at comes next.
+    pub(in crate::shard) fn put_back(&mut self, row: Row) {
+        self.rows.put_back([Some(row), None]);
     }
 
     /// A row, or the first pieces of it, is taken; the rest comes next.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use piped_core::access::OpenKind;
 use piped_core::ids::{HandleId, PeerId, RegionId, SessionId};
 use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::link::LaneClass;
@@ -17,6 +18,7 @@ use crate::shard::connections::{Lane, Serving, lane_class};
 use crate::shard::delays::Hop;
 use crate::shard::driver::Direction;
 use crate::shard::keys::{LaneKey, ServeKey, Subject, TransferKey};
+use crate::shard::peers::Peer;
 use crate::shard::requests::{Body, FileBody, RemoteBody, RemoteOp, Waiter};
 
 /// Stages of a device with its dial, of what leaves by a lane, and of a peer's device.
@@ -148,7 +150,7 @@ impl Shard {
             (Place::Local(Target::File(file)), Place::Remote(peer, handle)) => {
                 let lane = self.peers.lane(peer, class)?;
                 let path = self.path_out(Some(&file), lane);
-                let disk = self.disk_there(session, handle, lane);
+                let disk = self.expect_disk(session, handle, lane);
                 Some(path_of(path.into_iter().chain(disk)))
             }
             // How the peer cuts what it sends is its own affair; how it is written here is not.
@@ -198,8 +200,8 @@ impl Shard {
     fn path_written(&mut self, key: TransferKey, lane: LaneKey) -> Path {
         let path = self.path_out(None, lane);
         let transfer = self.transfers.get(key);
-        let disk = match transfer.map(|transfer| (transfer.session, &transfer.body)) {
-            Some((session, Body::Remote(body))) => self.disk_there(session, body.handle, lane),
+        let disk = match transfer.map(|transfer| (transfer.session, transfer.body)) {
+            Some((session, Body::Remote(body))) => self.expect_disk(session, body.handle, lane),
             _ => [StageIndex::NONE; PEER_DISK_STAGES],
         };
         // What lies here between two peers is a level of its own.
@@ -222,6 +224,24 @@ impl Shard {
             (Some((number, _)), Some(lane)) => lane.reports.disk_of(number),
             _ => [StageIndex::NONE; PEER_DISK_STAGES],
         }
+    }
+
+    /// As [`Self::disk_there`], for a plan: before its first report a file's disk is taken to cost
+    /// what disks do.
+    fn expect_disk(
+        &mut self,
+        session: SessionId,
+        handle: HandleId,
+        lane: LaneKey,
+    ) -> [StageIndex; PEER_DISK_STAGES] {
+        let remote = self.handles.remote(session, handle);
+        if let Some(remote) = remote.filter(|remote| remote.open.kind == OpenKind::File)
+            && let (Some((number, _)), Some(lane)) = (remote.number, self.lanes.get_mut(lane))
+        {
+            let of = lane.reported(self.peers.get(remote.peer).map(Peer::name));
+            lane.reports.expect_disk(number, of, &mut self.cx.planner);
+        }
+        self.disk_there(session, handle, lane)
     }
 
     /// The path of what leaves by a lane, from a file of ours or from memory.

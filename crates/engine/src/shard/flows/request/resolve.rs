@@ -6,8 +6,8 @@ use piped_core::access::{Access, OpenKind};
 use piped_core::call::{ANSWER_BYTES_MAX, CALL_BYTES_MAX, HEAD_BYTES};
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::limits;
-use piped_core::pieces::Row;
-use piped_core::request::{ArenaBuffer, Table, Update, Verb};
+use piped_core::pieces::{BufferRow, Row};
+use piped_core::request::{self, ArenaBuffer, Table, Update, Verb};
 use piped_core::status::Status;
 
 use crate::command::{ChannelTarget, Target};
@@ -17,8 +17,8 @@ use crate::shard::clients::Place;
 use crate::shard::driver::{Direction, On};
 use crate::shard::notifications::Wait;
 use crate::shard::requests::{
-    Body, CallBody, CopyBody, FileBody, MemoryBody, Once, Outgoing, ReceiveBody, RemoteBody,
-    RemoteOp, SendBody, VectorBody, What,
+    Body, Buffers, CallBody, CopyBody, FileBody, MemoryBody, Once, Outgoing, ReceiveBody,
+    RemoteBody, RemoteOp, SendBody, VectorBody, What,
 };
 
 /// What a verb resolves to: what it is, the handles it uses, its length and its work.
@@ -75,8 +75,7 @@ impl Shard {
                 }
                 Ok((kind, [Some(handle), None], buffer.length, body))
             }
-            Verb::Vector { handle, reads, buffer, table, bytes } => {
-                let memory = self.clients.memory_of(session, buffer)?;
+            Verb::Vector { handle, reads, buffers, table, bytes } => {
                 let wanted = if reads { Access::READ } else { Access::WRITE };
                 let (place, opened) = self.handles.place_of_bytes(session, handle, wanted)?;
                 if !(1..=limits::REQUEST_BYTES_MAX).contains(&bytes)
@@ -84,18 +83,27 @@ impl Shard {
                 {
                     return Err(Status::Invalid);
                 }
-                let length = u64::from(table.rows) * Row::BYTES as u64;
-                let Table { segment, offset, rows } = table;
-                let at =
-                    self.clients.memory_of(session, ArenaBuffer { segment, offset, length })?;
+                let at = self.table_at(session, table, Row::BYTES)?;
+                let buffers = match buffers {
+                    request::Buffers::One(buffer) => {
+                        Buffers::One(self.clients.memory_of(session, buffer)?, buffer.length)
+                    }
+                    request::Buffers::Several(list) => {
+                        if !(1..=limits::BUFFERS_MAX).contains(&list.rows) {
+                            return Err(Status::Invalid);
+                        }
+                        let list_at = self.table_at(session, list, BufferRow::BYTES)?;
+                        Buffers::Listed(list_at, list.rows)
+                    }
+                };
                 let direction = if reads { Direction::Read } else { Direction::Write };
                 let is_region = opened == OpenKind::Region;
                 self.may_start()?;
                 let body = Body::Vector(self.bodies.keep_vector(VectorBody::new(
                     (place, is_region),
                     direction,
-                    (memory, buffer.length),
-                    (at.segment, at.offset, rows),
+                    buffers,
+                    (at.segment, at.offset, table.rows),
                 )));
                 let kind = Self::vector_kind(direction, is_region);
                 Ok((kind, [Some(handle), None], bytes, body))
@@ -218,6 +226,17 @@ impl Shard {
             }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
         }
+    }
+
+    /// Where a table lies that has its rows in the client's arena.
+    fn table_at(
+        &self,
+        session: SessionId,
+        Table { segment, offset, rows }: Table,
+        row_bytes: usize,
+    ) -> Result<Memory, Status> {
+        let length = u64::from(rows) * row_bytes as u64;
+        self.clients.memory_of(session, ArenaBuffer { segment, offset, length })
     }
 
     /// Whether a session may have one more request that waits for others. Places are left for what

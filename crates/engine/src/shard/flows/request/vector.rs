@@ -7,11 +7,13 @@
 //!   request with a table of them, and are copied from or to the client's buffer here. Thousands of
 //!   short pieces cost a copy each and no frame. Where the buffer has them one behind the other
 //!   already, there is no copy either.
-//! - A part of a file is one piece, which the client's memory is source or sink of itself.
+//! - A part of a file is one piece, which the client's memory is source or sink of itself. Short
+//!   buffers of a range of a peer's file are *joined*: they travel as one range, and are copied
+//!   here like packed ones.
 //! - Pieces of a region of this node are copied in the shard's turns.
 //!
 //! A table lies in the client's memory, which may change: each row is read once and checked in the
-//! copy.
+//! copy. So is each row of a list of buffers, all of them before the first piece.
 
 use piped_core::ids::SessionId;
 use piped_core::io::{Io, Span};
@@ -30,18 +32,30 @@ use crate::shard::flows::request::memory::overlap;
 use crate::shard::flows::request::resolve::body_for;
 use crate::shard::keys::{Subject, TransferKey, VectorKey, kind};
 use crate::shard::pins::Pin;
-use crate::shard::requests::{Body, Order, Part, RemoteBody, RemoteOp, Start, VectorBody, Waiter};
+use crate::shard::requests::{
+    Body, Buffers, Order, Part, RemoteBody, RemoteOp, Start, VectorBody, Waiter,
+};
 use crate::shard::sched::Work;
 
 /// Bytes of a row in a part's table: what the peer gets, and behind all of these where it lies in
 /// the buffer.
 const HERE_BYTES: usize = 16;
 
+/// Shorter pieces of a peer's file are joined, if they go to several buffers: a copy of fewer bytes
+/// costs less than a request of its own.
+const JOINED_BYTES: u32 = 64 * 1024;
+
 impl Shard {
     pub(in crate::shard) fn drive_vector<I: Io>(&mut self, key: TransferKey, io: &mut I) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length;
         let Body::Vector(vector) = transfer.body else { return };
+        let list = self.bodies[vector].buffers().unread();
+        if let Some(list) = list
+            && let Err(status) = self.read_list(key, list, io)
+        {
+            return self.decide(key, status, io);
+        }
         let vector = &mut self.bodies[vector];
         if let Some(status) = vector.outcome(length) {
             if vector.is_idle() {
@@ -60,6 +74,9 @@ impl Shard {
                 return;
             }
             (Place::Remote(..), Order::Packed) => self.start_packed(key, index, io),
+            (Place::Remote(..), Order::Single) if self.begins_short(key, io) => {
+                self.start_packed(key, index, io)
+            }
             _ => self.start_single(key, index, io),
         };
         match started {
@@ -74,6 +91,23 @@ impl Shard {
                 self.settle(key, io);
             }
         }
+    }
+
+    /// Reads where the client's buffers lie.
+    fn read_list<I: Io>(
+        &mut self,
+        key: TransferKey,
+        list: (Memory, u32),
+        io: &mut I,
+    ) -> Result<(), Status> {
+        let Some(session) = self.transfers.get(key).map(|it| it.session) else { return Ok(()) };
+        let places = self.bodies.take_list();
+        let memory_of = |buffer| self.clients.memory_of(session, buffer);
+        let buffers = Buffers::read(list, places, memory_of, io)?;
+        if let Some(vector) = self.vector_mut(key) {
+            vector.set_buffers(buffers);
+        }
+        Ok(())
     }
 
     /// The next row, if it is one.
@@ -102,8 +136,7 @@ impl Shard {
         let Some(row) = self.next_row(key, io).transpose()? else { return Ok(true) };
         let Some(vector) = self.vector_mut(key) else { return Ok(true) };
         let (piece, start) = vector.take_piece(row);
-        let (memory, direction) = vector.buffer();
-        let memory = Memory { offset: memory.offset + u64::from(piece.at), ..memory };
+        let (memory, direction) = (vector.buffers().at(piece.at.into()).0, vector.direction());
         let length = piece.length.into();
         let mut body = body_for(vector.end(), direction, false, piece.offset, length, memory)?;
         vector.lead(piece, &mut body);
@@ -111,8 +144,19 @@ impl Shard {
         Ok(self.start_part(key, index, part, body, io))
     }
 
-    /// Starts the next pieces of a peer's region as one transfer. `Ok(false)`: there is no room for
-    /// it.
+    /// Whether the next piece goes to a short buffer of several, so that it is joined with those
+    /// behind it.
+    fn begins_short<I: Io>(&mut self, key: TransferKey, io: &mut I) -> bool {
+        let several = self.vector_mut(key).is_some_and(|it| it.buffers().are_several());
+        let Some(Ok(row)) = several.then(|| self.next_row(key, io)).flatten() else { return false };
+        if let Some(vector) = self.vector_mut(key) {
+            vector.put_back(row);
+        }
+        row.length < JOINED_BYTES
+    }
+
+    /// Starts the next pieces of a peer's region, or of a range of its file, as one transfer.
+    /// `Ok(false)`: there is no room for it.
     fn start_packed<I: Io>(
         &mut self,
         key: TransferKey,
@@ -123,7 +167,7 @@ impl Shard {
         let (session, length) = (transfer.session, transfer.length);
         let Body::Vector(vector) = transfer.body else { return Ok(true) };
         let vector = &self.bodies[vector];
-        let (memory, direction) = vector.buffer();
+        let (direction, order) = (vector.direction(), vector.order());
         let Place::Remote(peer, handle) = vector.end() else { return Ok(true) };
         let start = vector.taken();
         let most = (length - start).min(PART_BYTES.into()) as u32;
@@ -140,8 +184,8 @@ impl Shard {
             return Ok(false);
         };
         self.cx.sched.give(Work::Transfer(key));
-        let filled = self.fill_table(key, table, io);
-        let Filled { rows, bytes, first, in_order } = match filled {
+        let filled = self.fill_table(key, table, order, io);
+        let Filled { rows, bytes, offset, first, in_order } = match filled {
             Ok(filled) if filled.bytes > 0 => filled,
             other => {
                 self.cx.buffers.give_back(table);
@@ -161,7 +205,7 @@ impl Shard {
         }
         let part = Part::new(start, bytes).packed(table, rows, data);
         if direction == Direction::Write {
-            self.move_part(memory, part, direction, io);
+            self.move_part(key, part, bytes.into(), io);
         }
         let op = match direction {
             Direction::Read => RemoteOp::Read,
@@ -169,32 +213,52 @@ impl Shard {
         };
         let packed = match data {
             Some(data) => data.memory(),
-            None => Memory { offset: memory.offset + u64::from(first), ..memory },
+            None => first,
         };
-        let wire = table.span.part(0, rows * Row::WIRE_BYTES as u32);
-        let body = RemoteBody::new(peer, handle, op, 0, packed);
-        let body = Body::Remote(RemoteBody { enclosed: Some(wire), ..body });
+        let (offset, enclosed) = match order {
+            Order::Packed => (0, Some(table.span.part(0, rows * Row::WIRE_BYTES as u32))),
+            Order::Single | Order::Placed => (offset, None),
+        };
+        let body = RemoteBody::new(peer, handle, op, offset, packed);
+        let body = Body::Remote(RemoteBody { enclosed, ..body });
         Ok(self.start_part(key, index, part, body, io))
     }
 
-    /// Takes rows into a part's table, as many as a part has.
+    /// Takes rows into a part's table, as many as a part has. Those that are joined are short, and
+    /// lie one behind the other in the file.
     fn fill_table<I: Io>(
         &mut self,
         key: TransferKey,
         table: Run,
+        order: Order,
         io: &mut I,
     ) -> Result<Filled, Status> {
-        let mut filled = Filled { rows: 0, bytes: 0, first: 0, in_order: true };
+        let mut filled =
+            Filled { rows: 0, bytes: 0, offset: 0, first: Memory::NONE, in_order: true };
         let mut pieces = 0;
         while filled.rows < PART_ROWS && filled.bytes < PART_BYTES && pieces < PART_PIECES {
             let Some(row) = self.next_row(key, io).transpose()? else { break };
-            let (row, rest) = row.cut(PART_BYTES - filled.bytes, PART_PIECES - pieces);
             let Some(vector) = self.vector_mut(key) else { break };
-            vector.take(row, rest);
             if filled.rows == 0 {
-                filled.first = row.at;
+                filled.offset = row.offset;
             }
-            let behind = u64::from(row.at) == u64::from(filled.first) + u64::from(filled.bytes);
+            let joins =
+                row.length < JOINED_BYTES && row.offset == filled.offset + u64::from(filled.bytes);
+            let most = match order {
+                Order::Packed => PART_PIECES - pieces,
+                Order::Single | Order::Placed if joins => 1,
+                Order::Single | Order::Placed => {
+                    vector.put_back(row);
+                    break;
+                }
+            };
+            let (row, rest) = row.cut(PART_BYTES - filled.bytes, most);
+            vector.take(row, rest);
+            let (memory, _) = vector.buffers().at(row.at.into());
+            if filled.rows == 0 {
+                filled.first = memory;
+            }
+            let behind = memory == filled.first.skip(filled.bytes.into());
             filled.in_order &= behind && (row.count == 1 || row.at_stride == row.length);
             let at = filled.rows * Row::WIRE_BYTES as u32;
             io.store(&row.to_wire(), table.span.part(at, Row::WIRE_BYTES as u32));
@@ -206,18 +270,22 @@ impl Shard {
         Ok(filled)
     }
 
-    /// Copies a part's bytes between the buffer and where they lie packed.
-    fn move_part<I: Io>(&mut self, memory: Memory, part: Part, direction: Direction, io: &mut I) {
+    /// Copies the first `bytes` of a part between the client's memory and where they lie packed.
+    fn move_part<I: Io>(&mut self, key: TransferKey, part: Part, bytes: u64, io: &mut I) {
         let Some((table, rows, data)) = part.packed_in() else { return };
+        let Some(vector) = self.vector_mut(key) else { return };
         let mut packed = 0;
         for number in 0..rows {
-            let mut bytes = [0; HERE_BYTES];
-            io.load(here_span(table, number), &mut bytes);
-            let row = from_here(&bytes);
+            let mut row = [0; HERE_BYTES];
+            io.load(here_span(table, number), &mut row);
+            let row = from_here(&row);
             for (_, at) in row.pieces() {
-                let (here, there) =
-                    (memory.span(at.into(), row.length), data.span.part(packed, row.length));
-                match direction {
+                // The source may have had less; what is behind that was never filled.
+                let left = bytes.saturating_sub(packed.into());
+                let length = left.min(row.length.into()) as u32;
+                let here = vector.buffers().span(at.into(), length);
+                let there = data.span.part(packed, length);
+                match vector.direction() {
                     Direction::Read => io.copy(there, here),
                     Direction::Write => io.copy(here, there),
                 }
@@ -283,10 +351,11 @@ impl Shard {
         let given_up = transfer.status.is_some();
         let Body::Vector(vector) = transfer.body else { return };
         let vector = &mut self.bodies[vector];
-        let (memory, direction) = vector.buffer();
+        let direction = vector.direction();
         let Some(part) = vector.take_part(index) else { return };
         // What a peer leaves out was never written here.
-        let is_cut = status == Status::Ok && part.is_cut(bytes);
+        let of_region = vector.order() == Order::Packed;
+        let is_cut = status == Status::Ok && of_region && part.is_cut(bytes);
         let status = if is_cut { Status::Corrupt } else { status };
         let mut source = None;
         if status == Status::Ok {
@@ -296,7 +365,7 @@ impl Shard {
         // A client that was told has its buffer still, but what it is told no more need not be
         // there.
         if direction == Direction::Read && status == Status::Ok && !given_up {
-            self.move_part(memory, part, direction, io);
+            self.move_part(parent, part, bytes, io);
         }
         self.free_part(session, part);
         if let Some((file, cached, bytes)) = source
@@ -323,7 +392,6 @@ impl Shard {
         let Some(vector) = self.vector_mut(key) else { return };
         vector.end_wait();
         let Some(region) = vector.region() else { return };
-        let (memory, direction) = vector.buffer();
         let (mut bytes, mut pieces) = (0, 0);
         let now = io.now();
         if !self.may_move(Work::Transfer(key), now) {
@@ -336,8 +404,10 @@ impl Shard {
                 Some(_) => return self.decide(key, Status::Invalid, io),
             };
             let (row, rest) = row.cut(PART_BYTES - bytes, PART_PIECES - pieces);
+            let Some(vector) = self.vector_mut(key) else { return };
+            let ((memory, _), direction) = (vector.buffers().at(row.at.into()), vector.direction());
             for (offset, at) in row.pieces() {
-                let ours = memory.span(at.into(), row.length);
+                let ours = memory.span((at - row.at).into(), row.length);
                 let offset = region.offset + offset;
                 let theirs = Span { segment: region.segment, offset, length: row.length };
                 // As of a client that puts its region onto itself.
@@ -387,8 +457,10 @@ impl Shard {
 struct Filled {
     rows: u32,
     bytes: u32,
-    /// Where the first piece lies in the buffer.
-    first: u32,
+    /// Where the first piece lies in the file or region.
+    offset: u64,
+    /// Where the first piece lies in the client's memory.
+    first: Memory,
     /// All others lie behind it.
     in_order: bool,
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use piped_ring::{ExclusiveRange, Segment};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Home};
 use crate::control::{Control, lock};
 
 /// Buffers start and end at multiples of this many bytes.
@@ -22,6 +22,8 @@ const PIECES: usize = 64;
 pub(crate) struct Arena {
     /// The client that the arena belongs to; all connections of a client have the same.
     client: u32,
+    /// The connection that it is of, by its generation.
+    generation: u32,
     segments: Mutex<Vec<Space>>,
     /// The session. The daemon takes the memory back when this side has hung up, so nobody does
     /// while a buffer is left.
@@ -31,13 +33,21 @@ pub(crate) struct Arena {
 #[derive(Debug)]
 struct Space {
     number: u32,
-    /// Free pieces, by offset; no two touch.
-    free: Vec<ExclusiveRange>,
+    free: Free,
 }
 
+/// Free pieces of a segment, by offset; no two touch.
+#[derive(Debug)]
+pub(crate) struct Free(Vec<ExclusiveRange>);
+
 impl Arena {
-    pub(crate) fn new(client: u32, session: Arc<Control>) -> Self {
-        Self { client, segments: Mutex::default(), _session: Some(session) }
+    pub(crate) fn new(client: u32, generation: u32, session: Arc<Control>) -> Self {
+        Self { client, generation, segments: Mutex::default(), _session: Some(session) }
+    }
+
+    /// The generation of the connection that it is of.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// The client that the arena belongs to.
@@ -47,12 +57,10 @@ impl Arena {
 
     /// Add a segment under the daemon's number for it.
     pub(crate) fn add(&self, number: u32, segment: Segment) {
-        let mut free = Vec::with_capacity(PIECES);
         let mut whole = ExclusiveRange::claim(segment);
         // What does not fill a page is left alone.
         let _ = whole.split_off(whole.len() - whole.len() % PAGE_BYTES);
-        free.push(whole);
-        lock(&self.segments).push(Space { number, free });
+        lock(&self.segments).push(Space { number, free: Free::of(whole) });
     }
 
     /// A buffer of `length` bytes, if some free piece has room.
@@ -61,50 +69,75 @@ impl Arena {
         let mut segments = lock(&self.segments);
         let (number, range) = segments
             .iter_mut()
-            .find_map(|space| space.take(bytes).map(|range| (space.number, range)))?;
-        Some(Buffer::new(Arc::clone(self), number, range, length))
+            .find_map(|space| space.free.take(bytes).map(|range| (space.number, range)))?;
+        Some(Buffer::new(Home::Arena(Arc::clone(self), number), range, length))
     }
 
     /// Take a piece back.
     pub(crate) fn release(&self, number: u32, range: ExclusiveRange) {
         let mut segments = lock(&self.segments);
         if let Some(space) = segments.iter_mut().find(|space| space.number == number) {
-            space.give_back(range);
+            space.free.give_back(range);
         }
     }
 
     #[cfg(test)]
     fn pieces(&self) -> Vec<(u64, u64)> {
         let segments = lock(&self.segments);
-        let free = segments.iter().flat_map(|space| &space.free);
+        let free = segments.iter().flat_map(|space| &space.free.0);
         free.map(|range| (range.offset(), range.len())).collect()
     }
 }
 
-impl Space {
-    fn take(&mut self, bytes: u64) -> Option<ExclusiveRange> {
-        let place = self.free.iter().position(|range| range.len() >= bytes)?;
-        let rest = self.free[place].split_off(bytes);
-        if rest.is_empty() {
-            return Some(self.free.remove(place));
-        }
-        Some(std::mem::replace(&mut self.free[place], rest))
+impl Free {
+    /// All of a segment.
+    pub(crate) fn of(whole: ExclusiveRange) -> Self {
+        let mut free = Vec::with_capacity(PIECES);
+        free.push(whole);
+        Self(free)
     }
 
-    fn give_back(&mut self, mut range: ExclusiveRange) {
-        let place = self.free.partition_point(|free| free.offset() < range.offset());
-        if place < self.free.len() {
-            let next = self.free.remove(place);
+    fn take(&mut self, bytes: u64) -> Option<ExclusiveRange> {
+        let place = self.0.iter().position(|range| range.len() >= bytes)?;
+        let rest = self.0[place].split_off(bytes);
+        if rest.is_empty() {
+            return Some(self.0.remove(place));
+        }
+        Some(std::mem::replace(&mut self.0[place], rest))
+    }
+
+    /// The piece of so many bytes, at least 1, at an offset, if all of it is free.
+    pub(crate) fn take_at(&mut self, offset: u64, bytes: u64) -> Option<ExclusiveRange> {
+        let place = self.0.partition_point(|free| free.offset() <= offset).checked_sub(1)?;
+        let before = offset - self.0[place].offset();
+        if before.checked_add(bytes)? > self.0[place].len() {
+            return None;
+        }
+        let mut range = self.0[place].split_off(before);
+        let rest = range.split_off(bytes);
+        if before == 0 {
+            self.0.remove(place);
+        }
+        if !rest.is_empty() {
+            self.0.insert(place + usize::from(before > 0), rest);
+        }
+        Some(range)
+    }
+
+    pub(crate) fn give_back(&mut self, mut range: ExclusiveRange) {
+        let place = self.0.partition_point(|free| free.offset() < range.offset());
+        if place < self.0.len() {
+            let next = self.0.remove(place);
             if let Err(next) = range.join(next) {
-                self.free.insert(place, next);
+                self.0.insert(place, next);
             }
         }
         let Some(before) = place.checked_sub(1) else {
-            self.free.insert(0, range);
+            self.0.insert(0, range);
             return;
         };
-        if let Err(range) = self.free[before].join(range) {
-            self.free.insert(place, range);
+        if let Err(range) = self.0[before].join(range) {
+            self.0.insert(place, range);
         }
     }
 }
@@ -154,6 +187,28 @@ mod tests {
             }
             assert_eq!(arena.pieces(), [(0, 64 * PAGE_BYTES)], "seed {seed:#x}");
         }
+    }
+
+    #[test]
+    fn pieces_are_taken_where_they_are_wanted_and_never_twice() {
+        let whole = ExclusiveRange::claim(Segment::create(1000).expect("memory"));
+        let mut free = Free::of(whole);
+        let places = |free: &Free| free.0.iter().map(|it| (it.offset(), it.len())).collect();
+        let taken = [(10, 20), (0, 10), (990, 10), (100, 1)]
+            .map(|(offset, bytes)| free.take_at(offset, bytes).expect("free"));
+        let left: Vec<_> = places(&free);
+        assert_eq!(left, [(30, 70), (101, 889)]);
+        for (offset, bytes) in
+            [(0, 1), (29, 2), (99, 2), (30, 71), (980, 11), (1000, 1), (40, u64::MAX)]
+        {
+            assert!(free.take_at(offset, bytes).is_none(), "{bytes} at {offset}");
+        }
+        let all = free.take_at(101, 889).expect("free");
+        for range in taken.into_iter().chain([all]) {
+            free.give_back(range);
+        }
+        let left: Vec<_> = places(&free);
+        assert_eq!(left, [(0, 1000)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A piece of the arena, owned by the value that stands for it.
+//! A piece of the arena, or of lent memory, owned by the value that stands for it.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use piped_ring::{ExclusiveRange, SharedRange};
 
 use crate::arena::Arena;
 use crate::error::OutOfBuffer;
+use crate::lent::LentCore;
 
 /// Memory that the daemon can move bytes to and from without a copy, made by
-/// [`crate::Client::allocate`].
+/// [`crate::Client::allocate`], or of memory that the program lends ([`crate::Lent::buffer`]).
 ///
 /// A request takes the buffer and its completion gives it back, so safe code can neither look at
 /// bytes that are still being written nor free them. In between, and dropped, it goes back to the
@@ -17,7 +18,7 @@ use crate::error::OutOfBuffer;
 /// memory mapped, also after the connection's end, and the session's place with it, also after its
 /// client is dropped: the daemon takes memory back when nobody has any of it. After
 /// [`crate::Client::reconnect`] it is as it was, and the first request that takes it moves it into
-/// the new daemon's memory: one copy.
+/// the new daemon's memory: one copy. (One of lent memory stays where it is.)
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,17 +40,34 @@ use crate::error::OutOfBuffer;
 /// ```
 #[derive(Debug)]
 pub struct Buffer {
-    arena: Arc<Arena>,
+    home: Home,
     range: ExclusiveRange,
-    segment: u32,
     length: u64,
     /// The buffers that it stands for: its own memory is their list ([`crate::Buffers`]).
     parts: Option<Box<[Self]>>,
 }
 
+/// Memory that a buffer is a piece of, and goes back to.
+#[derive(Debug, Clone)]
+pub(crate) enum Home {
+    /// A segment of the arena of a connection.
+    Arena(Arc<Arena>, u32),
+    /// Memory of the program.
+    Lent(Arc<LentCore>),
+}
+
+impl Home {
+    fn client(&self) -> u32 {
+        match self {
+            Self::Arena(arena, _) => arena.client(),
+            Self::Lent(lent) => lent.client(),
+        }
+    }
+}
+
 impl Buffer {
-    pub(crate) fn new(arena: Arc<Arena>, segment: u32, range: ExclusiveRange, length: u64) -> Self {
-        Self { arena, range, segment, length, parts: None }
+    pub(crate) fn new(home: Home, range: ExclusiveRange, length: u64) -> Self {
+        Self { home, range, length, parts: None }
     }
 
     /// The buffer's length in bytes, as asked for.
@@ -65,7 +83,8 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Bytes it can have at most: its length when allocated, in whole pages.
+    /// Bytes it can have at most: its length when allocated, in whole pages; of lent memory its
+    /// length when made.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.range.len() as usize
@@ -86,19 +105,42 @@ impl Buffer {
     }
 
     /// The bytes, in place.
+    ///
+    /// # Panics
+    /// If the memory was lent by a descriptor: others can write it at any time, so there is no
+    /// reference into it. [`Self::try_slice`] asks, and [`Self::read_at`] copies.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.range.as_slice()[..self.len()]
     }
 
+    /// The bytes, in place; `None` of memory that was lent by a descriptor.
+    #[must_use]
+    pub fn try_slice(&self) -> Option<&[u8]> {
+        self.range.is_sole().then(|| self.as_slice())
+    }
+
     /// The bytes, in place, to be changed.
+    ///
+    /// # Panics
+    /// As [`Self::as_slice`]. [`Self::write_at`] copies.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let length = self.len();
         &mut self.range.as_mut_slice()[..length]
     }
 
+    /// Where the bytes are. Of lent memory, the program may have other pointers there: what is read
+    /// and written through them is its own affair, and so is a page that somebody has cut off.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.range.as_ptr()
+    }
+
     /// A copy of the bytes.
+    ///
+    /// # Panics
+    /// As [`Self::as_slice`].
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.as_slice().to_vec()
@@ -107,33 +149,35 @@ impl Buffer {
     /// Copy bytes out of the buffer.
     ///
     /// # Errors
-    /// Not inside the buffer; nothing was copied.
+    /// Not inside the buffer; nothing was copied. Or somebody has cut the memory, which was lent
+    /// without seals: what was copied is not known.
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfBuffer> {
-        let from = offset.checked_add(to.len()).and_then(|end| self.as_slice().get(offset..end));
-        to.copy_from_slice(from.ok_or_else(|| self.fault(offset, to.len()))?);
-        Ok(())
+        self.check(offset, to.len())?;
+        Ok(self.range.load(offset as u64, to)?)
     }
 
     /// Copy bytes into the buffer.
     ///
     /// # Errors
-    /// Not inside the buffer; nothing was copied.
+    /// As for [`Self::read_at`].
     pub fn write_at(&mut self, offset: usize, from: &[u8]) -> Result<(), OutOfBuffer> {
-        let fault = self.fault(offset, from.len());
-        let end = offset.checked_add(from.len());
-        let to = end.and_then(|end| self.as_mut_slice().get_mut(offset..end));
-        to.ok_or(fault)?.copy_from_slice(from);
-        Ok(())
+        self.check(offset, from.len())?;
+        Ok(self.range.store(offset as u64, from)?)
     }
 
-    fn fault(&self, offset: usize, length: usize) -> OutOfBuffer {
-        let (offset, length) = (offset as u64, length as u64);
-        OutOfBuffer { offset, length, buffer_bytes: self.length }
+    fn check(&self, offset: usize, length: usize) -> Result<(), OutOfBuffer> {
+        let (offset, length, buffer_bytes) = (offset as u64, length as u64, self.length);
+        let inside = offset.checked_add(length).is_some_and(|end| end <= buffer_bytes);
+        if inside { Ok(()) } else { Err(OutOfBuffer { offset, length, buffer_bytes }) }
     }
 
     /// Segment and offset, the daemon's address of it.
     pub(crate) fn place(&self) -> (u32, u64) {
-        (self.segment, self.range.offset())
+        let segment = match &self.home {
+            Home::Arena(_, segment) => *segment,
+            Home::Lent(lent) => lent.place().1,
+        };
+        (segment, self.range.offset())
     }
 
     /// The buffers that it stands for, if it is a list.
@@ -187,16 +231,24 @@ impl Buffer {
         (rows, bytes)
     }
 
-    /// Whether its memory, and that of its parts, is of this arena.
+    /// Whether a request of the arena's connection can name it, and its parts.
     pub(crate) fn is_of(&self, arena: &Arc<Arena>) -> bool {
-        let parts = self.parts().unwrap_or_default();
-        Arc::ptr_eq(&self.arena, arena) && parts.iter().all(|part| part.is_of(arena))
+        let own = match &self.home {
+            Home::Arena(own, _) => Arc::ptr_eq(own, arena),
+            Home::Lent(lent) => lent.is_of(arena),
+        };
+        own && self.parts().unwrap_or_default().iter().all(|part| part.is_of(arena))
     }
 
     /// Whether it is memory of that client, of whichever connection.
     pub(crate) fn is_of_client(&self, client: u32) -> bool {
         let parts = self.parts().unwrap_or_default();
-        self.arena.client() == client && parts.iter().all(|part| part.is_of_client(client))
+        self.home.client() == client && parts.iter().all(|part| part.is_of_client(client))
+    }
+
+    /// Whether it is lent memory, which does not move.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self.home, Home::Lent(_))
     }
 
     /// Take its bytes over into `new`, which is as large, but for those of `filled`: the daemon
@@ -218,15 +270,14 @@ impl Buffer {
     pub(crate) fn load_landed(&self, offset: u64, to: &mut [u8]) {
         // The callers stay below the watermark, which stays below the length.
         let loaded = self.range.load(offset, to);
-        debug_assert!(loaded.is_ok(), "landed bytes lie inside the buffer");
+        debug_assert!(loaded.is_ok() || self.is_lent(), "landed bytes lie inside the buffer");
     }
 
     /// Let others touch it at any time.
     pub(crate) fn share(mut self) -> Shared {
         Shared {
-            arena: Arc::clone(&self.arena),
+            home: self.home.clone(),
             range: self.range.split_off(0).share(),
-            segment: self.segment,
             length: self.length,
         }
     }
@@ -243,8 +294,12 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let range = self.range.split_off(0);
         // Empty after `share` and `retire`.
-        if !range.is_empty() {
-            self.arena.release(self.segment, range);
+        if range.is_empty() {
+            return;
+        }
+        match &self.home {
+            Home::Arena(arena, segment) => arena.release(*segment, range),
+            Home::Lent(lent) => lent.release(range),
         }
     }
 }
@@ -264,15 +319,14 @@ impl AsMut<[u8]> for Buffer {
 /// A buffer that others touch. Dropped as it is, the memory is not used again.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    arena: Arc<Arena>,
+    home: Home,
     pub(crate) range: SharedRange,
-    segment: u32,
     pub(crate) length: u64,
 }
 
 impl Shared {
     /// The daemon said that nobody touches it any more.
     pub(crate) fn reclaim(self) -> Buffer {
-        Buffer::new(self.arena, self.segment, self.range.reclaim(), self.length)
+        Buffer::new(self.home, self.range.reclaim(), self.length)
     }
 }

@@ -11,7 +11,7 @@ use piped_core::access::Access;
 use piped_core::modes::Profile;
 use piped_core::status::Status;
 use piped_ring::SpinBudgets;
-use piped_ring::handshake::{FEATURE_NAPS, FEATURE_PATH_COSTS, Hello, Request};
+use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello, Request};
 use piped_ring::layout::ENTRIES_MAX;
 
 use crate::arena::PAGE_BYTES;
@@ -174,7 +174,7 @@ impl ClientBuilder {
     /// See [`ConnectError`].
     pub fn connect(self, path: impl AsRef<Path>) -> Result<Client, ConnectError> {
         let hello = Hello {
-            features: FEATURE_PATH_COSTS | FEATURE_NAPS,
+            features: FEATURE_PATH_COSTS | FEATURE_NAPS | FEATURE_LENDING,
             arena_bytes: self.arena_bytes.max(1).next_multiple_of(PAGE_BYTES),
             entries: self.depth.clamp(1, ENTRIES_MAX - 1).saturating_add(1).next_power_of_two(),
             queues: 1,
@@ -206,7 +206,7 @@ impl ClientBuilder {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Client {
@@ -236,6 +236,9 @@ impl Client {
     ///   and is refused with [`crate::SubmitFault::NoRoom`] if the new arena cannot have it. Those
     ///   of reads that ended with the daemon are [`crate::BufferState::Lost`], as without a
     ///   reconnect.
+    /// - **Lent memory** is lent again and does not move. Reads into it that were under way end, also
+    ///   with [`crate::Request::resubmit`], and their parts of it are lost. If the daemon refuses
+    ///   the memory, requests are refused with [`crate::SubmitFault::NotLent`].
     /// - **Exported regions** are not offered again; see [`RegionExport`].
     ///
     /// ```no_run
@@ -393,7 +396,9 @@ impl Client {
         let connection = self.shared.connection();
         let buffer = match self.shared.bring(buffer, &connection, 0..0) {
             Ok(buffer) => buffer,
-            Err(buffer) => return Err(ExportError { cause: no_room(), buffer: Some(buffer) }),
+            Err(buffer) => {
+                return Err(ExportError { cause: without(&buffer), buffer: Some(buffer) });
+            }
         };
         if !buffer.is_of(&connection.arena) {
             let message =
@@ -503,7 +508,7 @@ impl Client {
     }
 }
 
-fn no_room() -> SessionError {
-    let message = crate::error::SubmitFault::NoRoom.to_string();
+fn without(buffer: &Buffer) -> SessionError {
+    let message = crate::error::SubmitFault::without(buffer).to_string();
     SessionError::Refused { status: Status::WouldBlock, message }
 }

@@ -20,13 +20,15 @@ use piped_core::status::Status;
 use piped_ring::handshake::{FDS_PER_QUEUE, Hello, Reply, Request, Welcome};
 use piped_ring::segment::SEGMENT_BYTES_MAX;
 use piped_ring::{AttachFault, ClientQueue, QueueFds, Segment};
+use rustix::process::{Pid, getpid};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::buffer::Buffer;
 use crate::control::{Control, lock};
 use crate::core::Core;
-use crate::error::{AllocateError, ConnectError, QueueError, SessionError};
+use crate::error::{AllocateError, ConnectError, LendError, QueueError, SessionError};
 use crate::handle::HandleCore;
+use crate::lent::LentCore;
 
 /// How to connect, the first time and every other.
 #[derive(Debug)]
@@ -77,7 +79,7 @@ impl Connection {
         control.set_features(welcome.features);
         let mut fds = fds.into_iter();
         let control = Arc::new(control);
-        let arena = Arc::new(Arena::new(client, Arc::clone(&control)));
+        let arena = Arc::new(Arena::new(client, generation, Arc::clone(&control)));
         for (number, fd) in (0..welcome.segments).zip(&mut fds) {
             arena.add(number, Segment::from_fd(fd)?);
         }
@@ -229,12 +231,16 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     /// Marks the memory of all its connections.
     pub(crate) client: u32,
+    /// The process that connected.
+    process: Pid,
     pub(crate) link: Arc<Link>,
     connection: Mutex<Arc<Connection>>,
     /// Generation of `connection`, for a look without the lock.
     generation: AtomicU32,
     /// Queues that threads have.
     queues: AtomicUsize,
+    /// Memory that the program lends, for a reconnect.
+    lent: Mutex<Vec<Weak<LentCore>>>,
     /// Held by the thread that reconnects. The next connection, while handles wait for their peers.
     pub(crate) reconnecting: Mutex<Option<Connection>>,
 }
@@ -253,10 +259,12 @@ impl Shared {
         Ok(Self {
             settings,
             client,
+            process: getpid(),
             link: Arc::new(link),
             connection: Mutex::new(Arc::new(connection)),
             generation: AtomicU32::new(generation),
             queues: AtomicUsize::new(0),
+            lent: Mutex::default(),
             reconnecting: Mutex::new(None),
         })
     }
@@ -288,7 +296,7 @@ impl Shared {
 
     /// Moves a buffer of an earlier connection into the memory of this one, but for the bytes that
     /// were to be `filled`; the buffer as it is if it is of this one or of another client, and as
-    /// an error if there is no room.
+    /// an error if there is no room, or if it is of memory that is not lent to this one.
     pub(crate) fn bring(
         &self,
         buffer: Buffer,
@@ -300,6 +308,9 @@ impl Shared {
         }
         if buffer.parts().is_some() {
             return self.bring_parts(buffer, to);
+        }
+        if buffer.is_lent() {
+            return Err(buffer);
         }
         match to.allocate(buffer.capacity(), self.settings.hello.arena_bytes) {
             Ok(mut new) => {
@@ -323,6 +334,30 @@ impl Shared {
         match self.bring(list, to, 0..0) {
             Ok(list) if !failed => Ok(list.with_parts(parts)),
             Ok(list) | Err(list) => Err(list.with_parts(parts)),
+        }
+    }
+
+    /// Whether this is the process that connected. A forked one shares its socket with it, and would
+    /// take its answers.
+    pub(crate) fn check_process(&self) -> Result<(), LendError> {
+        if self.process == getpid() { Ok(()) } else { Err(LendError::Forked) }
+    }
+
+    /// Keeps memory in mind that is lent, for a reconnect.
+    pub(crate) fn remember_lent(&self, lent: &Arc<LentCore>) {
+        let mut all = lock(&self.lent);
+        all.retain(|lent| lent.strong_count() > 0);
+        all.push(Arc::downgrade(lent));
+    }
+
+    /// Lends all memory to the daemon of a connection that is not lent there yet. What it refuses is
+    /// not lent any more.
+    pub(crate) fn lend_again(&self, connection: &Connection) {
+        let all: Vec<_> = lock(&self.lent).iter().filter_map(Weak::upgrade).collect();
+        for lent in all {
+            if lent.place().0 != connection.generation {
+                lent.lend_again(connection);
+            }
         }
     }
 

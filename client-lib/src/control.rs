@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use piped_ring::handshake::fds::{self, ReceiveFault};
 use piped_ring::handshake::{
-    FEATURE_NAPS, FEATURE_PATH_COSTS, HandshakeFault, MESSAGE_BYTES_MAX, Reply, Request,
+    FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, HandshakeFault, MESSAGE_BYTES_MAX, Reply,
+    Request,
 };
 use piped_text::shown;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -101,6 +102,11 @@ impl Control {
     /// Whether the daemon wakes clients that sleep on a queue's flag.
     pub(crate) fn has_naps(&self) -> bool {
         self.has(FEATURE_NAPS)
+    }
+
+    /// Whether the daemon takes memory of programs.
+    pub(crate) fn takes_memory(&self) -> bool {
+        self.has(FEATURE_LENDING)
     }
 
     fn has(&self, feature: u64) -> bool {
@@ -235,8 +241,8 @@ impl Control {
         let late = mail.take_late();
         drop(mail);
         self.arrived.notify_all();
-        for handle in late {
-            let _ = self.send(&Request::CloseHandle { handle }, &[], false);
+        for unwanted in late {
+            let _ = self.send(&unwanted, &[], false);
         }
     }
 
@@ -269,27 +275,37 @@ impl Control {
 
 impl Mail {
     /// Gives an answer to the asker it belongs to. The answer to an asker that gave up stays if it
-    /// opened something, so that this is closed again.
+    /// opened or lent something, so that this is given back.
     fn deliver(&mut self, sequence: u32, answer: Answer) {
         match self.boxes.iter_mut().find(|(number, _)| *number == sequence) {
             Some((_, place)) => *place = Some(answer),
-            None if matches!(answer.0, Reply::Opened { .. }) => {
+            None if undo(&answer.0).is_some() => {
                 self.boxes.push((0, Some(answer)));
             }
             None => {}
         }
     }
 
-    fn take_late(&mut self) -> Vec<u32> {
+    /// Requests that undo what late answers did.
+    fn take_late(&mut self) -> Vec<Request> {
         let mut late = Vec::new();
         self.boxes.retain(|(number, answer)| match (number, answer) {
-            (0, Some((Reply::Opened { handle, .. }, _))) => {
-                late.push(*handle);
+            (0, Some((reply, _))) => {
+                late.extend(undo(reply));
                 false
             }
             _ => true,
         });
         late
+    }
+}
+
+/// The request that gives back what an answer brought.
+fn undo(reply: &Reply) -> Option<Request> {
+    match reply {
+        Reply::Opened { handle, .. } => Some(Request::CloseHandle { handle: *handle }),
+        Reply::Lent { segment } => Some(Request::TakeBack { segment: *segment }),
+        _ => None,
     }
 }
 

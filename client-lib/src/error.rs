@@ -7,12 +7,14 @@ use std::{fmt, io};
 
 use piped_core::status::Status;
 use piped_ring::handshake::HandshakeFault;
-use piped_ring::{AttachFault, OutOfRange, SegmentFault};
+use piped_ring::{AreaFault, AttachFault, OutOfRange, SegmentFault};
 
 use crate::buffer::Buffer;
 use crate::told::debug_is_told;
 
 debug_is_told! {
+    LendError,
+    PartError,
     SessionError, ConnectError, ReconnectError, QueueError, AllocateError, OpenError, ExportError,
     SubmitFault, PiecesFault, PiecesError, BuffersFault, BuffersError, Cause, RequestError,
     OutOfBuffer,
@@ -197,6 +199,13 @@ pub enum SubmitFault {
              `client.arena_bytes_max` of the daemon"
     )]
     NoRoom,
+    /// The buffer is of memory that was lent to the daemon before, and could not be lent to this
+    /// one.
+    #[error(
+        "the memory of the buffer could not be lent again when the client reconnected; lend it \
+             anew to hear why"
+    )]
+    NotLent,
     /// The piece does not lie inside the buffer, or the pieces do not.
     #[error("a piece of the buffer is empty or ends behind its end")]
     Piece,
@@ -208,6 +217,49 @@ pub enum SubmitFault {
         "a path of the call is longer than 1024 bytes, or the buffer is too short for the call"
     )]
     Call,
+}
+
+impl SubmitFault {
+    /// Why a buffer of an earlier connection is of no use at this one.
+    pub(crate) fn without(buffer: &Buffer) -> Self {
+        if buffer.is_lent() { Self::NotLent } else { Self::NoRoom }
+    }
+}
+
+/// Why memory was not lent.
+#[derive(thiserror::Error)]
+pub enum LendError {
+    /// The daemon is older than this library.
+    #[error("the daemon takes no memory of programs; update it")]
+    Unsupported,
+    /// The daemon did not take it.
+    #[error("the daemon did not take the memory: {0}")]
+    Session(#[from] SessionError),
+    /// The descriptor is not of memory that can be lent.
+    #[error(transparent)]
+    Memory(#[from] SegmentFault),
+    /// The area of private memory cannot be lent.
+    #[error(transparent)]
+    Area(#[from] AreaFault),
+    /// The process was forked from the one that connected.
+    #[error("this process was forked from the one that connected; connect here as well")]
+    Forked,
+}
+
+/// Why a part of lent memory is no buffer.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PartError {
+    /// Nothing, or not inside the memory.
+    #[error(transparent)]
+    Outside(#[from] OutOfBuffer),
+    /// Some of it is in another buffer, or was lost with its daemon.
+    #[error("some of the {length} bytes at {offset} are in another buffer; drop that first")]
+    Taken {
+        /// Where the part starts, in bytes.
+        offset: u64,
+        /// Length of the part in bytes.
+        length: u64,
+    },
 }
 
 /// Why pieces are no table.
@@ -375,15 +427,16 @@ impl RequestError {
     }
 }
 
-/// An access beyond the end of a buffer or region.
+/// An access beyond the end of a buffer or region, or to lent memory that somebody has cut.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{length} bytes at {offset} are not inside a buffer of {buffer_bytes} bytes")]
+#[error("{length} bytes at {offset} are not inside a buffer of {buffer_bytes} bytes{}", match
+    buffer_bytes { 0 => ": somebody has cut the memory", _ => "" })]
 pub struct OutOfBuffer {
     /// Where the access starts, bytes.
     pub offset: u64,
     /// Length of the access in bytes.
     pub length: u64,
-    /// The buffer's length, bytes.
+    /// The buffer's length, bytes; 0 of lent memory that somebody has cut.
     pub buffer_bytes: u64,
 }
 

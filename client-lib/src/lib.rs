@@ -35,7 +35,7 @@
 //!
 //! The daemon is trusted to keep to the protocol with its own clients: it could as well hand out
 //! wrong bytes. The other direction is not trusted at all; see `piped_ring`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod affinity;
 mod arena;
@@ -49,6 +49,7 @@ mod core;
 mod drops;
 mod error;
 mod handle;
+mod lent;
 mod open;
 mod origin;
 mod os_error;
@@ -72,10 +73,11 @@ pub use buffers::Buffers;
 pub use client::{Client, ClientBuilder, WaitPolicy};
 pub use error::{
     AllocateError, BufferState, BuffersError, BuffersFault, Cause, ConnectError, ExportError,
-    OpenError, OutOfBuffer, PiecesError, PiecesFault, QueueError, ReconnectError, RequestError,
-    SessionError, SubmitError, SubmitFault,
+    LendError, OpenError, OutOfBuffer, PartError, PiecesError, PiecesFault, QueueError,
+    ReconnectError, RequestError, SessionError, SubmitError, SubmitFault,
 };
 pub use handle::{Handle, RegionExport, RegionOptions};
+pub use lent::Lent;
 pub use open::OpenOptions;
 pub use os_error::{errno_of, kind_of};
 pub use path::PathCosts;

@@ -125,7 +125,8 @@ impl Queue {
                 Ok(request)
             }
             Err(buffer) => {
-                Err(SubmitError { fault: SubmitFault::NoRoom, buffer: unstow(Some(buffer)) })
+                let fault = SubmitFault::without(&buffer);
+                Err(SubmitError { fault, buffer: unstow(Some(buffer)) })
             }
         }
     }

@@ -97,6 +97,7 @@ impl Shared {
             }
         };
         connection.control.set_timeout(timeout).map_err(SessionError::from)?;
+        self.lend_again(&connection);
         let Some(found) = self.reopen_all(&connection, until_ns, patience_ns)? else {
             *next = Some(connection);
             return Ok(None);

@@ -68,12 +68,16 @@ impl Resubmission {
         shared: &Shared,
         connection: &Connection,
     ) -> Result<Descriptor, Cause> {
-        let Kept { mut descriptor, expires_ns, .. } = self.kept[slot as usize];
+        let Kept { mut descriptor, expires_ns, begun } = self.kept[slot as usize];
         descriptor.deadline_ns = expires_ns.saturating_sub(clock::now_ns());
         if descriptor.deadline_ns == 0 {
             return Err(Cause::Disconnected);
         }
         place_handles(&mut descriptor, &loan.handles, connection.generation)?;
+        // The kernel may still write for the daemon that is gone, and lent memory does not move.
+        if begun && loan.fills && loan.buffer.as_ref().is_some_and(crate::Buffer::is_lent) {
+            return Err(Cause::Disconnected);
+        }
         let filled = if loan.fills { loan.start..loan.start + loan.length } else { 0..0 };
         if let Some(buffer) = loan.buffer.take() {
             match shared.bring(buffer, connection, filled) {
@@ -83,8 +87,9 @@ impl Resubmission {
                     loan.buffer = Some(buffer);
                 }
                 Err(buffer) => {
+                    let fault = SubmitFault::without(&buffer);
                     loan.buffer = Some(buffer);
-                    return Err(SubmitFault::NoRoom.into());
+                    return Err(fault.into());
                 }
             }
         }

@@ -228,6 +228,9 @@ pub struct ClientReport {
     pub queues: u32,
     /// Shared memory of the session, in bytes.
     pub arena_bytes: u64,
+    /// Memory that the client lends, in bytes.
+    #[serde(default)]
+    pub lent_bytes: u64,
     /// Files and regions open.
     pub handles: u32,
     /// The user's name, if the system has one for it.

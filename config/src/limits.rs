@@ -10,6 +10,8 @@
 //! - `sessions`: sessions (`global`), sessions of one user (`user`).
 //! - `arena`: shared memory until it is given back, of all sessions (`global`) or of one user's
 //!   (`user`); one session has `client.arena_bytes_max`.
+//! - `lent`: memory of clients' own that they lend, of all sessions (`global`), of one user's
+//!   (`user`), of one session (`client`).
 //! - `handles`: open handles of all sessions (`global`), of one user's (`user`), of one session
 //!   (`client`), and of one peer here (`peer`).
 //! - `regions`, `channels`: regions offered and channels received on by all sessions (`global`), by
@@ -21,7 +23,7 @@
 //! - `rate`: bytes moved in a second for one session (`client`) or one peer (`peer`).
 //!
 //! At a limit of bytes in execution, requests or rate, work waits. At a limit of sessions, shared
-//! memory, handles, regions or channels, a new one is refused and the present ones stay. By default
+//! or lent memory, handles, regions or channels, a new one is refused and the present ones stay. By default
 //! a user has half of what all have, so nobody can keep all others out. Sessions are opened on one
 //! thread for all shards, so limits of a user hold exactly and for the daemon as a whole. Each
 //! shard knows only its own requests in execution: a user has at most the limit of a session, times
@@ -60,6 +62,8 @@ pub struct GlobalLimits {
     pub sessions: u32,
     /// Shared memory of all sessions.
     pub arena: MemoryLimit,
+    /// Memory that all clients lend.
+    pub lent: MemoryLimit,
     /// Handles of all sessions.
     pub handles: u32,
     /// Regions that all sessions offer.
@@ -80,6 +84,8 @@ pub struct UserLimits {
     pub sessions: u32,
     /// Shared memory of these sessions together.
     pub arena: MemoryLimit,
+    /// Memory that these sessions lend together.
+    pub lent: MemoryLimit,
     /// Handles of these sessions together.
     pub handles: u32,
     /// Regions that these sessions offer together.
@@ -96,6 +102,8 @@ pub struct ClientLimits {
     pub staging: Bytes,
     /// Bytes of one session's requests in execution.
     pub in_flight: Bytes,
+    /// Memory that one session lends.
+    pub lent: MemoryLimit,
     /// Handles of one session.
     pub handles: u32,
     /// Regions that one session offers.
@@ -133,6 +141,7 @@ impl Default for GlobalLimits {
             in_flight: Bytes::gib(16),
             sessions: 64,
             arena: MemoryLimit::Auto,
+            lent: MemoryLimit::Auto,
             handles: 65_536,
             regions: 4096,
             channels: 4096,
@@ -147,6 +156,7 @@ impl Default for UserLimits {
         Self {
             sessions: 32,
             arena: MemoryLimit::Auto,
+            lent: MemoryLimit::Auto,
             handles: 32_768,
             regions: 2048,
             channels: 2048,
@@ -159,6 +169,7 @@ impl Default for ClientLimits {
         Self {
             staging: Bytes::mib(32),
             in_flight: Bytes::gib(16),
+            lent: MemoryLimit::Auto,
             handles: 4096,
             regions: 1024,
             channels: 1024,
@@ -216,13 +227,18 @@ impl Limits {
     }
 
     /// Replaces `auto` by shares of `bytes`, the memory of the machine: half of it for all clients,
-    /// and half of that for one user. The other half is for the daemon's own buffers, the page
+    /// and half of that for one user. Memory that clients lend is theirs already, and has the same
+    /// bounds of its own; a session may have all of its user's. The other half is for the daemon's own buffers, the page
     /// cache and other programs. A user at its limit leaves as much to the others.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.global.arena = self.global.arena.or((bytes / 2).clamp(ARENA.0.0, ARENA.1.0));
         let half = (self.global.arena.bytes() / 2).max(ARENA.0.0);
         self.user.arena = self.user.arena.or(half);
+        self.global.lent = self.global.lent.or((bytes / 2).clamp(ARENA.0.0, ARENA.1.0));
+        let half = (self.global.lent.bytes() / 2).max(ARENA.0.0);
+        self.user.lent = self.user.lent.or(half);
+        self.client.lent = self.client.lent.or(self.user.lent.bytes());
         self
     }
 
@@ -243,11 +259,15 @@ impl Limits {
                 format!("is {value}: choose a size from {from} to {to}")
             });
         };
-        for (arena, key) in
-            [(global.arena, "limits.global.arena"), (user.arena, "limits.user.arena")]
-        {
-            if let MemoryLimit::UpTo(arena) = arena {
-                bytes(arena, ARENA.0, ARENA.1, key);
+        for (limit, key) in [
+            (global.arena, "limits.global.arena"),
+            (user.arena, "limits.user.arena"),
+            (global.lent, "limits.global.lent"),
+            (user.lent, "limits.user.lent"),
+            (client.lent, "limits.client.lent"),
+        ] {
+            if let MemoryLimit::UpTo(most) = limit {
+                bytes(most, ARENA.0, ARENA.1, key);
             }
         }
         bytes(client.staging, Bytes::mib(1), STAGING_MAX, "limits.client.staging");
@@ -302,13 +322,14 @@ impl Limits {
 
     /// All limits, each by its name behind `limits.`.
     #[must_use]
-    pub fn entries(&self) -> [(&'static str, Amount); 27] {
+    pub fn entries(&self) -> [(&'static str, Amount); 30] {
         let Self { global, user, client, peer } = self;
         [
             ("global.staging", global.staging.into()),
             ("global.in_flight", global.in_flight.into()),
             ("global.sessions", global.sessions.into()),
             ("global.arena", global.arena.into()),
+            ("global.lent", global.lent.into()),
             ("global.handles", global.handles.into()),
             ("global.regions", global.regions.into()),
             ("global.channels", global.channels.into()),
@@ -316,11 +337,13 @@ impl Limits {
             ("global.early_arrival", global.early_arrival.into()),
             ("user.sessions", user.sessions.into()),
             ("user.arena", user.arena.into()),
+            ("user.lent", user.lent.into()),
             ("user.handles", user.handles.into()),
             ("user.regions", user.regions.into()),
             ("user.channels", user.channels.into()),
             ("client.staging", client.staging.into()),
             ("client.in_flight", client.in_flight.into()),
+            ("client.lent", client.lent.into()),
             ("client.handles", client.handles.into()),
             ("client.regions", client.regions.into()),
             ("client.channels", client.channels.into()),
@@ -349,6 +372,7 @@ impl Limits {
             "global.in_flight" => Place::Bytes(&mut global.in_flight),
             "global.sessions" => Place::Count(&mut global.sessions),
             "global.arena" => Place::Memory(&mut global.arena),
+            "global.lent" => Place::Memory(&mut global.lent),
             "global.handles" => Place::Count(&mut global.handles),
             "global.regions" => Place::Count(&mut global.regions),
             "global.channels" => Place::Count(&mut global.channels),
@@ -356,11 +380,13 @@ impl Limits {
             "global.early_arrival" => Place::Bytes(&mut global.early_arrival),
             "user.sessions" => Place::Count(&mut user.sessions),
             "user.arena" => Place::Memory(&mut user.arena),
+            "user.lent" => Place::Memory(&mut user.lent),
             "user.handles" => Place::Count(&mut user.handles),
             "user.regions" => Place::Count(&mut user.regions),
             "user.channels" => Place::Count(&mut user.channels),
             "client.staging" => Place::Bytes(&mut client.staging),
             "client.in_flight" => Place::Bytes(&mut client.in_flight),
+            "client.lent" => Place::Memory(&mut client.lent),
             "client.handles" => Place::Count(&mut client.handles),
             "client.regions" => Place::Count(&mut client.regions),
             "client.channels" => Place::Count(&mut client.channels),
@@ -488,7 +514,7 @@ mod tests {
         assert_eq!(keys, Limits::default().entries().len());
         for (at, (key, _)) in Limits::default().entries().into_iter().enumerate() {
             let mut limits = Limits::default();
-            let bytes = ["staging", "arena", "in_flight", "early_arrival", "rate"];
+            let bytes = ["staging", "arena", "lent", "in_flight", "early_arrival", "rate"];
             let is_bytes = bytes.iter().any(|kind| key.ends_with(kind));
             let value = if is_bytes { "5MiB" } else { "5" };
             limits.set(&format!("limits.{key}"), value).expect("its kind");
@@ -527,6 +553,19 @@ mod tests {
         assert_eq!(limits.with_memory(0).validate(1), Ok(()));
         assert_eq!(limits.with_memory(u64::MAX).validate(1), Ok(()));
         assert!(set_and_check(limits, "user.arena", "1KiB").contains("choose a size from 4KiB"));
+        assert!(set_and_check(limits, "client.lent", "1KiB").contains("choose a size from 4KiB"));
+    }
+
+    #[test]
+    fn lent_memory_has_the_same_shares_for_itself_and_a_session_may_have_its_users() {
+        let mut limits = Limits::default();
+        limits.set("global.lent", "2GiB").expect("a size");
+        let with = limits.with_memory(16 << 30);
+        let lent = [with.global.lent, with.user.lent, with.client.lent].map(MemoryLimit::bytes);
+        assert_eq!(lent, [2 << 30, 1 << 30, 1 << 30]);
+        assert_eq!(with.global.arena.bytes(), 8 << 30, "one is not taken from the other");
+        limits.set("client.lent", "64MiB").expect("a size");
+        assert_eq!(limits.with_memory(16 << 30).client.lent.bytes(), 64 << 20);
     }
 
     fn set_and_check(mut limits: Limits, key: &str, value: &str) -> String {

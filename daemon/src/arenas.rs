@@ -1,4 +1,5 @@
-//! Shared memory made for clients, counted by user until it is given back.
+//! Memory shared with clients, counted by user until it is given back: what the daemon makes for
+//! them, and what they lend.
 //!
 //! A session's memory may outlive it: the client may hold the memfd, the shard may still take it
 //! out of its tables, another session may have a region in it. The pages are charged to the daemon
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use piped_config::{Bytes, Limits};
 
-use crate::limits::SEGMENTS_OF_USER;
+use crate::limits::{LENT_SEGMENTS_OF_USER, SEGMENTS_OF_USER};
 
 /// Amount of shared memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,9 +43,48 @@ struct Ledger {
     high: u64,
 }
 
-/// Counts the shared memory of all users.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Arenas(Arc<Mutex<Ledger>>);
+/// Who makes memory that a ledger counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// Made by the daemon: arenas.
+    Daemon,
+    /// Lent by clients.
+    Client,
+}
+
+impl Maker {
+    /// Key of the limits, and name of the memory.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Daemon => ("arena", "shared memory"),
+            Self::Client => ("lent", "lent memory"),
+        }
+    }
+
+    /// Most segments of a user.
+    const fn segments(self) -> u64 {
+        match self {
+            Self::Daemon => SEGMENTS_OF_USER,
+            Self::Client => LENT_SEGMENTS_OF_USER,
+        }
+    }
+
+    /// Limits of a user and of all, in bytes.
+    fn limits(self, limits: &Limits) -> (u64, u64) {
+        let (user, global) = match self {
+            Self::Daemon => (limits.user.arena, limits.global.arena),
+            Self::Client => (limits.user.lent, limits.global.lent),
+        };
+        (user.bytes(), global.bytes())
+    }
+}
+
+/// Counts the shared memory of one kind, of all users.
+#[derive(Debug, Clone)]
+pub(crate) struct Arenas {
+    maker: Maker,
+    ledger: Arc<Mutex<Ledger>>,
+}
 
 /// Count of one segment, which ends when it is dropped.
 #[derive(Debug)]
@@ -55,35 +95,40 @@ pub(crate) struct Share {
 }
 
 impl Arenas {
+    /// Ledger of memory of which there is none yet.
+    pub(crate) fn new(maker: Maker) -> Self {
+        Self { maker, ledger: Arc::default() }
+    }
+
     /// Counts a segment of a user before it is made, or names the limit that forbids it. Making it
     /// takes long, and others ask meanwhile.
     pub(crate) fn reserve(&self, uid: u32, bytes: u64, limits: &Limits) -> Result<Share, String> {
-        let mut ledger = self.0.lock();
+        let (key, what) = self.maker.words();
+        let (most_of_user, most_of_all) = self.maker.limits(limits);
+        let mut ledger = self.ledger.lock();
         let (of_user, all) = (ledger.users.get(&uid).copied().unwrap_or_default(), ledger.all);
         let size = Bytes(bytes);
-        let most = limits.user.arena.bytes();
-        if bytes > most.saturating_sub(of_user.bytes) {
+        if bytes > most_of_user.saturating_sub(of_user.bytes) {
             return Err(format!(
-                "{size} of shared memory more than the {} that the sessions of user {uid} have \
+                "{size} of {what} more than the {} that the sessions of user {uid} have \
                  (with ended sessions that their clients still hold) is beyond \
-                 limits.user.arena = {}; give some back, or raise the limit",
+                 limits.user.{key} = {}; give some back, or raise the limit",
                 Bytes(of_user.bytes),
-                Bytes(most)
+                Bytes(most_of_user)
             ));
         }
-        let most = limits.global.arena.bytes();
-        if bytes > most.saturating_sub(all.bytes) {
+        if bytes > most_of_all.saturating_sub(all.bytes) {
             return Err(format!(
-                "{size} of shared memory more than the {} that all sessions have is beyond \
-                 limits.global.arena = {}; give some back, or raise the limit",
+                "{size} of {what} more than the {} that all sessions have is beyond \
+                 limits.global.{key} = {}; give some back, or raise the limit",
                 Bytes(all.bytes),
-                Bytes(most)
+                Bytes(most_of_all)
             ));
         }
-        if of_user.segments >= SEGMENTS_OF_USER {
+        if of_user.segments >= self.maker.segments() {
             return Err(format!(
-                "the arenas of user {uid} have {SEGMENTS_OF_USER} segments already; ask for fewer \
-                 and larger ones"
+                "user {uid} has {} segments of {what} already; ask for fewer and larger ones",
+                of_user.segments
             ));
         }
         ledger.users.entry(uid).or_default().add(bytes);
@@ -94,24 +139,24 @@ impl Arenas {
 
     /// Shared memory of each user.
     pub(crate) fn users(&self) -> BTreeMap<u32, Amount> {
-        self.0.lock().users.clone()
+        self.ledger.lock().users.clone()
     }
 
     /// Memory of all sessions of one user.
     pub(crate) fn of(&self, uid: u32) -> Amount {
-        self.0.lock().users.get(&uid).copied().unwrap_or_default()
+        self.ledger.lock().users.get(&uid).copied().unwrap_or_default()
     }
 
     /// Memory of all sessions now, and its maximum in bytes.
     pub(crate) fn all(&self) -> (Amount, u64) {
-        let ledger = self.0.lock();
+        let ledger = self.ledger.lock();
         (ledger.all, ledger.high)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut ledger = self.arenas.0.lock();
+        let mut ledger = self.arenas.ledger.lock();
         ledger.all.sub(self.bytes);
         if let Some(amount) = ledger.users.get_mut(&self.uid) {
             amount.sub(self.bytes);
@@ -137,7 +182,7 @@ mod tests {
 
     #[test]
     fn memory_counts_for_its_user_and_for_all_until_it_is_gone() {
-        let arenas = Arenas::default();
+        let arenas = Arenas::new(Maker::Daemon);
         let limits = limits(8192, 12_288);
         let first = arenas.reserve(1, 8192, &limits).expect("nobody has anything");
         let refused = arenas.reserve(1, 1, &limits).expect_err("it has all it may");
@@ -153,10 +198,24 @@ mod tests {
         assert_eq!(arenas.all(), (Amount { bytes: 8192, segments: 1 }, 12_288));
     }
 
+    #[test]
+    fn lent_memory_has_limits_of_its_own() {
+        let lent = Arenas::new(Maker::Client);
+        let mut limits = limits(4096, 4096);
+        limits.user.lent = MemoryLimit::UpTo(Bytes(8192));
+        limits.global.lent = MemoryLimit::UpTo(Bytes(12_288));
+        let _first = lent.reserve(1, 8192, &limits).expect("room");
+        let refused = lent.reserve(1, 1, &limits).expect_err("it has all it may");
+        assert!(refused.contains("lent memory") && refused.contains("limits.user.lent = 8KiB"));
+        let refused = lent.reserve(2, 8192, &limits).expect_err("all have too much then");
+        assert!(refused.contains("limits.global.lent = 12KiB"), "{refused}");
+        assert_eq!(lent.all().0.bytes, 8192);
+    }
+
     /// The memory counts, wherever it is, and not the session that asked for it.
     #[test]
     fn a_share_lives_as_long_as_its_segment() {
-        let arenas = Arenas::default();
+        let arenas = Arenas::new(Maker::Daemon);
         let share = arenas.reserve(1, 4096, &limits(4096, 4096)).expect("room");
         let mut segment = piped_ring::Segment::create(4096).expect("memory");
         segment.keep(share);
@@ -167,7 +226,7 @@ mod tests {
 
     #[test]
     fn many_small_segments_do_not_take_all_places_of_a_shard() {
-        let arenas = Arenas::default();
+        let arenas = Arenas::new(Maker::Daemon);
         let limits = limits(1 << 40, 1 << 40);
         let shares: Vec<Share> = (0..SEGMENTS_OF_USER)
             .map(|_| arenas.reserve(1, 4096, &limits).expect("room"))

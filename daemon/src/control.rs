@@ -31,7 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 pub(crate) use self::accounts::OfUser;
 use crate::admin::calibrate::Leave;
 use crate::admin::sent::{Door, Sent, SentAway};
-use crate::arenas::Arenas;
+use crate::arenas::{Arenas, Maker};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
 use crate::doorstep::Doorstep;
@@ -140,6 +140,8 @@ pub(crate) struct Control {
     places: RefCell<Vec<(u32, Weak<OwnedSemaphorePermit>)>>,
     /// Shared memory, by user.
     arenas: Arenas,
+    /// Memory that clients lend.
+    lent: Arenas,
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
     /// Threads that make memory, or give it back, where that takes long.
     pub(crate) patience: Patience,
@@ -220,7 +222,8 @@ impl Control {
             stopping,
             sessions: RefCell::default(),
             places: RefCell::default(),
-            arenas: Arenas::default(),
+            arenas: Arenas::new(Maker::Daemon),
+            lent: Arenas::new(Maker::Client),
             opens: RefCell::default(),
             patience: Patience::default(),
             last_recording: Cell::new(0),
@@ -321,6 +324,7 @@ impl Control {
             uid: it.who.uid,
             queues: it.used.queues,
             arena_bytes: it.used.arena_bytes,
+            lent_bytes: it.used.lent_bytes,
             handles: it.used.handles,
             user: self.user_name(it.who.uid),
             class: String::new(),

@@ -50,6 +50,11 @@ pub(crate) fn of(limits: &Limits, shards: u32, staging: u64) -> BTreeMap<String,
     );
     let most = user.arena.bytes().min(global.arena.bytes());
     note("user.arena", user.arena.bytes(), most, whole("limits.global.arena"));
+    let most = user.lent.bytes().min(global.lent.bytes());
+    note("user.lent", user.lent.bytes(), most, whole("limits.global.lent"));
+    let scope = if user.lent.bytes() <= global.lent.bytes() { "user" } else { "global" };
+    let because = whole(&format!("limits.{scope}.lent"));
+    note("client.lent", client.lent.bytes(), client.lent.bytes().min(most), because);
     for (kind, [of_client, of_user, of_all]) in [
         ("handles", [client.handles, user.handles, global.handles]),
         ("regions", [client.regions, user.regions, global.regions]),
@@ -129,6 +134,9 @@ mod tests {
             (1, [("global.channels", "8")], "user.channels", 8, "limits.global.channels"),
             (1, [("user.channels", "7")], "client.channels", 7, "limits.user.channels"),
             (1, [("global.arena", "1MiB")], "user.arena", MIB, "limits.global.arena"),
+            (1, [("global.lent", "1MiB")], "user.lent", MIB, "limits.global.lent"),
+            (1, [("global.lent", "1MiB")], "client.lent", MIB, "limits.global.lent"),
+            (1, [("user.lent", "2MiB")], "client.lent", 2 * MIB, "limits.user.lent"),
         ] {
             let given = of_set(shards, &set);
             let found = given.get(key).unwrap_or_else(|| panic!("{set:?}: no {key} in {given:?}"));

@@ -403,6 +403,14 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
             let (used, high) = control.arena_bytes();
             Use { used, high }
         }
+        "global.lent" => {
+            let (used, high) = control.lent_bytes();
+            Use { used, high }
+        }
+        "client.lent" => {
+            let used = sessions.iter().map(|session| session.lent_bytes).max().unwrap_or(0);
+            Use { used, high: used }
+        }
         "global.regions" => offered(0),
         "global.channels" => offered(1),
         "client.regions" => of_session(0),
@@ -418,6 +426,7 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         "client.requests" => most(&clients, |row| row.requests),
         "user.sessions" => Use { used: of_one.sessions, high: high.sessions },
         "user.arena" => Use { used: of_one.arena_bytes, high: high.arena_bytes },
+        "user.lent" => Use { used: of_one.lent_bytes, high: high.lent_bytes },
         "user.handles" => Use { used: of_one.handles, high: high.handles },
         "client.handles" => most(&clients, handles),
         "peer.staging" => most(&peers, |row| row.staging),
@@ -459,6 +468,7 @@ fn user_row(control: &Control, uid: u32, of: &OfUser) -> UserRow {
         user: control.user_name(uid),
         sessions: of.sessions,
         arena_bytes: of.arena_bytes,
+        lent_bytes: of.lent_bytes,
         handles: of.handles,
         regions: of.regions,
         channels: of.channels,

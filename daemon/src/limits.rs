@@ -61,7 +61,7 @@ pub const KEEP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Devices with known names. Stages on other devices are not persisted.
 pub const DEVICES_NAMED_MAX: usize = 1024;
 
-/// Segments of one session: the Welcome's and those of GrowArena.
+/// Segments of one session: the Welcome's, those of GrowArena, and lent ones.
 pub const SEGMENTS_PER_SESSION: usize = 256;
 
 /// Handles of one session.
@@ -78,9 +78,12 @@ pub const FILES_PER_SESSION: usize =
 /// Files of one connection: its socket, and those that may come with its next message.
 pub const FILES_PER_HANDSHAKE: usize = 1 + handshake::fds::FDS_RECEIVED_MAX;
 
-/// Segments of all sessions of one user: with fewer than [`SEGMENTS_MAX`] no user can take all
-/// places of a shard.
+/// Segments of all sessions of one user that the daemon made: with fewer than [`SEGMENTS_MAX`] no
+/// user can take all places of a shard.
 pub const SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 2;
+
+/// Segments that all sessions of one user lend.
+pub const LENT_SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 4;
 
 /// Files that all sessions of one user have open on one shard, as handles of [`FILES_PER_OPEN`]
 /// descriptors: a quarter of the shard's places. All peers have a quarter together, so half is for
@@ -245,6 +248,8 @@ pub const STAGING_SEGMENT_BYTES: u64 = crate::io::REGISTRATION_BYTES_PER_TURN;
 const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
 // One session does not reach the limit of its user.
 const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= SEGMENTS_OF_USER);
+const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= LENT_SEGMENTS_OF_USER);
+const _: () = assert!(SEGMENTS_OF_USER + LENT_SEGMENTS_OF_USER < SEGMENTS_MAX as u64);
 const _: () = assert!(HANDLES_PER_SESSION as u64 <= FILES_OF_USER);
 // Every peer that may be configured finds a place in the engine.
 const _: () = assert!(piped_config::PEERS_MAX <= piped_core::limits::LINKS_MAX as usize);

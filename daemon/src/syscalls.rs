@@ -27,7 +27,6 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_execveat,
     // To look into other processes, or to take their files.
     libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
     libc::SYS_kcmp,
@@ -182,6 +181,10 @@ fn programs() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     }
     denied.insert(libc::SYS_socket, vec![SeccompRule::new(foreign_family()?)?]);
     denied.insert(libc::SYS_clone, namespaces()?);
+    // Memory that can vanish is copied by this call, within this process.
+    let own = u64::from(std::process::id());
+    let other = condition(0, SeccompCmpOp::Ne, own)?;
+    denied.insert(libc::SYS_process_vm_readv, vec![SeccompRule::new(vec![other])?]);
     // Nobody makes its memory readable again.
     let dumpable = condition(0, SeccompCmpOp::Eq, libc::PR_SET_DUMPABLE as u64)?;
     denied.insert(libc::SYS_prctl, vec![SeccompRule::new(vec![dumpable])?]);
@@ -282,6 +285,7 @@ mod tests {
             assert_eq!(outcome, Err(Errno::PERM), "{what}");
         }
         // Calls that the daemon makes.
+        assert_eq!(read_memory_of(std::process::id()), Ok(()), "of its own");
         for family in [AddressFamily::UNIX, AddressFamily::INET, AddressFamily::INET6] {
             let outcome = socket(family, SocketType::STREAM, None).map(drop);
             assert!(outcome.is_ok() || outcome == Err(Errno::AFNOSUPPORT), "{family:?}");
@@ -298,6 +302,16 @@ mod tests {
         rustix::thread::unshare(UnshareFlags::NEWUTS)
     }
 
+    fn read_memory_of(process: u32) -> Result<(), Errno> {
+        use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+        let (here, mut there) = (7_u8, [0]);
+        let base = (&raw const here).addr();
+        let pid = nix::unistd::Pid::from_raw(process.cast_signed());
+        let mut local = [std::io::IoSliceMut::new(&mut there)];
+        let read = process_vm_readv(pid, &mut local, &[RemoteIoVec { base, len: 1 }]);
+        read.map(|bytes| assert_eq!(bytes, 1)).map_err(|error| Errno::from_raw_os_error(error as i32))
+    }
+
     fn denied() -> Vec<(&'static str, Result<(), Errno>)> {
         let runs = Command::new("/bin/true").status().map(drop);
         let runs = runs.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
@@ -306,6 +320,7 @@ mod tests {
             ("a packet socket", socket(AddressFamily::PACKET, SocketType::RAW, None).map(drop)),
             ("a vsock", socket(AddressFamily::VSOCK, SocketType::STREAM, None).map(drop)),
             ("a namespace", unshare()),
+            ("memory of another process", read_memory_of(std::os::unix::process::parent_id())),
             ("to be readable again", {
                 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
                 set_dumpable_behavior(DumpableBehavior::Dumpable)

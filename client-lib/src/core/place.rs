@@ -26,7 +26,7 @@ impl Core {
         }
         // A connected queue has buffers brought to its arena before.
         if !parks && !buffer.is_of(&self.arena) {
-            return Err(SubmitFault::NoRoom);
+            return Err(SubmitFault::without(buffer));
         }
         let piece = piece.unwrap_or(0..buffer.len());
         let (segment, offset) = buffer.place();
@@ -49,7 +49,7 @@ impl Core {
             return Err(SubmitFault::Foreign);
         }
         if !list.is_of(&self.arena) {
-            return Err(SubmitFault::NoRoom);
+            return Err(SubmitFault::without(list));
         }
         let (rows, bytes) = list.write_list(descriptor.offset_a);
         let (segment, offset) = list.place();

@@ -246,6 +246,7 @@ impl Session {
                 Some(costs) => (Reply::PathCosts(costs), vec![]),
                 None => panic!("asked without the feature"),
             },
+            Request::Lend { .. } | Request::TakeBack { .. } => panic!("asked without the feature"),
             Request::CloseHandle { handle } => {
                 match self.objects.lock().expect("no panics").remove(&handle) {
                     Some(_) => (Reply::Done, vec![]),

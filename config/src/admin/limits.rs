@@ -93,6 +93,9 @@ pub struct UserRow {
     pub sessions: u64,
     /// Shared memory that is not given back yet, in bytes.
     pub arena_bytes: u64,
+    /// Memory that clients lend, in bytes.
+    #[serde(default)]
+    pub lent_bytes: u64,
     /// Handles open in these sessions.
     pub handles: u64,
     /// Regions offered by these sessions.

@@ -24,8 +24,10 @@ pub struct Session {
 pub struct Used {
     /// Queues to its shard.
     pub queues: u32,
-    /// Shared memory in bytes.
+    /// Shared memory that the daemon made, in bytes.
     pub arena_bytes: u64,
+    /// Memory that the client lends, in bytes.
+    pub lent_bytes: u64,
     /// Handles that are open.
     pub handles: u32,
     /// Handles of files among them.

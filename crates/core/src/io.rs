@@ -318,6 +318,18 @@ pub trait Io {
     /// Limit what a socket hands to the wire to so many bytes per second; `None` lifts the limit.
     fn pace(&mut self, _socket: SocketId, _bytes_per_second: Option<u64>) {}
 
+    /// Whether memory of a segment can vanish at any time, because others than its client can cut
+    /// it. What lands there may be lost, so only its own client's payload may.
+    fn is_loose(&self, _segment: SegmentId) -> bool {
+        false
+    }
+
+    /// Whether an access has found that some memory of a segment has vanished. Copies from there
+    /// were of zeros, and copies to there were lost.
+    fn is_torn(&self, _segment: SegmentId) -> bool {
+        false
+    }
+
     /// CRC32C of a span, computed over private copies of its bytes.
     fn crc32c(&mut self, span: Span) -> u32;
 }

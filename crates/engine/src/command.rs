@@ -48,7 +48,7 @@ pub enum Command {
         /// The session's share of what it has to share with others of its class; at least 1.
         weight: u8,
     },
-    /// One more segment of a client's arena, in the order of the client's segment numbers.
+    /// One more segment of a client's arena, under the lowest segment number that is free.
     AddSegment {
         /// The session that the arena belongs to.
         session: SessionId,
@@ -56,6 +56,20 @@ pub enum Command {
         segment: SegmentId,
         /// The segment's length in bytes.
         length: u64,
+    },
+    /// A client lends a segment no longer. Requests that name it end with `BadBuffer`. It is
+    /// released after its last use, and its number is free at once.
+    TakeBack {
+        /// The session that the arena belongs to.
+        session: SessionId,
+        /// The client's number of the segment.
+        number: u32,
+    },
+    /// Some memory of a segment has vanished ([`piped_core::io::Io::is_torn`]): nobody is to read
+    /// zeros from regions in it.
+    SegmentTorn {
+        /// The segment that somebody has cut.
+        segment: SegmentId,
     },
     /// The client left or was evicted. Answered by [`Event::SessionDrained`].
     CloseSession {

@@ -75,14 +75,17 @@
 
 #[cfg(feature = "count-allocations")]
 pub mod allocations;
+mod area;
 pub mod atomic;
 pub mod cursor;
 #[cfg(not(loom))]
 mod doorbell;
 mod flag;
+mod guard;
 pub mod half;
 pub mod handshake;
 pub mod layout;
+mod lent;
 mod mapping;
 #[cfg(not(loom))]
 mod nap;
@@ -94,6 +97,7 @@ pub mod spinner;
 pub mod testing;
 pub mod view;
 
+pub use area::{AREA_PAGE_BYTES, Area, AreaFault};
 pub use flag::Wake;
 pub use half::{ClientFault, CompletionRingFull, Full, HeaderFault};
 pub use layout::{
@@ -101,6 +105,7 @@ pub use layout::{
     FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout,
     SLOT_NONE,
 };
+pub use lent::LentKind;
 #[cfg(not(loom))]
 pub use queue::{AttachFault, ClientQueue, QueueFds, ServerQueue};
 pub use segment::{OutOfRange, PIECE_BYTES, Segment, SegmentFault};

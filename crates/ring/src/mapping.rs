@@ -23,13 +23,32 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// one; otherwise at a page. Every byte of it is there as long as this is.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// Addresses that nobody else is given, also before and behind the memory: an access that runs
-    /// over its ends faults. Unmapped at the end, whatever lies there.
-    reserved: MmapRaw,
-    /// Where the memory starts in the mapped pages, in bytes.
-    start: usize,
+    place: Place,
     length: usize,
 }
+
+/// Where the memory lies.
+#[derive(Debug)]
+enum Place {
+    /// In addresses that nobody else is given, also before and behind the memory: an access that
+    /// runs over its ends faults. Unmapped at the end, whatever lies there.
+    Reserved {
+        pages: MmapRaw,
+        /// Where the memory starts in the mapped pages, in bytes.
+        start: usize,
+    },
+    /// At addresses of the program, which stay mapped.
+    Program(Address),
+}
+
+/// An address that the program vouched for.
+#[derive(Debug, Clone, Copy)]
+struct Address(*mut u8);
+
+// SAFETY: an address belongs to no thread; what is done there is checked where it is done.
+unsafe impl Send for Address {}
+// SAFETY: as above; the address is only read.
+unsafe impl Sync for Address {}
 
 impl Mapping {
     /// Memory of this process alone.
@@ -85,11 +104,22 @@ impl Mapping {
             0 => 0,
             _ => reserved.as_ptr().addr().wrapping_neg() % HUGE_PAGE_BYTES,
         };
-        Ok(Self { reserved, start, length })
+        Ok(Self { place: Place::Reserved { pages: reserved, start }, length })
+    }
+
+    /// Memory of the program, which stays mapped when this is dropped.
+    ///
+    /// # Safety
+    /// The memory is there, readable and writable, as long as this is.
+    pub(crate) unsafe fn of_program(start: *mut u8, length: usize) -> Self {
+        Self { place: Place::Program(Address(start)), length }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.reserved.as_mut_ptr().wrapping_add(self.start)
+        match &self.place {
+            Place::Reserved { pages, start } => pages.as_mut_ptr().wrapping_add(*start),
+            Place::Program(start) => start.0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -113,6 +143,20 @@ impl Mapping {
         // SAFETY: none changes a byte of a shared mapping, and those used on private ones do not
         // there either; the part is inside the mapping, which is ours.
         unsafe { rustix::mm::madvise(start.cast(), part.len(), advice) }
+    }
+
+    /// Whether all pages of a part, which begins at a page, are in memory.
+    pub(crate) fn is_resident(&self, part: Range<usize>) -> bool {
+        const PAGE_BYTES: usize = 4096;
+        assert!(part.start <= part.end && part.end <= self.length, "a part of the mapping");
+        let mut pages = [0_u8; HUGE_PAGE_BYTES / PAGE_BYTES];
+        let count = part.len().div_ceil(PAGE_BYTES);
+        let start = self.as_ptr().wrapping_add(part.start);
+        // SAFETY: the call reads page tables of the range, which is inside the mapping, and writes
+        // a byte for each of its pages, for which the array has room: checked before.
+        count <= pages.len()
+            && unsafe { libc::mincore(start.cast(), part.len(), pages.as_mut_ptr()) } == 0
+            && pages[..count].iter().all(|page| page & 1 != 0)
     }
 
     /// Bring a part of the memory, which begins at a huge page, into huge pages, as many whole ones
@@ -150,10 +194,12 @@ mod tests {
             let mapping = Mapping::anonymous(length).expect("memory");
             assert_eq!(mapping.as_ptr().addr() % HUGE_PAGE_BYTES, 0);
             assert_eq!(mapping.len() as u64, length);
-            assert!(mapping.start + mapping.length <= mapping.reserved.len());
+            let Place::Reserved { pages, start } = &mapping.place else { panic!("not reserved") };
+            assert!(start + mapping.length <= pages.len());
         }
         let mapping = Mapping::anonymous(4096).expect("memory");
-        assert_eq!((mapping.start, mapping.reserved.len()), (0, 4096));
+        let Place::Reserved { pages, start } = &mapping.place else { panic!("not reserved") };
+        assert_eq!((*start, pages.len()), (0, 4096));
     }
 
     #[test]

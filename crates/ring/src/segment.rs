@@ -6,6 +6,9 @@
 //! length a fact for the mapping's life. Seals do not stop the punching of holes: on tmpfs a hole
 //! reads as zeros and is filled again by the next touch, so only the client's own data suffer. On
 //! hugetlb the touch could end in SIGBUS, and so such memory is refused.
+//!
+//! Memory that a client lends ([`crate::LentKind`]) may have no seals: its accesses go through the
+//! kernel, which says if a page is gone.
 
 use core::any::Any;
 use core::mem::MaybeUninit;
@@ -21,6 +24,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 #[cfg(not(loom))]
 use crate::atomic::{AtomicU64, Ordering};
+use crate::guard;
+use crate::lent::Tenure;
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 
 /// The longest segment: 1 TiB. A bound that keeps every sum of an offset and a length small, far
@@ -63,20 +68,22 @@ pub struct Segment {
     has_made: bool,
     /// Dropped with it, behind the mapping and the memfd.
     companion: Option<AssertUnwindSafe<Box<dyn Any + Send + Sync>>>,
+    /// What others can do to it.
+    tenure: Tenure,
 }
 
-/// An access that does not lie inside the segment.
+/// An access that does not lie inside the segment, or in a part that somebody has cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{length} bytes at offset {offset} do not lie inside a segment of {segment_bytes} bytes, or \
-     (of a word) not at a multiple of 8"
+     (of a word) not at a multiple of 8; a segment of 0 bytes is lent memory that was cut"
 )]
 pub struct OutOfRange {
     /// Where the access starts, bytes.
     pub offset: u64,
     /// Length of the segment in bytes.
     pub length: u64,
-    /// The segment's length, bytes.
+    /// The segment's length, bytes; 0 of one that somebody has cut.
     pub segment_bytes: u64,
 }
 
@@ -92,6 +99,23 @@ pub enum SegmentFault {
     /// Zero or beyond [`SEGMENT_BYTES_MAX`].
     #[error("a segment of {0} bytes; it must be between 1 and {SEGMENT_BYTES_MAX}")]
     Length(u64),
+    /// Not the length that was said with it.
+    #[error("the memory has {is} bytes, and not {said}; lend it as it is")]
+    OtherLength {
+        /// Length that was said, in bytes.
+        said: u64,
+        /// Length of the file, in bytes.
+        is: u64,
+    },
+    /// Opened for reading alone, or sealed against writing.
+    #[error("the memory cannot be written; pass a descriptor opened for reading and writing")]
+    ReadOnly,
+    /// Copies that end where memory is gone are not allowed to this process.
+    #[error(
+        "memory without seals is copied by process_vm_readv, which this process may not use \
+         ({0}); allow that call, or seal the memory"
+    )]
+    Unguarded(Errno),
     /// The kernel refused the mapping.
     #[error("mapping the segment failed: {0}; is the address space or the process limit used up?")]
     System(#[from] io::Error),
@@ -127,7 +151,7 @@ impl Segment {
             make(&fd, &map, piece)?;
         }
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
-        Ok(Self { map, fd: Some(fd), has_made: true, companion: None })
+        Ok(Self { map, fd: Some(fd), has_made: true, companion: None, tenure: Tenure::Sole })
     }
 
     /// Has something dropped when this is gone, and not before: what counts the memory.
@@ -163,7 +187,7 @@ impl Segment {
             Err(Errno::INVAL) => {}
             populated => populated?,
         }
-        Ok(Self { map, fd: None, has_made: false, companion: None })
+        Ok(Self::lasting(map, None, Tenure::Sole))
     }
 
     /// Map memory somebody passed to us.
@@ -172,9 +196,7 @@ impl Segment {
     /// See [`SegmentFault`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self, SegmentFault> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| SegmentFault::NotMemory)?;
-        #[allow(clippy::unnecessary_cast, reason = "the field's type differs between platforms")]
-        let kind = rustix::fs::fstatfs(&fd).map_err(io::Error::from)?.f_type as i64;
-        if kind != TMPFS_MAGIC {
+        if !is_tmpfs(&fd)? {
             return Err(SegmentFault::NotMemory);
         }
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -188,13 +210,18 @@ impl Segment {
         }
         let map = Mapping::shared(&fd, length)?;
         let _ = map.populate();
-        Ok(Self { map, fd: Some(fd), has_made: false, companion: None })
+        Ok(Self::lasting(map, Some(fd), Tenure::Sole))
+    }
+
+    /// Memory whose pages others made.
+    pub(crate) fn lasting(map: Mapping, fd: Option<OwnedFd>, tenure: Tenure) -> Self {
+        Self { map, fd, has_made: false, companion: None, tenure }
     }
 
     /// The memfd, for passing on.
     ///
     /// # Panics
-    /// If the memory is [`Segment::private`], which is never passed on.
+    /// If the memory is [`Segment::private`] or lent, which is never passed on.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("private memory is not passed on").as_fd()
@@ -225,6 +252,10 @@ impl Segment {
     /// The range is not inside the segment; nothing was copied.
     pub fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.range(offset, to.len() as u64)?;
+        if self.is_loose() {
+            let loaded = guard::copy(from, to.as_mut_ptr(), to.len());
+            return loaded.or_else(|_| self.tear(offset, to.len() as u64));
+        }
         // SAFETY: `range` checked that `to.len()` bytes from `from` lie inside the mapping, which
         // lives as long as `self`; the seals checked or set at construction keep them backed. `to`
         // is a private `&mut`, so the two do not overlap. The other side may write meanwhile; the
@@ -239,6 +270,10 @@ impl Segment {
     /// The range is not inside the segment; nothing was copied.
     pub fn store(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let to = self.range(offset, from.len() as u64)?;
+        if self.is_loose() {
+            let stored = guard::copy(from.as_ptr(), to, from.len());
+            return stored.or_else(|_| self.tear(offset, from.len() as u64));
+        }
         // SAFETY: as in `load`, with the directions exchanged: `range` checked `from.len()` bytes
         // from `to`; no reference into the mapping exists anywhere (`view` makes some, of segments
         // that it took from everybody else, and of ranges that it does not write through here).
@@ -259,6 +294,14 @@ impl Segment {
     ) -> Result<(), OutOfRange> {
         let from = self.range(offset, length)?;
         let to = other.range(other_offset, length)?;
+        if self.is_loose() || other.is_loose() {
+            let copied = guard::copy(from, to, length as usize);
+            // Which of the two it was is not known; the other one is asked when it is used.
+            return copied.or_else(|_| match guard::is_there(from, length as usize) {
+                false => self.tear(offset, length),
+                true => other.tear(other_offset, length),
+            });
+        }
         // SAFETY: `range` checked `length` bytes on both sides, and that they fit a `usize` follows
         // from the mappings' lengths. `ptr::copy` allows overlap.
         unsafe { ptr::copy(from, to, length as usize) };
@@ -297,7 +340,8 @@ impl Segment {
     ) -> Result<T, OutOfRange> {
         let length = size_of::<AtomicU64>() as u64;
         let at = self.range(offset, length)?.cast::<AtomicU64>();
-        if !at.is_aligned() {
+        // No call of the kernel changes a word of 8 bytes atomically and ends where it is gone.
+        if !at.is_aligned() || self.is_loose() {
             return Err(OutOfRange { offset, length, segment_bytes: self.len() });
         }
         // SAFETY: `range` checked that 8 bytes from `at` lie inside the mapping, which lives as
@@ -324,12 +368,19 @@ impl Segment {
         let mut done = 0;
         while done < length {
             let part = (length - done).min(CHUNK_BYTES);
+            if self.is_loose()
+                && guard::copy(from.wrapping_add(done), private.wrapping_add(shift), part).is_err()
+            {
+                return self.tear(offset, length as u64).map(|()| 0);
+            }
             // SAFETY: `range` checked the source, which others may write meanwhile, as in `load`:
             // then the copy is of some mixture, and the checksum of that. `shift + part` bytes fit
             // a `Chunk`, which is nobody else's. The copy initializes exactly the bytes of the
             // slice, which ends before the next copy begins.
             let copied = unsafe {
-                ptr::copy_nonoverlapping(from.add(done), private.add(shift), part);
+                if !self.is_loose() {
+                    ptr::copy_nonoverlapping(from.add(done), private.add(shift), part);
+                }
                 core::slice::from_raw_parts(private.add(shift), part)
             };
             digest.update(copied);
@@ -339,9 +390,39 @@ impl Segment {
         Ok(digest.finalize() as u32)
     }
 
+    /// Whether nobody else writes the memory unasked: a process may then look at it in place.
+    pub(crate) fn is_sole(&self) -> bool {
+        matches!(self.tenure, Tenure::Sole)
+    }
+
+    /// Whether others can take pages of the memory away, so that the CPU must not touch it and the
+    /// kernel not pin it.
+    #[must_use]
+    pub fn is_loose(&self) -> bool {
+        matches!(self.tenure, Tenure::Loose { .. })
+    }
+
+    /// Whether an access has found that some of the memory is gone.
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        self.tenure.is_torn()
+    }
+
+    /// An access has found that some of the memory is gone.
+    fn tear(&self, offset: u64, length: u64) -> Result<(), OutOfRange> {
+        self.tenure.tear();
+        Err(OutOfRange { offset, length, segment_bytes: 0 })
+    }
+
+    /// The mapping of the memory.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.map
+    }
+
     /// The whole words of the segment, for the rings. Stays inside the crate.
     #[cfg(not(loom))]
     pub(crate) fn words(&self) -> &[AtomicU64] {
+        assert!(!self.is_loose(), "rings lie in memory of the daemon");
         let start = self.map.as_ptr().cast::<AtomicU64>();
         // SAFETY: mappings start at a page, so the pointer is aligned; `len / 8` words lie inside
         // the mapping, which lives as long as `self` and stays backed by the seals. Atomics may be
@@ -360,7 +441,14 @@ impl Segment {
     }
 }
 
-fn pieces(length: usize) -> impl Iterator<Item = Range<usize>> {
+/// Whether a file lies on a tmpfs. Of a file that has seals the answer does not take long.
+pub(crate) fn is_tmpfs(fd: impl AsFd) -> io::Result<bool> {
+    #[allow(clippy::unnecessary_cast, reason = "the field's type differs between platforms")]
+    let kind = rustix::fs::fstatfs(fd)?.f_type as i64;
+    Ok(kind == TMPFS_MAGIC)
+}
+
+pub(crate) fn pieces(length: usize) -> impl Iterator<Item = Range<usize>> {
     (0..length).step_by(PIECE_BYTES).map(move |start| start..length.min(start + PIECE_BYTES))
 }
 

@@ -93,10 +93,20 @@ impl ExclusiveRange {
         Ok(())
     }
 
+    /// Whether nobody else writes the bytes unasked. They can be looked at in place then.
+    #[must_use]
+    pub fn is_sole(&self) -> bool {
+        self.segment.is_sole()
+    }
+
     /// The bytes of the range.
+    ///
+    /// # Panics
+    /// If others can write them at any time: memory that was lent by a descriptor.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the range lies inside the mapping: `claim` takes all of it, `split_off` and
+        self.expect_sole();
+        // SAFETY: nobody else writes them unasked, see above. The range lies inside the mapping: `claim` takes all of it, `split_off` and
         // `join` keep the bounds. The mapping lives as long as `self`, through the `Arc`, and stays
         // backed by the seals; its bytes were initialised by the kernel. Nobody in this process
         // writes them:
@@ -106,8 +116,12 @@ impl ExclusiveRange {
     }
 
     /// The bytes, to be changed.
+    ///
+    /// # Panics
+    /// As [`Self::as_slice`].
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.expect_sole();
         // SAFETY: as in `as_slice`; that this range is borrowed exclusively makes the bytes so.
         unsafe { slice::from_raw_parts_mut(self.start(), self.length as usize) }
     }
@@ -118,6 +132,28 @@ impl ExclusiveRange {
     /// Not inside the range; nothing was copied.
     pub fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
         self.segment.load(self.place(offset, to.len() as u64)?, to)
+    }
+
+    /// Copy bytes in. Others may be reading them, or, of memory lent by a descriptor, writing them.
+    ///
+    /// # Errors
+    /// Not inside the range; nothing was copied. Or some of the memory is gone.
+    pub fn store(&mut self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
+        self.segment.store(self.place(offset, from.len() as u64)?, from)
+    }
+
+    /// Where the bytes are. Whoever uses the address answers for the others that do.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start()
+    }
+
+    fn expect_sole(&self) {
+        assert!(
+            self.is_sole(),
+            "others can write this memory at any time, so there is no reference into it: copy the \
+             bytes by `read_at` and `write_at`"
+        );
     }
 
     /// Let others touch the range at any time.

@@ -10,6 +10,7 @@ use piped_ring::handshake::{
     AUDIENCE_MAX, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, Welcome, sequence,
 };
+use piped_ring::LentKind;
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -69,6 +70,11 @@ fn request() -> impl Strategy<Value = Request> {
         hello,
         Just(Request::AddQueue),
         any::<u64>().prop_map(|bytes| Request::GrowArena { bytes }),
+        (any::<u64>(), any::<bool>()).prop_map(|(bytes, loose)| Request::Lend {
+            bytes,
+            kind: if loose { LentKind::Loose } else { LentKind::Sealed },
+        }),
+        any::<u32>().prop_map(|segment| Request::TakeBack { segment }),
         (access(), any::<bool>()).prop_map(|(access, direct)| Request::OpenFile { access, direct }),
         (name(), name(), path(), access(), creation()).prop_map(
             |(peer, export, path, access, create)| Request::OpenExport {
@@ -131,6 +137,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         welcome(),
         any::<u32>().prop_map(|queue| Reply::Queue { queue }),
         any::<u32>().prop_map(|segment| Reply::Segment { segment }),
+        any::<u32>().prop_map(|segment| Reply::Lent { segment }),
         (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(
             |(handle, direct_alignment, length)| Reply::Opened { handle, direct_alignment, length }
         ),

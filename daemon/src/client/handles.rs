@@ -1,5 +1,6 @@
 //! Requests of a client over its socket: files, exports, regions, channels, more memory.
 
+mod lending;
 mod opens;
 
 use std::collections::HashMap;
@@ -40,7 +41,10 @@ pub(super) struct Client {
     /// Number of entries of each queue.
     pub(super) entries: u32,
     pub(super) queues: u32,
-    pub(super) segments: Vec<Arc<Segment>>,
+    /// Features that both sides have.
+    pub(super) features: u64,
+    /// Segments by their numbers; a hole is free.
+    segments: Vec<Option<Own>>,
     /// Memory of its queues.
     pub(super) rings: Vec<Arc<Segment>>,
     handles: HashMap<u32, Held>,
@@ -59,10 +63,18 @@ enum Held {
     Other,
     /// A file, which takes places of the shard's for descriptors.
     File,
-    /// A region that the session offers.
-    Region(RegionId),
+    /// A region that the session offers, and the number of its segment.
+    Region(RegionId, u32),
     /// A channel that the session receives on.
     Channel(ChannelId),
+}
+
+/// A segment of a session.
+#[derive(Debug)]
+struct Own {
+    memory: Arc<Segment>,
+    /// Whether the client lends it.
+    lent: bool,
 }
 
 type Done = Result<(Reply, Vec<OwnedFd>), OpenFault>;
@@ -103,6 +115,12 @@ impl Client {
             }
             Request::AddQueue => return self.add_queue().await,
             Request::GrowArena { bytes } => return self.grow_arena(bytes).await,
+            Request::Lend { bytes, kind } => {
+                let missing = || OpenFault::new(Status::Invalid, "no descriptor was passed");
+                let file = files.pop().ok_or_else(missing)?;
+                return self.take_lent(file, bytes, kind).await;
+            }
+            Request::TakeBack { segment } => return self.end_lent(segment).await,
             Request::CloseHandle { handle } => return self.close_handle(handle).await,
             Request::PathCosts { handle, write } => return self.path_costs(handle, write).await,
             Request::OpenFile { access, .. } => {
@@ -164,20 +182,27 @@ impl Client {
 
     /// Ends the session: withdraws its regions and closes it on its shard. Returns what is left:
     /// its memory, with that of its queues, and its place.
-    pub(super) async fn close(mut self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
+    pub(super) async fn close(self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
         self.control.core.borrow_mut().close_session(self.id);
         self.control.tell_shards().await;
         // A shard that is gone has no sessions.
         let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
-        self.segments.append(&mut self.rings);
-        (self.segments, self.slot)
+        let segments = self.segments.into_iter().flatten().map(|own| own.memory);
+        (segments.chain(self.rings).collect(), self.slot)
+    }
+
+    /// Sets the segments that the daemon made for the session, in the order of their numbers.
+    pub(super) fn begin_arena(&mut self, segments: &[Arc<Segment>]) {
+        let own = |memory: &Arc<Segment>| Some(Own { memory: Arc::clone(memory), lent: false });
+        self.segments = segments.iter().map(own).collect();
     }
 
     /// Reports the session's state to the admin API.
     pub(super) fn note(&self) {
         let used = Used {
             queues: self.queues,
-            arena_bytes: self.arena_bytes(),
+            arena_bytes: self.bytes_of(false),
+            lent_bytes: self.bytes_of(true),
             handles: self.handles.len() as u32,
             files: self.open_files,
         };
@@ -250,8 +275,38 @@ impl Client {
         peer.is_empty() || peer == self.control.node
     }
 
-    fn arena_bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.len()).sum()
+    /// Bytes of its segments, of lent ones or of the others.
+    fn bytes_of(&self, lent: bool) -> u64 {
+        let own = self.segments.iter().flatten().filter(|own| own.lent == lent);
+        own.map(|own| own.memory.len()).sum()
+    }
+
+    /// Adds a segment under the lowest free number, which is that on its shard as well. It is added
+    /// before the shard is asked, so that it is given back with the rest if the client hangs up.
+    async fn add_segment(&mut self, own: Own) -> Result<u32, OpenFault> {
+        let (session, segment) = (self.id, Arc::clone(&own.memory));
+        let place = self.segments.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.segments.push(None);
+            self.segments.len() - 1
+        });
+        self.segments[place] = Some(own);
+        let added = self.ask(|answer| Message::AddSegment { session, segment, answer }).await;
+        if let Err(fault) = added {
+            let own = self.segments[place].take();
+            drop(self.control.give_back(own.map(|own| own.memory), None));
+            return Err(fault);
+        }
+        self.note();
+        Ok(place as u32)
+    }
+
+    /// Whether there is a place for one more segment.
+    fn check_segments(&self) -> Result<(), OpenFault> {
+        if self.segments.iter().flatten().count() < SEGMENTS_PER_SESSION {
+            return Ok(());
+        }
+        let text = format!("there are {SEGMENTS_PER_SESSION} segments already; ask for larger");
+        Err(OpenFault::new(Status::WouldBlock, text))
     }
 
     async fn add_queue(&mut self) -> Done {
@@ -278,11 +333,9 @@ impl Client {
     }
 
     async fn grow_arena(&mut self, bytes: u64) -> Done {
-        let bytes = check_arena(bytes.max(1), self.arena_bytes(), &self.control.config().client)?;
-        if self.segments.len() >= SEGMENTS_PER_SESSION {
-            let text = format!("there are {SEGMENTS_PER_SESSION} segments already; ask for larger");
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
+        let limits = &self.control.config().client;
+        let bytes = check_arena(bytes.max(1), self.bytes_of(false), limits)?;
+        self.check_segments()?;
         let share = self.reserve(bytes)?;
         let (segment, fd) = self
             .patiently(move |turns| {
@@ -292,17 +345,8 @@ impl Client {
                 Ok((segment, fd))
             })
             .await?;
-        let session = self.id;
-        // Added before the shard is asked, so that it is given back with the rest if the client
-        // hangs up.
-        self.segments.push(Arc::clone(&segment));
-        let added = self.ask(|answer| Message::AddSegment { session, segment, answer }).await;
-        if let Err(fault) = added {
-            drop(self.control.give_back(self.segments.pop(), None));
-            return Err(fault);
-        }
-        self.note();
-        Ok((Reply::Segment { segment: self.segments.len() as u32 - 1 }, vec![fd]))
+        let segment = self.add_segment(Own { memory: segment, lent: false }).await?;
+        Ok((Reply::Segment { segment }, vec![fd]))
     }
 
     async fn close_handle(&mut self, handle: u32) -> Done {
@@ -314,7 +358,7 @@ impl Client {
         if let Held::Channel(channel) = held {
             self.control.core.borrow_mut().withdraw_channel(channel);
         }
-        if let Held::Region(region) = held {
+        if let Held::Region(region, _) = held {
             // Done means that the memory is its owner's alone again. An operator that ended the
             // handle before has not waited for that.
             self.control.withdraw(region).await;

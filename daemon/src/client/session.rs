@@ -229,8 +229,9 @@ async fn welcome(
     });
     let (Memory { segments, queues }, fds) = memory.await?;
     client.entries = wanted.entries;
-    let features = hello.features & FEATURES;
-    client.segments = segments.clone();
+    client.features = hello.features & FEATURES;
+    client.begin_arena(&segments);
+    let made = segments.len() as u32;
     client.rings = queues.iter().map(|queue| queue.memory()).collect();
     client.queues = wanted.queues;
     client.note();
@@ -242,7 +243,7 @@ async fn welcome(
     let welcome = Welcome {
         features,
         session: session.0,
-        segments: client.segments.len() as u32,
+        segments: made,
         queues: wanted.queues,
         shard_cpu: client.shard_cpu(),
         client_spin_ns: control.spin.client_ns,

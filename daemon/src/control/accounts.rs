@@ -20,6 +20,8 @@ pub(crate) struct OfUser {
     pub(crate) sessions: u64,
     /// Shared memory, from before it is made until it is given back.
     pub(crate) arena_bytes: u64,
+    /// Lent memory, from before it is mapped until it is unmapped.
+    pub(crate) lent_bytes: u64,
     pub(crate) handles: u64,
     pub(crate) regions: u64,
     pub(crate) channels: u64,
@@ -31,6 +33,7 @@ impl OfUser {
         Self {
             sessions: self.sessions.max(other.sessions),
             arena_bytes: self.arena_bytes.max(other.arena_bytes),
+            lent_bytes: self.lent_bytes.max(other.lent_bytes),
             handles: self.handles.max(other.handles),
             regions: self.regions.max(other.regions),
             channels: self.channels.max(other.channels),
@@ -82,6 +85,9 @@ impl Control {
         for (uid, memory) in self.arenas.users() {
             users.entry(uid).or_default().arena_bytes = memory.bytes;
         }
+        for (uid, memory) in self.lent.users() {
+            users.entry(uid).or_default().lent_bytes = memory.bytes;
+        }
         let core = self.core.borrow();
         for (&uid, &handles) in core.sessions().handles_by_user() {
             users.entry(uid).or_default().handles = handles;
@@ -110,6 +116,7 @@ impl Control {
         OfUser {
             sessions: places.count() as u64,
             arena_bytes: self.arenas.of(uid).bytes,
+            lent_bytes: self.lent.of(uid).bytes,
             handles: core.sessions().handles_of(uid),
             regions: offered(&mut core.regions().owners()),
             channels: offered(&mut core.channels().owners()),
@@ -134,6 +141,20 @@ impl Control {
         let share = self.arenas.reserve(uid, bytes, &self.limiter.limits())?;
         self.note_use(uid);
         Ok(share)
+    }
+
+    /// Counts so many bytes of lent memory as a user's before they are mapped, or says which limit
+    /// forbids them.
+    pub(crate) fn reserve_lent(&self, uid: u32, bytes: u64) -> Result<Share, String> {
+        let share = self.lent.reserve(uid, bytes, &self.limiter.limits())?;
+        self.note_use(uid);
+        Ok(share)
+    }
+
+    /// Lent memory of all sessions, and the most there was, in bytes.
+    pub(crate) fn lent_bytes(&self) -> (u64, u64) {
+        let (now, high) = self.lent.all();
+        (now.bytes, high)
     }
 
     /// Shared memory of all sessions, and the most there was, in bytes.

@@ -105,11 +105,9 @@ impl UringIo {
             Op::Receive { socket, ref spans, whole } => {
                 self.lend_descriptor(index, socket.0, DescriptorKind::Socket)?;
                 self.lend_spans(index, spans)?;
-                let bytes = spans.bytes();
                 let slot = self.ops.slot(index);
                 // A result is an i32, so a longer whole cannot be reported.
-                slot.whole = whole && i32::try_from(bytes).is_ok();
-                slot.bytes = bytes;
+                slot.whole = whole && i32::try_from(slot.bytes).is_ok();
                 return Ok(None);
             }
             // Begun without an entry, in `calls`.
@@ -170,12 +168,40 @@ impl UringIo {
             return Err(-libc::EINVAL);
         }
         self.ops.clear_list(index);
+        let mut bytes = 0;
         for span in spans.as_slice() {
             let loan = self.lend_span(index, *span)?;
+            let (address, length) = match self.memory.is_loose(span.segment.0) {
+                true => self.bounce(index, *span, bytes)?,
+                false => (loan.address, loan.length),
+            };
             self.ops.slot(index).buffer = loan.buffer;
-            self.ops.push_address(index, loan.address, loan.length as usize);
+            if length > 0 {
+                self.ops.push_address(index, address, length as usize);
+            }
+            bytes += u64::from(length);
+            // What follows a part that is left out must wait for it.
+            if length < span.length {
+                break;
+            }
+        }
+        let slot = self.ops.slot(index);
+        slot.bytes = bytes;
+        if let Some(bounce) = slot.bounce.filter(|_| slot.kind != OpKind::Receive) {
+            self.bounces.fill(bounce, &mut self.memory);
         }
         Ok(())
+    }
+
+    /// Memory in place of a span that can vanish, as much as there is, for an operation that has
+    /// `before` bytes already.
+    fn bounce(&mut self, index: u32, span: Span, before: u64) -> Result<(*mut u8, u32), i32> {
+        let slot = self.ops.slot(index);
+        if slot.bounce.is_none() {
+            slot.bounce = self.bounces.take();
+        }
+        let bounce = slot.bounce.ok_or(-libc::ENOBUFS)?;
+        Ok(self.bounces.replace(bounce, span, before))
     }
 
     fn lend_descriptor(

@@ -34,6 +34,8 @@ struct Entry {
     /// Spans lent to operations.
     loans: u32,
     released: bool,
+    /// Whether the engine is told that some of the memory has vanished.
+    torn_told: bool,
 }
 
 /// Memory lent to an operation.
@@ -57,6 +59,8 @@ pub(super) struct Memory {
     leaving: VecDeque<(Arc<Segment>, Pieces)>,
     /// Bytes that may still be taken out in this turn.
     left: u64,
+    /// Segments of which the engine is to be told that some of their memory has vanished.
+    torn: Vec<u32>,
     registry: Option<Registry>,
     /// Reason why buffers are not registered, if they are not.
     pub(super) degraded: Option<String>,
@@ -97,6 +101,7 @@ impl Memory {
             waiting,
             leaving,
             left: REGISTRATION_BYTES_PER_TURN,
+            torn: Vec::new(),
             registry,
             degraded,
             undertaker: None,
@@ -113,12 +118,15 @@ impl Memory {
 
     /// Takes a segment over, which can be used at once.
     pub(super) fn add(&mut self, segment: Arc<Segment>) -> Result<u32, UringError> {
-        let entry = Entry { segment, pieces: Pieces::default(), loans: 0, released: false };
+        // What the kernel has pinned stays when the file is cut: nobody would see what lands there.
+        let pinned = self.registry.is_some() && !segment.is_loose();
+        let pieces = Pieces::default();
+        let entry = Entry { segment, pieces, loans: 0, released: false, torn_told: false };
         let id = self
             .slots
             .insert(entry)
             .map_err(|_| UringError::Full { what: "segments", capacity: self.slots.capacity() })?;
-        if self.registry.is_some() {
+        if pinned {
             if self.waiting.len() == self.slots.capacity() as usize {
                 self.waiting.retain(|id| self.slots.get(*id).is_some());
             }
@@ -231,6 +239,32 @@ impl Memory {
             self.free(id, submitter, counters);
         }
         true
+    }
+
+    /// Notes that an access has found memory of a segment gone, if that is the segment's fault.
+    pub(super) fn note_torn(&mut self, id: u32) -> bool {
+        let Some(entry) = self.slots.get_mut(id).filter(|entry| entry.segment.is_torn()) else {
+            return false;
+        };
+        if !std::mem::replace(&mut entry.torn_told, true) {
+            self.torn.push(id);
+        }
+        true
+    }
+
+    /// Whether memory of a segment can vanish.
+    pub(super) fn is_loose(&self, id: u32) -> bool {
+        self.slots.get(id).is_some_and(|entry| entry.segment.is_loose())
+    }
+
+    /// Whether an access has found that memory of a segment is gone.
+    pub(super) fn is_torn(&self, id: u32) -> bool {
+        self.slots.get(id).is_some_and(|entry| entry.segment.is_torn())
+    }
+
+    /// A segment of which some memory has vanished; each is told once.
+    pub(super) fn take_torn(&mut self) -> Option<u32> {
+        self.torn.pop()
     }
 
     /// Segment of a span, for the processor's own accesses (which check the bounds).

@@ -27,6 +27,7 @@
 use std::io;
 
 mod aside;
+mod bounce;
 mod calls;
 pub mod clock;
 mod counters;

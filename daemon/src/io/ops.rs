@@ -95,6 +95,8 @@ pub(super) struct OpSlot {
     pub(super) loan: Option<Loan>,
     /// Registered buffer that has all of it.
     pub(super) buffer: Option<u16>,
+    /// Memory in place of spans that can vanish.
+    pub(super) bounce: Option<u16>,
     /// Bytes asked for, and bytes done in earlier rounds of a whole receive.
     pub(super) bytes: u64,
     pub(super) bytes_done: u64,
@@ -114,6 +116,7 @@ impl OpSlot {
             aside: false,
             loan: None,
             buffer: None,
+            bounce: None,
             bytes: 0,
             bytes_done: 0,
         }

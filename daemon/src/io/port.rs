@@ -81,12 +81,14 @@ impl Io for UringIo {
             }
             _ => false,
         };
-        self.counters.misuses += u64::from(!copied);
+        let [one, other] = [from, to].map(|span| !copied && self.memory.note_torn(span.segment.0));
+        self.counters.misuses += u64::from(!copied && !one && !other);
     }
 
     fn load(&mut self, from: Span, to: &mut [u8]) {
         let loaded = self.memory.segment(from).is_some_and(|it| it.load(from.offset, to).is_ok());
-        if !loaded || to.len() != from.length as usize {
+        let is_torn = !loaded && self.memory.note_torn(from.segment.0);
+        if !(loaded || is_torn) || to.len() != from.length as usize {
             self.counters.misuses += 1;
         }
         if !loaded {
@@ -97,7 +99,8 @@ impl Io for UringIo {
     fn store(&mut self, from: &[u8], to: Span) {
         let stored = from.len() == to.length as usize
             && self.memory.segment(to).is_some_and(|it| it.store(to.offset, from).is_ok());
-        self.counters.misuses += u64::from(!stored);
+        let is_torn = !stored && self.memory.note_torn(to.segment.0);
+        self.counters.misuses += u64::from(!stored && !is_torn);
     }
 
     fn update(&mut self, at: Span, update: Update) -> u64 {
@@ -155,7 +158,16 @@ impl Io for UringIo {
     fn crc32c(&mut self, span: Span) -> u32 {
         let segment = self.memory.segment(span);
         let sum = segment.and_then(|it| it.crc32c(span.offset, u64::from(span.length)).ok());
-        self.counters.misuses += u64::from(sum.is_none());
+        let is_torn = sum.is_none() && self.memory.note_torn(span.segment.0);
+        self.counters.misuses += u64::from(sum.is_none() && !is_torn);
         sum.unwrap_or(0)
+    }
+
+    fn is_loose(&self, SegmentId(id): SegmentId) -> bool {
+        self.memory.is_loose(id)
+    }
+
+    fn is_torn(&self, SegmentId(id): SegmentId) -> bool {
+        self.memory.is_torn(id)
     }
 }

@@ -5,6 +5,7 @@ use piped_core::io::Done;
 use piped_core::units::Nanos;
 
 use super::aside::Aside;
+use super::counters::OpKind;
 use super::ops::{Ops, Owner, State};
 use super::ring::Patience;
 use super::uring::UringIo;
@@ -179,6 +180,12 @@ impl UringIo {
             self.file_ops -= 1;
             self.hold.handle_end();
         }
+        if let Some(bounce) = slot.bounce {
+            if slot.kind == OpKind::Receive {
+                self.bounces.empty(bounce, u64::try_from(result).unwrap_or(0), &mut self.memory);
+            }
+            self.bounces.give_back(bounce);
+        }
         for segment in slot.segments() {
             self.memory.give_back(*segment, &submitter, &mut self.counters);
         }
@@ -261,6 +268,7 @@ impl Drop for UringIo {
     fn drop(&mut self) {
         if !self.drain() {
             self.memory.leak_lent();
+            std::mem::forget(std::mem::take(&mut self.bounces));
             // Leak the address lists as well: a receive writes into its message header when it
             // ends.
             std::mem::forget(std::mem::replace(&mut self.ops, Ops::new(0)));

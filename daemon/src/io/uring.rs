@@ -10,6 +10,7 @@ use piped_core::modes::IoFeature;
 use piped_ring::Segment;
 
 use super::aside::Aside;
+use super::bounce::Bounces;
 use super::counters::UringCounters;
 use super::hold::Hold;
 use super::memory::Memory;
@@ -99,6 +100,8 @@ pub struct UringIo {
     /// A fault that could not be returned where it occurred.
     pub(super) fault: Option<UringError>,
     pub(super) counters: UringCounters,
+    /// Memory in place of what can vanish, for sockets.
+    pub(super) bounces: Bounces,
     /// Threads for foreign files and calls, once there is such a file or a call that may block.
     pub(super) aside: Option<Aside>,
     /// Operations that the ring may do.
@@ -218,6 +221,7 @@ impl UringIo {
             bounds,
             fault: None,
             counters: UringCounters::default(),
+            bounces: Bounces::default(),
             aside: None,
             features,
             taskrun: shape.taskrun,
@@ -282,6 +286,11 @@ impl UringIo {
     /// drops those it holds when it is dropped itself.
     pub fn retire_segments_to(&mut self, undertaker: impl FnMut(Arc<Segment>) + 'static) {
         self.memory.undertaker = Some(Box::new(undertaker));
+    }
+
+    /// A segment of which some memory has vanished, as an access has found; each is told once.
+    pub fn take_torn(&mut self) -> Option<SegmentId> {
+        self.memory.take_torn().map(SegmentId)
     }
 
     /// Registers waiting segments, [`super::REGISTRATION_BYTES_PER_TURN`] at most. `true` if more

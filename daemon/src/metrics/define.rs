@@ -38,6 +38,10 @@ metrics! {
         "Shared memory of clients that is not given back yet.";
     ARENA_LIMIT GAUGE "piped_arena_limit_bytes" []
         "What limits.global.arena allows.";
+    LENT GAUGE "piped_lent_bytes" []
+        "Memory that clients lend, until it is unmapped.";
+    LENT_LIMIT GAUGE "piped_lent_limit_bytes" []
+        "What limits.global.lent allows.";
     HANDLES GAUGE "piped_handles" ["shard"]
         "Files, regions and channels that clients have open.";
     SERVED_HANDLES GAUGE "piped_served_handles" ["shard"]
@@ -124,7 +128,8 @@ metrics! {
     SHARD_FILES_LIMIT GAUGE "piped_shard_files_limit" ["shard"]
         "The most of them.";
     REGISTERED GAUGE "piped_registered_bytes" ["shard"]
-        "Memory registered with io_uring: staging and clients' arenas. It is pinned.";
+        "Memory registered with io_uring: staging, clients' arenas and sealed memory that they \
+         lend. It is pinned.";
     HELD GAUGE "piped_held_buffers" []
         "Buffers of requests that are over which the kernel or a lane may still touch.";
     HOLDS COUNTER "piped_buffer_holds_total" []

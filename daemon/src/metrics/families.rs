@@ -38,6 +38,9 @@ pub(super) struct Snapshot {
     /// Shared memory of clients, and its limit.
     pub(super) arena_bytes: u64,
     pub(super) arena_limit_bytes: u64,
+    /// Memory that clients lend, and its limit.
+    pub(super) lent_bytes: u64,
+    pub(super) lent_limit_bytes: u64,
     /// Names of peers in the configuration.
     pub(super) known_peers: BTreeSet<String>,
 }
@@ -64,6 +67,8 @@ impl Snapshot {
         table.put(&define::START, &[], self.started);
         table.count(&define::ARENA, &[], self.arena_bytes);
         table.count(&define::ARENA_LIMIT, &[], self.arena_limit_bytes);
+        table.count(&define::LENT, &[], self.lent_bytes);
+        table.count(&define::LENT_LIMIT, &[], self.lent_limit_bytes);
         for (number, shard) in self.shards.iter().enumerate() {
             self.shard(&mut table, &number.to_string(), shard);
         }

@@ -102,6 +102,8 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
         greetings: control.greetings(),
         arena_bytes: control.arena_bytes().0,
         arena_limit_bytes: control.limiter.limits().global.arena.bytes(),
+        lent_bytes: control.lent_bytes().0,
+        lent_limit_bytes: control.limiter.limits().global.lent.bytes(),
         known_peers: config.peers.keys().chain(allowed).cloned().collect(),
     })
 }

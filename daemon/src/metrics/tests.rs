@@ -192,6 +192,8 @@ fn snapshot() -> Snapshot {
         greetings,
         arena_bytes: 74,
         arena_limit_bytes: 75,
+        lent_bytes: 76,
+        lent_limit_bytes: 77,
         known_peers: ["beta", "gamma"].map(str::to_owned).into(),
     }
 }
@@ -205,6 +207,8 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_sessions{shard="0"} 11"#,
         "piped_arena_bytes 74",
         "piped_arena_limit_bytes 75",
+        "piped_lent_bytes 76",
+        "piped_lent_limit_bytes 77",
         r#"piped_transfers_running{shard="0"} 12"#,
         r#"piped_serves_running{shard="0"} 13"#,
         r#"piped_staging_bytes{shard="0"} 14"#,

@@ -71,6 +71,15 @@ pub enum Message {
         /// Told when it can be used.
         answer: Answer,
     },
+    /// Removes a segment that a client lends no longer.
+    TakeBack {
+        /// Session with the segment.
+        session: SessionId,
+        /// Number of the segment.
+        number: u32,
+        /// Told when requests that name it are refused.
+        answer: Answer,
+    },
     /// Closes a handle of a client.
     CloseHandle {
         /// Session with the handle.

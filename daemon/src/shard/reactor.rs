@@ -11,8 +11,6 @@
 //! thread spins, for as long as that pays. Then it tells the clients to ring, looks once more, and
 //! sleeps in the kernel until a completion, a bell or the engine's next deadline.
 
-use std::sync::Arc;
-
 use piped_control::channels::ChannelSource;
 use piped_control::journal::Lines;
 use piped_core::ids::{HandleId, SessionId};
@@ -22,7 +20,7 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{ChannelTarget, Command, Event, Limits, Output, RegionTarget, Target};
 use piped_engine::shard::Shard;
-use piped_ring::{ClientFault, CompletionEntry, Segment, Spin, Spinner};
+use piped_ring::{ClientFault, CompletionEntry, Spin, Spinner};
 use rustix::thread::sched_yield;
 use tokio::sync::mpsc;
 
@@ -36,6 +34,7 @@ use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
 use crate::open::Source;
 
 mod answers;
+mod memory;
 mod opened;
 
 /// A shard's thread: the engine, its driver and its clients.
@@ -136,6 +135,7 @@ impl Reactor {
         if busy || self.shard.is_due(now) {
             busy |= self.drive();
         }
+        busy |= self.tell_torn();
         busy |= self.io.poll_registration();
         // A call without completions may have moved much of a payload, which is no lost CPU.
         busy |= self.io.submit_soon(now)?;
@@ -313,6 +313,10 @@ impl Reactor {
             Message::AddSegment { session, segment, answer } => {
                 let _ = answer.send(self.add_segment(session, segment));
             }
+            Message::TakeBack { session, number, answer } => {
+                self.take_back(session, number);
+                let _ = answer.send(Ok(()));
+            }
             Message::AddQueue { session, queue, answer } => {
                 let _ = answer.send(self.sessions.add_queue(session, *queue, &mut self.io));
             }
@@ -378,32 +382,6 @@ impl Reactor {
         if dials {
             io::slack::set(self.shard.has_dials());
         }
-    }
-
-    /// Changes the size of staging. Surplus memory begins to leave before new memory comes, and the
-    /// missing amount follows from that.
-    fn set_staging(&mut self, bytes: u64, memory: Vec<Arc<Segment>>) -> Result<(), Refusal> {
-        let mut missing = self.shard.staging_missing(bytes);
-        self.engine(Command::SetStaging { bytes });
-        for piece in memory {
-            let length = piece.len();
-            if length > missing {
-                // Less is missing than when the memory was made.
-                self.tell(Notice::Retired(piece));
-                continue;
-            }
-            let segment = self.io.add_segment(piece)?;
-            self.engine(Command::AddStaging { segment, length });
-            missing -= length;
-        }
-        Ok(())
-    }
-
-    fn add_segment(&mut self, session: SessionId, memory: Arc<Segment>) -> Result<(), Refusal> {
-        let length = memory.len();
-        let segment = self.sessions.add_segment(session, memory, &mut self.io)?;
-        self.engine(Command::AddSegment { session, segment, length });
-        Ok(())
     }
 
     fn install(

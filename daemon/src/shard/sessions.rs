@@ -49,7 +49,8 @@ struct Session {
     /// Places of its queues in the table. Kept until the session has drained, so that a late
     /// completion cannot reach another queue at that place.
     queues: Vec<QueueId>,
-    segments: Vec<SegmentId>,
+    /// Segments by the client's numbers; a hole is free.
+    segments: Vec<Option<SegmentId>>,
     closing: bool,
 }
 
@@ -193,8 +194,19 @@ impl Sessions {
     ) -> Result<SegmentId, Refusal> {
         let session = self.sessions.get_mut(&id).filter(|it| !it.closing).ok_or(Refusal::Gone)?;
         let segment = io.add_segment(segment)?;
-        session.segments.push(segment);
+        match session.segments.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(segment),
+            None => session.segments.push(Some(segment)),
+        }
         Ok(segment)
+    }
+
+    /// Frees the number of a segment that its client lends no longer.
+    pub(super) fn remove_segment(&mut self, id: SessionId, number: u32) {
+        let session = self.sessions.get_mut(&id);
+        if let Some(place) = session.and_then(|it| it.segments.get_mut(number as usize)) {
+            *place = None;
+        }
     }
 
     pub(super) fn add_queue(
@@ -273,7 +285,7 @@ impl Sessions {
         if source.home == here {
             let owner = self.sessions.get(&source.owner).filter(|it| !it.closing);
             let segment = owner.and_then(|it| it.segments.get(source.segment as usize));
-            return segment.copied().ok_or(Refusal::Gone);
+            return segment.copied().flatten().ok_or(Refusal::Gone);
         }
         if let Some(segment) = self.foreign.get(&source.region) {
             return Ok(*segment);

@@ -98,6 +98,7 @@ fn check_request(request: &Request) {
     match request {
         Request::Hello(hello) => check_hello(hello),
         Request::GrowArena { bytes } => check_growth(*bytes),
+        Request::Lend { .. } => assert_eq!(request.fd_count(), 1),
         Request::OpenExport { peer, export, path, .. }
         | Request::OpenDirectory { peer, export, path, .. } => {
             check_text(peer, NAME_BYTES_MAX);
@@ -118,6 +119,7 @@ fn check_request(request: &Request) {
             check_text(name, NAME_BYTES_MAX);
         }
         Request::AddQueue
+        | Request::TakeBack { .. }
         | Request::OpenFile { .. }
         | Request::PathCosts { .. }
         | Request::CloseHandle { .. } => {}
@@ -133,7 +135,11 @@ fn check_reply(reply: &Reply) {
         }
         Reply::Refused { message, .. } => check_text(message, TEXT_BYTES_MAX),
         Reply::PathCosts(costs) => assert!(costs.confidence_ppm <= PathCosts::CERTAIN_PPM),
-        Reply::Queue { .. } | Reply::Segment { .. } | Reply::Opened { .. } | Reply::Done => {}
+        Reply::Queue { .. }
+        | Reply::Segment { .. }
+        | Reply::Lent { .. }
+        | Reply::Opened { .. }
+        | Reply::Done => {}
     }
 }
 
@@ -205,6 +211,8 @@ pub fn seeds() -> Vec<Seed> {
         ("hello", Request::Hello(hello)),
         ("add-queue", Request::AddQueue),
         ("grow-arena", Request::GrowArena { bytes: 8192 }),
+        ("lend", Request::Lend { bytes: 8192, kind: piped_ring::LentKind::Loose }),
+        ("take-back", Request::TakeBack { segment: 1 }),
         ("open-file", Request::OpenFile { access, direct: true }),
         (
             "open-export",
@@ -262,6 +270,7 @@ pub fn seeds() -> Vec<Seed> {
         ("welcome", Reply::Welcome(welcome)),
         ("queue", Reply::Queue { queue: 1 }),
         ("segment", Reply::Segment { segment: 1 }),
+        ("lent", Reply::Lent { segment: 2 }),
         ("opened", Reply::Opened { handle: 9, direct_alignment: 512, length: 1 << 30 }),
         ("done", Reply::Done),
         ("costs", Reply::PathCosts(costs)),

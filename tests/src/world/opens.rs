@@ -253,7 +253,7 @@ impl World {
         };
         let handles = open.clone().count() as u32;
         let files = open.filter(is_file).count() as u32;
-        Used { queues: 2, arena_bytes: 0, handles, files }
+        Used { queues: 2, handles, files, ..Used::default() }
     }
 }
 

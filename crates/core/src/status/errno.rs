@@ -4,7 +4,7 @@ use super::Status;
 
 /// Error numbers of Linux on all machines with the common table, each with its status. The first of
 /// several with one status is the one that stands for it.
-const ERRNOS: [(i32, Status); 30] = [
+const ERRNOS: [(i32, Status); 31] = [
     (2, Status::NotFound),      // ENOENT
     (22, Status::Invalid),      // EINVAL
     (9, Status::Denied),        // EBADF: not open for that
@@ -34,16 +34,16 @@ const ERRNOS: [(i32, Status); 30] = [
     (12, Status::WouldBlock),   // ENOMEM
     (90, Status::TooLong),      // EMSGSIZE: no room for the answer
     (116, Status::Gone),        // ESTALE
+    (14, Status::BadBuffer),    // EFAULT: the client's memory has vanished
     (5, Status::Io),            // EIO
 ];
 
 /// Numbers for statuses where what the kernel's answers would mean of a file is something else.
-const OWN: [(i32, Status); 10] = [
+const OWN: [(i32, Status); 9] = [
     (13, Status::Denied),            // EACCES
     (2, Status::NoExport),           // ENOENT
     (2, Status::NoDirectory),        // ENOENT
     (9, Status::BadHandle),          // EBADF
-    (14, Status::BadBuffer),         // EFAULT
     (110, Status::DeadlineExceeded), // ETIMEDOUT
     (113, Status::PeerLost),         // EHOSTUNREACH
     (84, Status::Corrupt),           // EILSEQ

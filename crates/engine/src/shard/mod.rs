@@ -165,6 +165,10 @@ impl Shard {
             Command::AddSegment { session, segment, length } => {
                 self.clients.add_segment(session, segment, length);
             }
+            Command::TakeBack { session, number } => self.take_back(session, number, io),
+            Command::SegmentTorn { segment } => {
+                self.end_region_users(|region| region.segment == segment, io);
+            }
             Command::CloseSession { session } => self.close_session(session, io),
             Command::InstallHandle { session, handle, target } => {
                 self.install_handle(session, handle, target);

@@ -15,6 +15,7 @@ use super::{
     WELCOME_SEGMENTS_MAX, Welcome,
 };
 use crate::layout::{CLASS_BULK, VERSION};
+use crate::lent::LentKind;
 
 mod kind {
     pub(super) const HELLO: u16 = 1;
@@ -28,6 +29,8 @@ mod kind {
     pub(super) const OFFER_CHANNEL: u16 = 9;
     pub(super) const OPEN_CHANNEL: u16 = 10;
     pub(super) const PATH_COSTS: u16 = 11;
+    pub(super) const LEND: u16 = 12;
+    pub(super) const TAKE_BACK: u16 = 13;
     pub(super) const OPEN_DIRECTORY: u16 = 14;
 
     pub(super) const WELCOME: u16 = 101;
@@ -37,6 +40,7 @@ mod kind {
     pub(super) const DONE: u16 = 105;
     pub(super) const REFUSED: u16 = 106;
     pub(super) const COSTS: u16 = 107;
+    pub(super) const LENT: u16 = 108;
 }
 
 /// Declares the wire structs, without padding (zerocopy refuses it), all of them plain numbers.
@@ -58,6 +62,7 @@ wire! {
         queues: u32, weight: u32, class: u8, reserved: [u8; 7],
     }
     NumberBody { number: u64 }
+    LendBody { bytes: u64, loose: u8, reserved: [u8; 7] }
     OpenFileBody { access: u8, direct: u8 }
     OpenExportBody {
         peer_bytes: u16, export_bytes: u16, path_bytes: u16, mode: u16, access: u8, create: u8,
@@ -96,6 +101,13 @@ pub(super) fn parse_request(message: &[u8]) -> Result<(u32, Request), HandshakeF
         kind::HELLO => Request::Hello(parse_hello(&mut reader)?),
         kind::ADD_QUEUE => Request::AddQueue,
         kind::GROW_ARENA => Request::GrowArena { bytes: reader.fixed::<NumberBody>()?.number },
+        kind::LEND => {
+            let body: LendBody = reader.fixed()?;
+            zero("reserved", u64::from(body.reserved != [0; 7]))?;
+            let kind = if flag("loose", body.loose)? { LentKind::Loose } else { LentKind::Sealed };
+            Request::Lend { bytes: body.bytes, kind }
+        }
+        kind::TAKE_BACK => Request::TakeBack { segment: number(&mut reader, "segment")? },
         kind::OPEN_FILE => {
             let body: OpenFileBody = reader.fixed()?;
             Request::OpenFile { access: access(body.access)?, direct: flag("direct", body.direct)? }
@@ -231,6 +243,8 @@ pub(super) fn encode_request(
         Request::Hello(_) => kind::HELLO,
         Request::AddQueue => kind::ADD_QUEUE,
         Request::GrowArena { .. } => kind::GROW_ARENA,
+        Request::Lend { .. } => kind::LEND,
+        Request::TakeBack { .. } => kind::TAKE_BACK,
         Request::OpenFile { .. } => kind::OPEN_FILE,
         Request::OpenExport { .. } => kind::OPEN_EXPORT,
         Request::OpenDirectory { .. } => kind::OPEN_DIRECTORY,
@@ -246,6 +260,13 @@ pub(super) fn encode_request(
         Request::Hello(hello) => writer.fixed(hello_body(hello))?,
         Request::AddQueue => {}
         Request::GrowArena { bytes } => writer.fixed(NumberBody { number: *bytes })?,
+        Request::Lend { bytes, kind } => {
+            let loose = u8::from(*kind == LentKind::Loose);
+            writer.fixed(LendBody { bytes: *bytes, loose, reserved: [0; 7] })?;
+        }
+        Request::TakeBack { segment } => {
+            writer.fixed(NumberBody { number: u64::from(*segment) })?;
+        }
         Request::CloseHandle { handle } => {
             writer.fixed(NumberBody { number: u64::from(*handle) })?;
         }
@@ -353,6 +374,7 @@ pub(super) fn parse_reply(message: &[u8]) -> Result<(u32, Reply), HandshakeFault
         kind::WELCOME => Reply::Welcome(parse_welcome(&mut reader)?),
         kind::QUEUE => Reply::Queue { queue: number(&mut reader, "queue")? },
         kind::SEGMENT => Reply::Segment { segment: number(&mut reader, "segment")? },
+        kind::LENT => Reply::Lent { segment: number(&mut reader, "segment")? },
         kind::OPENED => {
             let OpenedBody { length, handle, direct_alignment } = reader.fixed()?;
             Reply::Opened { handle, direct_alignment, length }
@@ -434,6 +456,7 @@ pub(super) fn encode_reply(
         Reply::Welcome(_) => kind::WELCOME,
         Reply::Queue { .. } => kind::QUEUE,
         Reply::Segment { .. } => kind::SEGMENT,
+        Reply::Lent { .. } => kind::LENT,
         Reply::Opened { .. } => kind::OPENED,
         Reply::Done => kind::DONE,
         Reply::Refused { .. } => kind::REFUSED,
@@ -457,7 +480,9 @@ pub(super) fn encode_reply(
             })?;
         }
         Reply::Queue { queue } => writer.fixed(NumberBody { number: u64::from(*queue) })?,
-        Reply::Segment { segment } => writer.fixed(NumberBody { number: u64::from(*segment) })?,
+        Reply::Segment { segment } | Reply::Lent { segment } => {
+            writer.fixed(NumberBody { number: u64::from(*segment) })?;
+        }
         Reply::Opened { handle, direct_alignment, length } => writer.fixed(OpenedBody {
             length: *length,
             handle: *handle,

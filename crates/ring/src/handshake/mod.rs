@@ -18,6 +18,7 @@ use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 
 use crate::layout::VERSION;
+use crate::lent::LentKind;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
@@ -46,6 +47,9 @@ pub const FEATURE_PATH_COSTS: u64 = 1 << 0;
 /// bell rings ([`crate::ClientQueue::nap_on_flag`]).
 pub const FEATURE_NAPS: u64 = 1 << 2;
 
+/// The feature of both sides: [`Request::Lend`] and [`Request::TakeBack`] are understood.
+pub const FEATURE_LENDING: u64 = 1 << 3;
+
 /// The users and nodes that may open a region; without a list all that the daemon admits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Audience {
@@ -69,6 +73,20 @@ pub enum Request {
     GrowArena {
         /// Length of the segment in bytes.
         bytes: u64,
+    },
+    /// Memory of the client's own as one more segment. Passes its file. Only where both sides have
+    /// [`FEATURE_LENDING`]. Answered by [`Reply::Lent`].
+    Lend {
+        /// Length of the memory in bytes.
+        bytes: u64,
+        /// How it is kept from shrinking.
+        kind: LentKind,
+    },
+    /// The client lends a segment no longer. Answered by [`Reply::Done`] when requests that name it
+    /// are refused; it is unmapped when the last one has ended.
+    TakeBack {
+        /// Number of the segment.
+        segment: u32,
     },
     /// A local file the client opened. Passes the buffered descriptor, and before it the O_DIRECT
     /// one if there is one. Answered by [`Reply::Opened`].
@@ -184,6 +202,11 @@ pub enum Reply {
     /// A segment. Passes its memory.
     Segment {
         /// Number of the segment in the arena.
+        segment: u32,
+    },
+    /// The lent memory can be used.
+    Lent {
+        /// Number of the segment among those of the arena.
         segment: u32,
     },
     /// A handle was opened.
@@ -320,6 +343,7 @@ impl Request {
     pub fn fd_count(&self) -> usize {
         match self {
             Self::OpenFile { direct, .. } => 1 + usize::from(*direct),
+            Self::Lend { .. } => 1,
             _ => 0,
         }
     }
@@ -360,7 +384,11 @@ impl Reply {
             }
             Self::Queue { .. } => FDS_PER_QUEUE,
             Self::Segment { .. } => 1,
-            Self::Opened { .. } | Self::Done | Self::PathCosts(_) | Self::Refused { .. } => 0,
+            Self::Lent { .. }
+            | Self::Opened { .. }
+            | Self::Done
+            | Self::PathCosts(_)
+            | Self::Refused { .. } => 0,
         }
     }
 

@@ -14,7 +14,7 @@ use piped_engine::command::{Command, OpenRequest};
 use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 
-use super::{Client, Held, gone};
+use super::{Client, Held, Own, gone};
 use crate::closing::{HeldFile, Room};
 use crate::control::Control;
 use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE};
@@ -112,9 +112,15 @@ impl Client {
         access: Access,
         audience: Audience,
     ) -> Opened {
-        let memory = self.segments.get(segment as usize).ok_or_else(|| {
+        let own = self.segments.get(segment as usize).and_then(Option::as_ref);
+        let Own { memory, .. } = own.ok_or_else(|| {
             OpenFault::new(Status::BadBuffer, format!("the arena has no segment {segment}"))
         })?;
+        if memory.is_loose() && access.atomic {
+            let text = "memory that is lent without seals has no atomic words; export it without \
+                        atomic access, or seal the memory";
+            return Err(OpenFault::new(Status::Unsupported, text));
+        }
         let source = RegionSource {
             region: RegionId(0),
             owner: self.id,
@@ -134,7 +140,7 @@ impl Client {
         let installed = self.install(Source::Region(source), right).await;
         match installed {
             Ok((handle, ..)) => {
-                self.handles.insert(handle.0, Held::Region(region));
+                self.handles.insert(handle.0, Held::Region(region, segment));
                 self.note();
             }
             Err(_) => {

@@ -32,8 +32,10 @@ pub(super) use self::order::Course;
 /// A client's connection to the daemon, as this shard sees it.
 #[derive(Debug)]
 struct Session {
-    /// The arena, by the client's segment numbers.
-    segments: Vec<(SegmentId, u64)>,
+    /// The arena, by the client's segment numbers; a hole is free.
+    segments: Vec<Option<(SegmentId, u64)>>,
+    /// Segments without a number, as long as something uses them.
+    leaving: Vec<SegmentId>,
     closing: bool,
     /// Its share beside the others of a class.
     weight: u8,
@@ -92,6 +94,14 @@ impl Default for Standing {
     }
 }
 
+impl Session {
+    /// Segments of the arena, with those that leave it.
+    fn all_segments(&self) -> impl Iterator<Item = SegmentId> {
+        let numbered = self.segments.iter().flatten().map(|&(segment, _)| segment);
+        numbered.chain(self.leaving.iter().copied())
+    }
+}
+
 /// All clients of a shard.
 #[derive(Debug)]
 pub(super) struct Clients {
@@ -118,6 +128,7 @@ impl Clients {
     pub(super) fn open(&mut self, session: SessionId, weight: u8) {
         let value = Session {
             segments: Vec::new(),
+            leaving: Vec::new(),
             closing: false,
             weight: weight.max(1),
             transfers: 0,
@@ -130,18 +141,50 @@ impl Clients {
         self.sessions.insert(session, value);
     }
 
-    /// A client's arena has one more segment, of so many bytes.
+    /// A client's arena has one more segment, of so many bytes, under the lowest free number.
     pub(super) fn add_segment(&mut self, session: SessionId, segment: SegmentId, length: u64) {
-        if let Some(session) = self.sessions.get_mut(&session) {
-            session.segments.push((segment, length));
+        let Some(session) = self.sessions.get_mut(&session) else { return };
+        match session.segments.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some((segment, length)),
+            None => session.segments.push(Some((segment, length))),
         }
+    }
+
+    /// A client's segment has no number any more: nothing names it from now on.
+    pub(super) fn remove_segment(&mut self, session: SessionId, number: u32) -> Option<SegmentId> {
+        let session = self.sessions.get_mut(&session).filter(|session| !session.closing)?;
+        let (segment, _) = session.segments.get_mut(number as usize)?.take()?;
+        session.leaving.push(segment);
+        Some(segment)
+    }
+
+    /// The next segment of a session that has no number and that nothing uses.
+    pub(super) fn next_unused(
+        &mut self,
+        session: SessionId,
+        is_used: impl Fn(SegmentId) -> bool,
+    ) -> Option<SegmentId> {
+        let session = self.sessions.get_mut(&session).filter(|session| !session.closing)?;
+        let place = session.leaving.iter().position(|&segment| !is_used(segment))?;
+        Some(session.leaving.swap_remove(place))
+    }
+
+    /// Whether segments of a session wait for their last use.
+    pub(super) fn has_leaving(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|session| !session.leaving.is_empty())
+    }
+
+    /// Sessions with segments that wait for their last use.
+    pub(super) fn with_leaving(&self) -> Vec<SessionId> {
+        let leaves = |session: &Session| !session.leaving.is_empty() && !session.closing;
+        self.sessions.iter().filter(|(_, it)| leaves(it)).map(|(&id, _)| id).collect()
     }
 
     /// A client goes: it asks nothing any more. The segments of its arena.
     pub(super) fn close(&mut self, session: SessionId) -> Option<Vec<SegmentId>> {
         let state = self.sessions.get_mut(&session)?;
         state.closing = true;
-        Some(state.segments.iter().map(|&(segment, _)| segment).collect())
+        Some(state.all_segments().collect())
     }
 
     /// Forgets a client that goes, once nothing uses its memory; `is_served`: a peer's request uses
@@ -152,11 +195,10 @@ impl Clients {
         is_served: impl Fn(SegmentId) -> bool,
     ) -> Option<Vec<SegmentId>> {
         let state = self.sessions.get(&session).filter(|state| state.closing)?;
-        if state.transfers > 0 || state.segments.iter().any(|&(segment, _)| is_served(segment)) {
+        if state.transfers > 0 || state.all_segments().any(is_served) {
             return None;
         }
-        let state = self.sessions.remove(&session)?;
-        Some(state.segments.into_iter().map(|(segment, _)| segment).collect())
+        Some(self.sessions.remove(&session)?.all_segments().collect())
     }
 
     /// The clients that go, and whose memory something may still use.
@@ -182,8 +224,7 @@ impl Clients {
 
     /// Whether a segment is of a session's arena.
     pub(super) fn owns(&self, session: SessionId, segment: SegmentId) -> bool {
-        let segments = self.sessions.get(&session).map(|session| &session.segments);
-        segments.is_some_and(|segments| segments.iter().any(|&(id, _)| id == segment))
+        self.sessions.get(&session).is_some_and(|it| it.all_segments().any(|id| id == segment))
     }
 
     /// The memory of a client's buffer.
@@ -193,8 +234,9 @@ impl Clients {
         buffer: ArenaBuffer,
     ) -> Result<Memory, Status> {
         let session = self.sessions.get(&session).ok_or(Status::Closed)?;
-        let &(segment, length) =
-            session.segments.get(buffer.segment as usize).ok_or(Status::BadBuffer)?;
+        let number = buffer.segment as usize;
+        let (segment, length) =
+            session.segments.get(number).copied().flatten().ok_or(Status::BadBuffer)?;
         let end = buffer.offset.checked_add(buffer.length).ok_or(Status::BadBuffer)?;
         if end > length {
             return Err(Status::BadBuffer);

@@ -11,7 +11,7 @@ use super::memory::MemoryBody;
 use super::message::{Outgoing, ReceiveBody, SendBody};
 use crate::command::{FileTarget, RegionTarget, Target};
 
-use piped_core::ids::{FileId, HandleId, PeerId};
+use piped_core::ids::{FileId, HandleId, PeerId, SegmentId};
 use piped_core::io::Span;
 use piped_core::request::Update;
 use piped_core::units::Nanos;
@@ -174,6 +174,32 @@ impl Body {
             _ => None,
         };
         memory.into_iter().chain(copy.into_iter().flatten()).chain(vector)
+    }
+
+    /// The segments of the client's own that it reads or fills: its buffer, and a table of pieces.
+    pub(in crate::shard) fn memories(
+        &self,
+        bodies: &Bodies,
+    ) -> impl Iterator<Item = SegmentId> + use<> {
+        let (buffer, table) = match self {
+            Self::File(body) => (Some(body.memory().segment), None),
+            Self::Memory(body) => (Some(body.memory().segment), None),
+            Self::Remote(body) => {
+                (Some(body.memory.segment), body.pieces.map(|table| table.segment))
+            }
+            Self::Send(body) => (Some(body.memory.segment), None),
+            Self::Receive(body) => (Some(body.memory.segment), None),
+            Self::Vector(vector) => {
+                let vector = &bodies[*vector];
+                (Some(vector.buffer().0.segment), Some(vector.table()))
+            }
+            Self::Copy(_)
+            | Self::Wait(_)
+            | Self::Update { .. }
+            | Self::Sync { .. }
+            | Self::Settled => (None, None),
+        };
+        buffer.into_iter().chain(table)
     }
 
     /// Where its bytes lie in the file or region that is not the client's; of a copy, in the

@@ -36,6 +36,11 @@ impl MemoryBody {
         Self { notify, ..self }
     }
 
+    /// The memory that its client gave.
+    pub(in crate::shard) fn memory(&self) -> Memory {
+        self.memory
+    }
+
     /// The region at its other end.
     pub(in crate::shard) fn region(&self) -> RegionTarget {
         self.region

@@ -291,6 +291,11 @@ impl VectorBody {
         self.buffers.take_places()
     }
 
+    /// The segment of the client's table.
+    pub(in crate::shard) fn table(&self) -> SegmentId {
+        self.rows.segment
+    }
+
     /// The region of this node that it reads or writes.
     pub(in crate::shard) fn region(&self) -> Option<RegionTarget> {
         match self.place {

@@ -211,7 +211,8 @@ impl Shard {
     }
 
     fn post_receive<I: Io>(&mut self, key: LaneKey, io: &mut I) {
-        let prediction = self.predict(key);
+        // What lands in memory that vanishes is lost, and may be the next header.
+        let prediction = self.predict(key).filter(|(_, span)| !io.is_loose(span.segment));
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let watch = lane.receiving.wait(lane.receiver.inside_frame(), || io.now());
         let (spans, whole) = lane.receiver.poll_receive(prediction.map(|(_, span)| span));

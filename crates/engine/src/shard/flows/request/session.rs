@@ -45,8 +45,45 @@ impl Shard {
         self.cx.event(Event::SessionDrained { session });
     }
 
-    /// Drains every closing session that waited for a peer's request to end.
+    /// Takes a segment out of a client's arena, and ends what still uses it.
+    pub(in crate::shard) fn take_back<I: Io>(
+        &mut self,
+        session: SessionId,
+        number: u32,
+        io: &mut I,
+    ) {
+        let Some(segment) = self.clients.remove_segment(session, number) else { return };
+        let mut from = 0;
+        while let Some(key) = self.transfers.next_from(&mut from, |it| {
+            it.session == session && it.body.memories(&self.bodies).any(|id| id == segment)
+        }) {
+            self.give_up(key, Status::BadBuffer, io);
+        }
+        self.end_region_users(|region| region.segment == segment, io);
+        self.release_unused(session, io);
+    }
+
+    /// Releases the segments of a session that left its arena and that nothing uses any more.
+    pub(in crate::shard) fn release_unused<I: Io>(&mut self, session: SessionId, io: &mut I) {
+        let Self { clients, transfers, bodies, serves, .. } = self;
+        let is_used = |segment: SegmentId| {
+            let uses = |id: SegmentId| id == segment;
+            transfers.iter().any(|(_, it)| {
+                it.body.memories(bodies).any(uses)
+                    || it.body.regions(bodies).any(|region| uses(region.segment))
+            }) || serves.iter().any(|(_, serve)| serve.region_segment().is_some_and(uses))
+        };
+        while let Some(segment) = clients.next_unused(session, is_used) {
+            io.release(Resource::Segment(segment));
+        }
+    }
+
+    /// Drains every closing session that waited for a peer's request to end, and releases segments
+    /// that did.
     pub(in crate::shard) fn drain_sessions<I: Io>(&mut self, io: &mut I) {
+        for session in self.clients.with_leaving() {
+            self.release_unused(session, io);
+        }
         for session in self.clients.closing() {
             self.drain_session(session, io);
         }

@@ -262,6 +262,9 @@ impl Shard {
         self.transfers.note_moved(key, moved, &mut self.bodies);
         let Some(mut transfer) = self.transfers.end(key) else { return };
         self.cx.sched.end(Work::Transfer(key));
+        if let Some(status) = self.torn(&transfer, io) {
+            transfer.status = Some(status);
+        }
         let status = transfer.status.unwrap_or(Status::Ok);
         let bytes = transfer.landed.watermark();
         match transfer.body {
@@ -294,6 +297,19 @@ impl Shard {
         self.bodies.forget(&transfer.body);
     }
 
+    /// How a transfer ends that was believed to be done, but whose memory has vanished.
+    fn torn<I: Io>(&self, transfer: &Transfer, io: &I) -> Option<Status> {
+        // A checksum of zeros does not match either.
+        if !matches!(transfer.status, Some(Status::Ok | Status::Corrupt)) {
+            return None;
+        }
+        if transfer.body.memories(&self.bodies).any(|segment| io.is_torn(segment)) {
+            return Some(Status::BadBuffer);
+        }
+        let mut regions = transfer.body.regions(&self.bodies);
+        regions.any(|region| io.is_torn(region.segment)).then_some(Status::Gone)
+    }
+
     fn leave<I: Io>(&mut self, transfer: &Transfer, io: &mut I) {
         for handle in transfer.handles.into_iter().flatten() {
             self.leave_handle(transfer.session, handle, io);
@@ -309,6 +325,9 @@ impl Shard {
         });
         if self.clients.leave(transfer.session, transfer.waits_for_others(), used) {
             self.drain_session(transfer.session, io);
+        }
+        if self.clients.has_leaving(transfer.session) {
+            self.release_unused(transfer.session, io);
         }
     }
 

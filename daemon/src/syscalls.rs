@@ -309,7 +309,8 @@ mod tests {
         let pid = nix::unistd::Pid::from_raw(process.cast_signed());
         let mut local = [std::io::IoSliceMut::new(&mut there)];
         let read = process_vm_readv(pid, &mut local, &[RemoteIoVec { base, len: 1 }]);
-        read.map(|bytes| assert_eq!(bytes, 1)).map_err(|error| Errno::from_raw_os_error(error as i32))
+        read.map(|bytes| assert_eq!(bytes, 1))
+            .map_err(|error| Errno::from_raw_os_error(error as i32))
     }
 
     fn denied() -> Vec<(&'static str, Result<(), Errno>)> {

@@ -109,8 +109,7 @@ impl Area {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the area is private anonymous memory of the program, as was checked. The same
         // bytes take its place, and nobody writes meanwhile, as the caller says.
-        let mapped =
-            unsafe { rustix::mm::mmap(start.cast(), length, prot, flags, memfd.fd(), 0) };
+        let mapped = unsafe { rustix::mm::mmap(start.cast(), length, prot, flags, memfd.fd(), 0) };
         if let Err(error) = mapped {
             // Some kernels take the old mapping away before they find that they cannot.
             // SAFETY: as above; and if this fails, nothing that relies on the area goes on.

@@ -35,7 +35,8 @@ pub(crate) fn is_there(start: *const u8, length: usize) -> bool {
     let mut byte = 0;
     let last = length.saturating_sub(1);
     let places = (0..length).step_by(PAGE_BYTES).chain([last]);
-    length == 0 || places.into_iter().all(|at| copy(start.wrapping_add(at), &raw mut byte, 1).is_ok())
+    length == 0
+        || places.into_iter().all(|at| copy(start.wrapping_add(at), &raw mut byte, 1).is_ok())
 }
 
 fn last_error() -> Errno {

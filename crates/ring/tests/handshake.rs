@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use piped_core::access::{Access, Creation, NewFile};
 use piped_core::status::Status;
+use piped_ring::LentKind;
 use piped_ring::handshake::fds::{self, FDS_PER_MESSAGE_MAX, FDS_RECEIVED_MAX, ReceiveFault};
 use piped_ring::handshake::{
     AUDIENCE_MAX, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, Welcome, sequence,
 };
-use piped_ring::LentKind;
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 

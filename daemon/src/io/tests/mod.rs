@@ -7,6 +7,7 @@ mod holding;
 mod lending;
 mod lifecycle;
 mod limits;
+mod loose;
 mod sockets;
 mod tiers;
 mod trying;

@@ -1,6 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 
+use piped_core::ids::SegmentId;
 use piped_core::io::{Done, Io, Op, Resource, SPANS_PER_OP_MAX, Spans, Token};
 use piped_core::modes::IoFeature;
 
@@ -11,8 +12,13 @@ use crate::io::{FeatureMask, OpKind, UringConfig, UringIo};
 
 /// Does sends and receives of every form, and compares the data.
 pub(super) fn exercise(io: &mut UringIo) {
-    let (ours, mut theirs) = socket(io);
     let memory = segment(io, 1 << 16);
+    exercise_in(io, memory);
+}
+
+/// Does so in a segment of at least 64 KiB.
+pub(super) fn exercise_in(io: &mut UringIo, memory: SegmentId) {
+    let (ours, mut theirs) = socket(io);
     while io.poll_registration() {}
     let bytes = pattern(1600, 5);
     io.store(&bytes, span(memory, 0, 1600));

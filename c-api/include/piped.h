@@ -214,7 +214,7 @@ enum piped_status
      */
     PIPED_BAD_HANDLE = 3,
     /**
-     * The buffer does not lie inside the arena.
+     * The buffer does not lie inside the arena, or somebody has cut the memory lent for it.
      */
     PIPED_BAD_BUFFER = 4,
     /**
@@ -428,6 +428,15 @@ enum piped_status
      * The table of pieces is another client's, or of the daemon before; make it anew.
      */
     PIPED_TABLE_LOST = 89,
+    /**
+     * The buffer is of memory that could not be lent again when the client reconnected; lend it
+     * anew to hear why.
+     */
+    PIPED_NOT_LENT = 90,
+    /**
+     * Some of the part of lent memory is in another buffer, or was lost with its daemon.
+     */
+    PIPED_TAKEN = 91,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -620,6 +629,12 @@ typedef struct piped_client piped_client;
  * client. Closed when it was freed and the last request that uses it has ended.
  */
 typedef struct piped_handle piped_handle;
+
+/**
+ * Memory of the program that is lent to the daemon, until it is given back and all buffers of it
+ * are freed. For all threads.
+ */
+typedef struct piped_memory piped_memory;
 
 /**
  * A table of the pieces of a file or region that one request moves. Any number of requests may use
@@ -1107,7 +1122,8 @@ piped_status piped_buffer_data(struct piped_buffer *buffer, void **data, size_t 
 piped_status piped_buffer_set_length(struct piped_buffer *buffer, size_t length);
 
 /**
- * Bytes it can have at most: its length when it was allocated, in whole pages.
+ * Bytes it can have at most: its length when it was allocated, in whole pages; of lent memory its
+ * length when it was made.
  */
 piped_status piped_buffer_capacity(struct piped_buffer *buffer, size_t *capacity);
 
@@ -1325,6 +1341,57 @@ piped_status piped_handle_direct_alignment(struct piped_handle *handle, uint32_t
  * The number the daemon gave it, as its reports show it.
  */
 piped_status piped_handle_number(struct piped_handle *handle, uint32_t *number);
+
+/**
+ * Lend a memfd that is sealed against shrinking (F_SEAL_SHRINK), as it is now. The descriptor can
+ * be closed. Give it back with piped_memory_give_back.
+ */
+piped_status piped_memory_lend_memfd(struct piped_client *client,
+                                     int fd,
+                                     struct piped_memory **memory);
+
+/**
+ * Lend a file of memory that has no seals: POSIX shared memory, a file below /dev/shm. Anybody who
+ * may can cut it: requests on it end with PIPED_BAD_BUFFER then, and a program that loads from a
+ * page that is gone gets a SIGBUS. The descriptor can be closed. Give it back with
+ * piped_memory_give_back.
+ */
+piped_status piped_memory_lend_shared(struct piped_client *client,
+                                      int fd,
+                                      struct piped_memory **memory);
+
+/**
+ * Lend whole pages of private anonymous memory. The bytes are moved into a memfd that is mapped in
+ * their place: pointers stay good. Nothing may write there during the call, and the area stays
+ * mapped as long as it is lent. What is not whole pages, not mapped, shared, of a file, locked or
+ * lent already is refused. A forked child does not have the area. Give it back with
+ * piped_memory_give_back; it stays mapped then as it is.
+ */
+piped_status piped_memory_lend_private(struct piped_client *client,
+                                       void *start,
+                                       size_t length,
+                                       struct piped_memory **memory);
+
+/**
+ * A buffer of `length` bytes of lent memory, at least 1, from `offset` on. No two buffers overlap
+ * (PIPED_TAKEN). Free it with piped_buffer_free.
+ */
+piped_status piped_memory_buffer(struct piped_memory *memory,
+                                 size_t offset,
+                                 size_t length,
+                                 struct piped_buffer **buffer);
+
+/**
+ * Where lent memory is mapped, and its length in bytes; either may be NULL. Memory that was lent by
+ * a descriptor is mapped there until it is given back and all buffers of it are freed.
+ */
+piped_status piped_memory_data(struct piped_memory *memory, void **data, size_t *length);
+
+/**
+ * Give memory back. Buffers of it can be used as before; with the last of them it is no longer
+ * lent. NULL is nothing.
+ */
+piped_status piped_memory_give_back(struct piped_memory *memory);
 
 /**
  * A table of `count` rows, 1 to 65536, of 1 GiB together at most (PIPED_RANGE). It lies in the

@@ -7,8 +7,9 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -94,6 +95,16 @@ pub(crate) fn wanted<T>(out: &Out<'_, T>) -> Result<(), Fault> {
         Some(_) => Ok(()),
         None => Err(Fault::fixed(piped_status::PIPED_NULL)),
     }
+}
+
+/// A descriptor of the program's, for the length of a call.
+pub(crate) fn descriptor<'a>(fd: c_int) -> Result<BorrowedFd<'a>, Fault> {
+    if fd < 0 {
+        return Err(Fault::argument("a file descriptor is negative"));
+    }
+    // SAFETY: not -1, checked above; that it is open until the call returns is the header's
+    // condition, and what is not open is refused by the kernel when it is passed.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 /// A text that must be there.

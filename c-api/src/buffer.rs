@@ -147,8 +147,8 @@ pub extern "C" fn piped_buffer_data(
 ) -> piped_status {
     call(|| {
         let (start, bytes) = BUFFERS.with_mut(buffer, |lent| {
-            let slice = lent.here_mut()?.as_mut_slice();
-            Ok::<_, Fault>((slice.as_mut_ptr(), slice.len()))
+            let buffer = lent.here_mut()?;
+            Ok::<_, Fault>((buffer.as_ptr(), buffer.len()))
         })??;
         if length.is_some() {
             put(length, bytes)?;
@@ -166,7 +166,8 @@ pub extern "C" fn piped_buffer_set_length(
     call(|| BUFFERS.with_mut(buffer, |lent| Ok(lent.here_mut()?.set_len(length)?))?)
 }
 
-/// Bytes it can have at most: its length when it was allocated, in whole pages.
+/// Bytes it can have at most: its length when it was allocated, in whole pages; of lent memory its
+/// length when it was made.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_buffer_capacity(
     buffer: *mut piped_buffer,

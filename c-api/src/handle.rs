@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
 
 use client_lib::{Access, Handle, OpenOptions};
 
@@ -104,12 +103,7 @@ pub extern "C" fn piped_open_fd(
 ) -> piped_status {
     call(|| {
         wanted(&handle)?;
-        if fd < 0 {
-            return Err(Fault::argument("a file descriptor is negative"));
-        }
-        // SAFETY: not -1, checked above; that it is open until the call returns is the header's
-        // condition, and what is not open is refused by the kernel when it is passed.
-        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let file = border::descriptor(fd)?;
         let opened = CLIENTS.get(client)?.open_fd(file, access(flags, 0)?)?;
         put(handle, HANDLES.insert(opened)?)
     })

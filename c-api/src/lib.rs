@@ -24,6 +24,7 @@ pub mod client;
 pub mod ending;
 mod fault;
 pub mod handle;
+pub mod memory;
 pub mod pieces;
 pub mod queue;
 mod records;

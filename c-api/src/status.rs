@@ -1,8 +1,9 @@
 //! Results of calls and requests: one list of numbers for both.
 
 use client_lib::{
-    AllocateError, Cause, ConnectError, ExportError, OpenError, PiecesError, QueueError,
-    ReconnectError, RequestError, SessionError, Status, StripError, SubmitFault, TileError,
+    AllocateError, Cause, ConnectError, ExportError, LendError, OpenError, PartError, PiecesError,
+    QueueError, ReconnectError, RequestError, SessionError, Status, StripError, SubmitFault,
+    TileError,
 };
 
 use crate::fault::Fault;
@@ -21,7 +22,7 @@ pub enum piped_status {
     PIPED_INVALID = 2,
     /// The daemon has no such handle open for this session.
     PIPED_BAD_HANDLE = 3,
-    /// The buffer does not lie inside the arena.
+    /// The buffer does not lie inside the arena, or somebody has cut the memory lent for it.
     PIPED_BAD_BUFFER = 4,
     /// The handle was not opened for this kind of access, or permission was denied.
     PIPED_DENIED = 5,
@@ -131,13 +132,18 @@ pub enum piped_status {
     PIPED_INTERNAL = 88,
     /// The table of pieces is another client's, or of the daemon before; make it anew.
     PIPED_TABLE_LOST = 89,
+    /// The buffer is of memory that could not be lent again when the client reconnected; lend it
+    /// anew to hear why.
+    PIPED_NOT_LENT = 90,
+    /// Some of the part of lent memory is in another buffer, or was lost with its daemon.
+    PIPED_TAKEN = 91,
 }
 
 use piped_status::*;
 
 impl piped_status {
     /// All statuses, in the order of their numbers.
-    pub(crate) const ALL: [Self; 57] = [
+    pub(crate) const ALL: [Self; 59] = [
         PIPED_OK,
         PIPED_UNSUPPORTED,
         PIPED_INVALID,
@@ -195,6 +201,8 @@ impl piped_status {
         PIPED_LIMIT,
         PIPED_INTERNAL,
         PIPED_TABLE_LOST,
+        PIPED_NOT_LENT,
+        PIPED_TAKEN,
     ];
 
     /// The meaning of the status, and what to do about it.
@@ -204,7 +212,9 @@ impl piped_status {
             PIPED_UNSUPPORTED => c"that verb, flag or option is not known; compare versions",
             PIPED_INVALID => c"a length or offset of the request is out of the daemon's range",
             PIPED_BAD_HANDLE => c"the daemon has no such handle open; was it closed?",
-            PIPED_BAD_BUFFER => c"the buffer does not lie inside the arena",
+            PIPED_BAD_BUFFER => {
+                c"the buffer does not lie inside the arena, or somebody has cut its memory"
+            }
             PIPED_DENIED => {
                 c"not opened for this kind of access, or permission denied; \
                    see the export's permissions"
@@ -280,6 +290,8 @@ impl piped_status {
             PIPED_LIMIT => c"too many objects of that kind; free some",
             PIPED_INTERNAL => c"this library failed inside; free the object, and report it",
             PIPED_TABLE_LOST => c"the table of pieces is of another session; make it anew",
+            PIPED_NOT_LENT => c"the memory could not be lent again when the client reconnected",
+            PIPED_TAKEN => c"some of the memory is in another buffer; free that first",
         }
     }
 }
@@ -312,6 +324,7 @@ impl From<SubmitFault> for piped_status {
             SubmitFault::Foreign => PIPED_FOREIGN,
             SubmitFault::HandleLost => PIPED_HANDLE_LOST,
             SubmitFault::NoRoom => PIPED_NO_ROOM,
+            SubmitFault::NotLent => PIPED_NOT_LENT,
             SubmitFault::Piece => PIPED_RANGE,
             SubmitFault::TableLost => PIPED_TABLE_LOST,
             SubmitFault::Call => PIPED_INVALID,
@@ -370,6 +383,15 @@ fn of_allocate(error: &AllocateError) -> piped_status {
     }
 }
 
+fn of_lend(error: &LendError) -> piped_status {
+    match error {
+        LendError::Unsupported => PIPED_UNSUPPORTED,
+        LendError::Forked => PIPED_DENIED,
+        LendError::Session(error) => of_session(error),
+        LendError::Memory(_) | LendError::Area(_) => PIPED_ARGUMENT,
+    }
+}
+
 fn of_connect(error: &ConnectError) -> piped_status {
     match error {
         ConnectError::Socket { source, .. } => of_system(source),
@@ -415,6 +437,11 @@ faults! {
     std::io::Error: of_system,
     client_lib::OutOfBuffer: |_| PIPED_RANGE,
     OpenError: of_open,
+    LendError: of_lend,
+    PartError: |error| match error {
+        PartError::Outside(_) => PIPED_RANGE,
+        PartError::Taken { .. } => PIPED_TAKEN,
+    },
     AllocateError: of_allocate,
     PiecesError: |error| match error {
         PiecesError::Fault(_) => PIPED_RANGE,

@@ -44,9 +44,10 @@ pub(crate) enum Kind {
     Pieces,
     Strips,
     Tiles,
+    Memory,
 }
 
-const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::Tiles as u8;
+const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::Memory as u8;
 
 /// Why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,8 +23,8 @@ pub enum Status {
     /// No such handle in this session (or it was closed).
     #[error("no such handle in this session")]
     BadHandle = 3,
-    /// The buffer does not lie inside the arena.
-    #[error("the buffer does not lie inside the arena")]
+    /// The buffer does not lie inside the arena, or the memory that was lent for it has vanished.
+    #[error("the buffer does not lie inside the arena, or somebody has cut its memory")]
     BadBuffer = 4,
     /// The handle, or the export, does not allow this kind of access.
     #[error("the handle was not opened for this kind of access, or permission was denied")]

@@ -253,6 +253,22 @@ impl SimKernel {
         self.node_mut(node).memory.share(segment);
     }
 
+    /// Has a segment's memory be such that can vanish.
+    ///
+    /// # Panics
+    /// If there is no such segment.
+    pub fn loosen(&mut self, node: NodeId, segment: SegmentId) {
+        self.node_mut(node).memory.loosen(segment);
+    }
+
+    /// Takes the memory of such a segment away: it reads as zeros, and what is written is lost.
+    ///
+    /// # Panics
+    /// If there is no such segment.
+    pub fn tear(&mut self, node: NodeId, segment: SegmentId) {
+        self.node_mut(node).memory.tear(segment);
+    }
+
     /// Opens a window for a request's span: the engine may read it, and write it if `writable`.
     pub fn open_window(&mut self, node: NodeId, span: Span, writable: bool) -> WindowId {
         self.node_mut(node).memory.open_window(span, writable)

@@ -36,6 +36,9 @@ struct Segment {
     guarded: bool,
     sharing: Sharing,
     windows: Vec<Window>,
+    /// Its memory can vanish, and some of it has.
+    loose: bool,
+    torn: bool,
 }
 
 /// Which operations at a time may touch the same bytes of a segment.
@@ -77,6 +80,8 @@ impl Memory {
             guarded: false,
             sharing: Sharing::Readers,
             windows: Vec::new(),
+            loose: false,
+            torn: false,
         };
         self.segments.insert(id, segment);
         id
@@ -163,6 +168,26 @@ impl Memory {
 
     pub(super) fn share(&mut self, id: SegmentId) {
         self.set_sharing(id, Sharing::OneWriter);
+    }
+
+    pub(super) fn loosen(&mut self, id: SegmentId) {
+        self.segments.get_mut(&id).expect("a segment that was made").loose = true;
+    }
+
+    /// Takes the memory of a loose segment away: it reads as zeros, and what is written is lost.
+    pub(super) fn tear(&mut self, id: SegmentId) {
+        let segment = self.segments.get_mut(&id).expect("a segment that was made");
+        assert!(segment.loose, "sim: {id:?} is sealed");
+        segment.torn = true;
+        segment.bytes.fill(0);
+    }
+
+    pub(super) fn is_loose(&self, id: SegmentId) -> bool {
+        self.segments.get(&id).is_some_and(|segment| segment.loose)
+    }
+
+    pub(super) fn is_torn(&self, id: SegmentId) -> bool {
+        self.segments.get(&id).is_some_and(|segment| segment.torn)
     }
 
     pub(super) fn expose(&mut self, id: SegmentId) {

@@ -24,6 +24,10 @@ impl SimKernel {
         if full || self.random.chance(self.faults.full) {
             return false;
         }
+        if let Op::Receive { spans, whole: false, .. } = &op {
+            let loose = spans.as_slice().iter().find(|it| place.memory.is_loose(it.segment));
+            assert!(loose.is_none(), "sim: any frame may land in {loose:?}, and vanish there");
+        }
         self.ops_begun += 1;
         let key = self.ops_begun;
         self.note(|| format!("{node:?} #{key} {token:?} {op:?}"));

@@ -15,6 +15,7 @@ mod ended;
 mod fairness;
 mod faults;
 mod in_turn;
+mod lent;
 mod limits;
 mod moved;
 mod nested;

@@ -837,6 +837,14 @@ impl Io for Recorder<'_> {
         self.io.spend(time);
     }
 
+    fn is_loose(&self, segment: SegmentId) -> bool {
+        self.io.is_loose(segment)
+    }
+
+    fn is_torn(&self, segment: SegmentId) -> bool {
+        self.io.is_torn(segment)
+    }
+
     fn crc32c(&mut self, span: Span) -> u32 {
         self.steps.push(Step::Checksum);
         self.io.crc32c(span)

@@ -1,7 +1,7 @@
 //! A node's driver: the [`Io`] that its engine gets from the simulated kernel.
 
 use crc_fast::{CrcAlgorithm, checksum};
-use piped_core::ids::FileId;
+use piped_core::ids::{FileId, SegmentId};
 use piped_core::io::{Cached, Io, Op, Resource, Span, Token};
 use piped_core::request::Update;
 use piped_core::units::Nanos;
@@ -63,7 +63,9 @@ impl Io for SimIo<'_> {
         self.check(to, Touch::Writes, "copy");
         let memory = &mut self.kernel.node_mut(self.node).memory;
         let bytes = memory.bytes(from).to_vec();
-        memory.bytes_mut(to).copy_from_slice(&bytes);
+        if !memory.is_torn(to.segment) {
+            memory.bytes_mut(to).copy_from_slice(&bytes);
+        }
     }
 
     fn load(&mut self, from: Span, to: &mut [u8]) {
@@ -75,7 +77,9 @@ impl Io for SimIo<'_> {
     fn store(&mut self, from: &[u8], to: Span) {
         assert_eq!(to.length as usize, from.len(), "sim: store to {to:?}: lengths differ");
         self.check(to, Touch::Writes, "store");
-        self.kernel.bytes_mut(self.node, to).copy_from_slice(from);
+        if !self.is_torn(to.segment) {
+            self.kernel.bytes_mut(self.node, to).copy_from_slice(from);
+        }
     }
 
     fn update(&mut self, at: Span, update: Update) -> u64 {
@@ -98,6 +102,14 @@ impl Io for SimIo<'_> {
 
     fn hand_over(&mut self) -> bool {
         self.kernel.zero_copy.is_some_and(|it| it.costs.is_some())
+    }
+
+    fn is_loose(&self, segment: SegmentId) -> bool {
+        self.kernel.nodes[self.node.0 as usize].memory.is_loose(segment)
+    }
+
+    fn is_torn(&self, segment: SegmentId) -> bool {
+        self.kernel.nodes[self.node.0 as usize].memory.is_torn(segment)
     }
 
     fn crc32c(&mut self, span: Span) -> u32 {

@@ -52,10 +52,10 @@ fn status_of(world: &World, request: u64) -> Option<Status> {
 fn memory_that_is_taken_back_goes_after_its_last_use_and_its_number_at_once() {
     for writes in [false, true] {
         let (mut world, lent) = lending();
-        world.block_device(Nanos::from_millis(50));
         world.submit(SESSION, 1, of_file(1, writes));
         world.submit(SESSION, 2, of_file(0, writes));
-        world.settle_turn();
+        // The device has begun, and nobody can stop it.
+        world.run_for(Nanos::from_micros(10));
         world.command(Command::TakeBack { session: SESSION, number: 1 });
         // Once more, and what was never there.
         for number in [1, 2, u32::MAX] {
@@ -84,9 +84,8 @@ fn memory_that_is_taken_back_goes_after_its_last_use_and_its_number_at_once() {
 #[test]
 fn a_session_that_ends_takes_what_is_on_its_way_out_along() {
     let (mut world, lent) = lending();
-    world.block_device(Nanos::from_millis(50));
     world.submit(SESSION, 1, of_file(1, false));
-    world.settle_turn();
+    world.run_for(Nanos::from_micros(10));
     world.command(Command::TakeBack { session: SESSION, number: 1 });
     world.command(Command::CloseSession { session: SESSION });
     world.settle_turn();

@@ -165,24 +165,23 @@ fn moves_all(pair: &Pair, local: &Path, kind: Kind) {
         }
     }
     // Regions in lent memory: gets and puts of the node itself, and of another one.
-    let region = own.with(0, &blocks[..MIB]);
-    let export = client.export_region("lent", region, Access::READ_WRITE).expect("offered");
-    for peer in [None] {
-        let socket = pair.alpha.client_socket();
-        let other = Client::connect(socket).expect("it serves");
-        let mut queue = other.queue().expect("a queue");
-        let handle = other.open_region(peer, "lent", Access::READ_WRITE).expect("offered");
-        let buffer = other.allocate(MIB).expect("memory");
-        let (mut buffer, _) = queue.read(&handle, 0, buffer).expect("got");
-        assert!(buffer.as_slice() == &blocks[..MIB], "{kind:?}: a get");
-        buffer.as_mut_slice()[..5].copy_from_slice(b"there");
-        queue.write(&handle, 0, buffer).expect("put");
+    for (socket, peer) in
+        [(pair.alpha.client_socket(), None), (pair.beta.client_socket(), Some("beta"))]
+    {
+        let exporter = Client::connect(socket).expect("it serves");
+        let theirs = lend(&exporter, kind, 2 * MIB);
+        let region = theirs.with(4096, &blocks[..MIB]);
+        let export = exporter.export_region("lent", region, Access::READ_WRITE).expect("offered");
+        let handle = client.open_region(peer, "lent", Access::READ_WRITE).expect("offered");
+        let buffer = own.lent.buffer(0, MIB).expect("free");
+        drop(queue.read(&handle, 0, buffer).expect("got"));
+        assert!(own.see(0, MIB) == blocks[..MIB], "{kind:?}: a get of {peer:?}");
+        queue.write(&handle, 7, own.with(0, b"there")).expect("put");
         let mut seen = [0; 5];
-        export.read_at(0, &mut seen).expect("inside");
-        assert_eq!(&seen, b"there", "{kind:?}: a put");
+        export.read_at(7, &mut seen).expect("inside");
+        assert_eq!(&seen, b"there", "{kind:?}: a put to {peer:?}");
+        drop(export.close().expect("nobody uses it"));
     }
-    let region = export.close().expect("nobody uses it");
-    drop(region);
     // A region of the other node, as the source and target of lent memory.
     let owner = Client::connect(pair.beta.client_socket()).expect("it serves");
     let mut memory = owner.allocate(MIB).expect("memory");

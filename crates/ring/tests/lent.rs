@@ -132,7 +132,7 @@ fn accesses_to_memory_that_was_cut_are_faults_and_no_signals() {
 fn whole_memory_is_whole_whichever_way_it_is_copied() {
     let (_one, a) = loose(3 * PAGE);
     let plain = Segment::create(3 * PAGE).expect("memory");
-    let bytes: Vec<u8> = (0..3 * PAGE).map(|at| (at * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..3 * PAGE).map(|at| ((at * 31) >> 3) as u8).collect();
     plain.store(0, &bytes).expect("inside");
     plain.copy(10, &a, 20, 2 * PAGE).expect("inside");
     let mut back = vec![0; 2 * PAGE as usize];

@@ -95,6 +95,7 @@ fn submit(fault: SubmitFault) -> Reason<'static> {
         SubmitFault::Disconnected => ErrorKind::NotConnected,
         SubmitFault::HandleLost => ErrorKind::StaleNetworkFileHandle,
         SubmitFault::NoRoom => ErrorKind::OutOfMemory,
+        SubmitFault::NotLent => ErrorKind::NotConnected,
         SubmitFault::Foreign | SubmitFault::Piece | SubmitFault::TableLost | SubmitFault::Call => {
             ErrorKind::InvalidInput
         }

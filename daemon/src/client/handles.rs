@@ -41,8 +41,6 @@ pub(super) struct Client {
     /// Number of entries of each queue.
     pub(super) entries: u32,
     pub(super) queues: u32,
-    /// Features that both sides have.
-    pub(super) features: u64,
     /// Segments by their numbers; a hole is free.
     segments: Vec<Option<Own>>,
     /// Memory of its queues.

@@ -229,7 +229,7 @@ async fn welcome(
     });
     let (Memory { segments, queues }, fds) = memory.await?;
     client.entries = wanted.entries;
-    client.features = hello.features & FEATURES;
+    let features = hello.features & FEATURES;
     client.begin_arena(&segments);
     let made = segments.len() as u32;
     client.rings = queues.iter().map(|queue| queue.memory()).collect();

@@ -176,30 +176,28 @@ impl Body {
         memory.into_iter().chain(copy.into_iter().flatten()).chain(vector)
     }
 
-    /// The segments of the client's own that it reads or fills: its buffer, and a table of pieces.
-    pub(in crate::shard) fn memories(
-        &self,
-        bodies: &Bodies,
-    ) -> impl Iterator<Item = SegmentId> + use<> {
-        let (buffer, table) = match self {
-            Self::File(body) => (Some(body.memory().segment), None),
-            Self::Memory(body) => (Some(body.memory().segment), None),
+    /// Whether `is` holds for a segment of the client's own that it reads or fills: of a buffer, of
+    /// a table of pieces, of a list of buffers.
+    pub(in crate::shard) fn uses(&self, bodies: &Bodies, is: impl Fn(SegmentId) -> bool) -> bool {
+        match self {
+            Self::File(body) => is(body.memory().segment),
+            Self::Memory(body) => is(body.memory().segment),
             Self::Remote(body) => {
-                (Some(body.memory.segment), body.pieces.map(|table| table.segment))
+                is(body.memory.segment) || body.enclosed.is_some_and(|it| is(it.segment))
             }
-            Self::Send(body) => (Some(body.memory.segment), None),
-            Self::Receive(body) => (Some(body.memory.segment), None),
+            Self::Send(body) => is(body.memory.segment),
+            Self::Receive(body) => is(body.memory.segment),
+            Self::Call(call) => is(bodies[*call].memory().segment),
             Self::Vector(vector) => {
                 let vector = &bodies[*vector];
-                (Some(vector.buffer().0.segment), Some(vector.table()))
+                is(vector.table()) || vector.buffers().segments().any(is)
             }
             Self::Copy(_)
             | Self::Wait(_)
             | Self::Update { .. }
             | Self::Sync { .. }
-            | Self::Settled => (None, None),
-        };
-        buffer.into_iter().chain(table)
+            | Self::Settled => false,
+        }
     }
 
     /// Where its bytes lie in the file or region that is not the client's; of a copy, in the

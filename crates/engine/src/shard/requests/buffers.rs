@@ -1,5 +1,6 @@
 //! The memory of a vectored request: one buffer, or several that count as one.
 
+use piped_core::ids::SegmentId;
 use piped_core::io::{Io, Span};
 use piped_core::limits::BUFFERS_MAX;
 use piped_core::pieces::BufferRow;
@@ -93,6 +94,15 @@ impl Buffers {
     /// Bytes that lie in one piece of memory.
     pub(in crate::shard) fn span(&self, at: u64, length: u32) -> Span {
         self.at(at).0.span(0, length)
+    }
+
+    /// The segments of the buffers, or of their list.
+    pub(in crate::shard) fn segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        let (one, several) = match self {
+            Self::One(memory, _) | Self::Listed(memory, _) => (Some(memory.segment), &[][..]),
+            Self::Several(places) => (None, &places[..]),
+        };
+        one.into_iter().chain(several.iter().map(|place| place.memory.segment))
     }
 
     /// Whether there are several.

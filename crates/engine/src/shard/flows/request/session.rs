@@ -55,7 +55,7 @@ impl Shard {
         let Some(segment) = self.clients.remove_segment(session, number) else { return };
         let mut from = 0;
         while let Some(key) = self.transfers.next_from(&mut from, |it| {
-            it.session == session && it.body.memories(&self.bodies).any(|id| id == segment)
+            it.session == session && it.body.uses(&self.bodies, |id| id == segment)
         }) {
             self.give_up(key, Status::BadBuffer, io);
         }
@@ -69,7 +69,7 @@ impl Shard {
         let is_used = |segment: SegmentId| {
             let uses = |id: SegmentId| id == segment;
             transfers.iter().any(|(_, it)| {
-                it.body.memories(bodies).any(uses)
+                it.body.uses(bodies, uses)
                     || it.body.regions(bodies).any(|region| uses(region.segment))
             }) || serves.iter().any(|(_, serve)| serve.region_segment().is_some_and(uses))
         };

@@ -303,7 +303,7 @@ impl Shard {
         if !matches!(transfer.status, Some(Status::Ok | Status::Corrupt)) {
             return None;
         }
-        if transfer.body.memories(&self.bodies).any(|segment| io.is_torn(segment)) {
+        if transfer.body.uses(&self.bodies, |segment| io.is_torn(segment)) {
             return Some(Status::BadBuffer);
         }
         let mut regions = transfer.body.regions(&self.bodies);

@@ -167,8 +167,9 @@ pub extern "C" fn piped_status_text(status: i32) -> *const c_char {
     status::of_number(status).map_or(c"no status of this library", piped_status::text).as_ptr()
 }
 
-/// Connect to the daemon that listens on the unix socket `path`. `options` may be NULL. Free the
-/// client with piped_client_free.
+/// Connect to the daemon that listens on the unix socket `path`. NULL: the one that the environment
+/// variable PIPED_CLIENT_SOCKET names, or else /run/piped/client.sock. `options` may be NULL. Free
+/// the client with piped_client_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_connect(
     path: *const c_char,
@@ -177,7 +178,11 @@ pub extern "C" fn piped_connect(
 ) -> piped_status {
     call(|| {
         wanted(&client)?;
-        let made = builder(&border::sized(options)?)?.connect(border::path(path)?)?;
+        let builder = builder(&border::sized(options)?)?;
+        let made = match path.is_null() {
+            true => builder.connect_default(),
+            false => builder.connect(border::path(path)?),
+        }?;
         put(client, CLIENTS.insert(made)?)
     })
 }

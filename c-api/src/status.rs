@@ -341,6 +341,8 @@ impl From<Cause> for piped_status {
             Cause::Broken => PIPED_BROKEN,
             Cause::NotSubmitted(fault) => fault.into(),
             Cause::OtherQueue => PIPED_OTHER_QUEUE,
+            // Of tasks, which C does not have.
+            Cause::NoRuntime => PIPED_INTERNAL,
         }
     }
 }

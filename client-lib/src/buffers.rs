@@ -70,6 +70,11 @@ impl Buffers {
         self.list.into_parts()
     }
 
+    /// The list that stands for all of them, in place.
+    pub(crate) fn list(&self) -> &Buffer {
+        &self.list
+    }
+
     /// The list that stands for all of them.
     pub(crate) fn into_list(self) -> Buffer {
         self.list

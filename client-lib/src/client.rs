@@ -1,78 +1,36 @@
 //! The connection to a daemon.
 
 use std::io;
-use std::num::NonZero;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use piped_core::access::Access;
-use piped_core::modes::Profile;
-use piped_core::status::Status;
-use piped_ring::SpinBudgets;
-use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello, Request};
+use piped_ring::ClientQueue;
+use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello};
 use piped_ring::layout::ENTRIES_MAX;
 
 use crate::arena::PAGE_BYTES;
 use crate::buffer::Buffer;
 use crate::buffers::Buffers;
-use crate::connection::{Settings, Shared};
+use crate::connection::{Connection, Growth, Shared};
 use crate::control::lock;
 use crate::core::Core;
 use crate::error::{
     AllocateError, BuffersError, ConnectError, ExportError, OpenError, PiecesError, QueueError,
-    ReconnectError, SessionError,
+    ReconnectError,
 };
 use crate::handle::{Handle, RegionExport, RegionOptions};
-use crate::open::{self, OpenOptions};
+use crate::open::{OpenOptions, questions};
 use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
 use crate::reconnect::Reconnected;
 use crate::request::Class;
+use crate::settings::Settings;
+use crate::socket::{SOCKET_VARIABLE, SocketOrigin, default_socket};
+use crate::wait::WaitPolicy;
 use crate::{affinity, clock};
-
-/// How a queue waits: how long it looks for completions before it sleeps.
-///
-/// More spinning threads than CPUs are worse than none, so every policy gives up spinning when it
-/// notices that the thread loses its CPU while it spins. On the CPU of the daemon's shard
-/// ([`Client::shard_cpu`]) no policy spins: there a spin only keeps the shard from what is waited
-/// for.
-///
-/// ```
-/// use std::time::Duration;
-/// use piped_client::WaitPolicy;
-/// let never = WaitPolicy::Custom { spin: Duration::ZERO };
-/// assert_ne!(never, WaitPolicy::Latency);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitPolicy {
-    /// Spin briefly where a CPU is to spare.
-    Balanced,
-    /// Spin long before sleeping.
-    Latency,
-    /// Sleep at once, and never spin.
-    Throughput,
-    /// Spin as long as that at most.
-    Custom {
-        /// The longest spin; zero sleeps at once.
-        spin: Duration,
-    },
-}
-
-impl WaitPolicy {
-    pub(crate) fn spin_ns(self) -> u64 {
-        let profile = match self {
-            Self::Balanced => Profile::Balanced,
-            Self::Latency => Profile::Latency,
-            Self::Throughput => Profile::Throughput,
-            Self::Custom { spin } => return crate::clock::nanos(spin),
-        };
-        // One CPU is the shard's.
-        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
-        SpinBudgets::of(profile, cpus - 1).client_ns
-    }
-}
 
 /// Settings of a new client: what to ask of the daemon when it connects.
 ///
@@ -173,6 +131,21 @@ impl ClientBuilder {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(self, path: impl AsRef<Path>) -> Result<Client, ConnectError> {
+        let settings = self.settings((path.as_ref().to_owned(), SocketOrigin::Given));
+        Ok(Client::new(Shared::connect(settings)?))
+    }
+
+    /// Connect to the daemon that [`SOCKET_VARIABLE`] names, or else the one at
+    /// [`crate::DEFAULT_SOCKET`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect_default(self) -> Result<Client, ConnectError> {
+        let settings = self.settings(default_socket(std::env::var_os(SOCKET_VARIABLE)));
+        Ok(Client::new(Shared::connect(settings)?))
+    }
+
+    pub(crate) fn settings(self, (path, origin): (PathBuf, SocketOrigin)) -> Settings {
         let hello = Hello {
             features: FEATURE_PATH_COSTS | FEATURE_NAPS | FEATURE_LENDING,
             arena_bytes: self.arena_bytes.max(1).next_multiple_of(PAGE_BYTES),
@@ -181,14 +154,14 @@ impl ClientBuilder {
             weight: self.weight,
             class: self.class.number(),
         };
-        let shared = Shared::connect(Settings {
-            path: path.as_ref().to_owned(),
+        Settings {
+            path,
+            origin,
             hello,
             timeout: self.timeout,
             spin_ns: self.wait.map(WaitPolicy::spin_ns),
             reconnect: self.reconnect,
-        })?;
-        Ok(Client { shared: Arc::new(shared) })
+        }
     }
 }
 
@@ -210,12 +183,30 @@ pub struct Client {
 }
 
 impl Client {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The client behind all its clones.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Connect with the defaults of [`ClientBuilder`].
     ///
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, ConnectError> {
         ClientBuilder::new().connect(path)
+    }
+
+    /// Connect with the defaults of [`ClientBuilder`], to the daemon that
+    /// [`crate::SOCKET_VARIABLE`] names, or else the one at [`crate::DEFAULT_SOCKET`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect_default() -> Result<Self, ConnectError> {
+        ClientBuilder::new().connect_default()
     }
 
     /// Go on with the next daemon, after the end of the one before: wait for it as long as
@@ -313,16 +304,26 @@ impl Client {
     /// See [`QueueError`].
     pub fn queue(&self) -> Result<Queue, QueueError> {
         let connection = self.shared.connection();
-        let spin_ns = self.shared.spin_ns(&connection);
         let idle = lock(&connection.idle).pop();
-        let mut core = match idle {
+        let core = match idle {
             Some(core) => core,
-            None => Core::new(connection.ring()?, &connection, &self.shared, spin_ns),
+            None => self.core(&connection, connection.ring()?),
         };
+        Ok(self.lend(&connection, core))
+    }
+
+    /// The inside of a new queue.
+    pub(crate) fn core(&self, connection: &Connection, ring: ClientQueue) -> Core {
+        Core::new(ring, connection, &self.shared, self.shared.spin_ns(connection))
+    }
+
+    /// A queue for the calling thread.
+    pub(crate) fn lend(&self, connection: &Connection, mut core: Core) -> Queue {
+        let spin_ns = self.shared.spin_ns(connection);
         // A thread that shares its only CPU with the shard would spin in its way.
         let beside = self.shared.shard_cpu().is_some_and(affinity::is_pinned_to);
         core.spin_limit(if beside { 0 } else { spin_ns });
-        Ok(Queue::new(core, Arc::clone(&self.shared)))
+        Queue::new(core, Arc::clone(&self.shared))
     }
 
     /// Open a local file with this process's rights, past the page cache where that can be.
@@ -378,8 +379,8 @@ impl Client {
         access: Access,
     ) -> Result<Handle, OpenError> {
         let connection = self.shared.connection();
-        let at = (&*connection, &self.shared.link);
-        open::open_directory(at, peer, export, path.as_ref(), access)
+        let request = questions::directory(peer, export, path.as_ref(), access);
+        Ok(Handle::open((&connection, &self.shared.link), &request)?)
     }
 
     /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or
@@ -394,19 +395,7 @@ impl Client {
         options: impl Into<RegionOptions>,
     ) -> Result<RegionExport, ExportError> {
         let connection = self.shared.connection();
-        let buffer = match self.shared.bring(buffer, &connection, 0..0) {
-            Ok(buffer) => buffer,
-            Err(buffer) => {
-                return Err(ExportError { cause: without(&buffer), buffer: Some(buffer) });
-            }
-        };
-        if !buffer.is_of(&connection.arena) {
-            let message =
-                "the buffer belongs to another client; allocate it on this one".to_owned();
-            let status = Status::BadBuffer;
-            let cause = SessionError::Refused { status, message };
-            return Err(ExportError { cause, buffer: Some(buffer) });
-        }
+        let buffer = self.shared.bring_exported(buffer, &connection, Growth::Waits)?;
         let options = options.into();
         RegionExport::open((&connection, &self.shared.link), name, buffer, options)
             .map_err(|(cause, buffer)| ExportError { cause, buffer })
@@ -422,8 +411,7 @@ impl Client {
         name: &str,
         access: Access,
     ) -> Result<Handle, OpenError> {
-        let peer = peer.unwrap_or_default().to_owned();
-        let request = Request::OpenRegion { peer, name: name.to_owned(), access };
+        let request = questions::region(peer, name, access);
         let connection = self.shared.connection();
         Ok(Handle::open((&connection, &self.shared.link), &request)?)
     }
@@ -445,7 +433,7 @@ impl Client {
     /// # Errors
     /// See [`OpenError`].
     pub fn offer_channel(&self, name: &str) -> Result<Handle, OpenError> {
-        let request = Request::OfferChannel { name: name.to_owned() };
+        let request = questions::offered_channel(name);
         let connection = self.shared.connection();
         Ok(Handle::open((&connection, &self.shared.link), &request)?)
     }
@@ -467,8 +455,7 @@ impl Client {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_channel(&self, peer: Option<&str>, name: &str) -> Result<Handle, OpenError> {
-        let peer = peer.unwrap_or_default().to_owned();
-        let request = Request::OpenChannel { peer, name: name.to_owned() };
+        let request = questions::channel(peer, name);
         let connection = self.shared.connection();
         Ok(Handle::open((&connection, &self.shared.link), &request)?)
     }
@@ -506,9 +493,4 @@ impl Client {
     pub fn is_connected(&self) -> bool {
         self.shared.connection().control.is_open()
     }
-}
-
-fn without(buffer: &Buffer) -> SessionError {
-    let message = crate::error::SubmitFault::without(buffer).to_string();
-    SessionError::Refused { status: Status::WouldBlock, message }
 }

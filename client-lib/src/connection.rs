@@ -11,36 +11,26 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use piped_core::status::Status;
-use piped_ring::handshake::{FDS_PER_QUEUE, Hello, Reply, Request, Welcome};
+use piped_ring::handshake::{FDS_PER_QUEUE, Reply, Request, Welcome};
 use piped_ring::segment::SEGMENT_BYTES_MAX;
 use piped_ring::{AttachFault, ClientQueue, QueueFds, Segment};
 use rustix::process::{Pid, getpid};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::buffer::Buffer;
-use crate::control::{Control, lock};
+use crate::control::{Answer, Control, lock};
 use crate::core::Core;
-use crate::error::{AllocateError, ConnectError, LendError, QueueError, SessionError};
+use crate::error::{
+    AllocateError, ConnectError, ExportError, LendError, QueueError, SessionError, SubmitFault,
+};
 use crate::handle::HandleCore;
 use crate::lent::LentCore;
-
-/// How to connect, the first time and every other.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) path: PathBuf,
-    pub(crate) hello: Hello,
-    pub(crate) timeout: Duration,
-    /// `None`: as the daemon recommends.
-    pub(crate) spin_ns: Option<u64>,
-    /// How long a reconnect may take; `None`: there is none.
-    pub(crate) reconnect: Option<Duration>,
-}
+use crate::settings::Settings;
 
 /// One session with a daemon: its control socket, its arena and its rings.
 #[derive(Debug)]
@@ -55,6 +45,22 @@ pub(crate) struct Connection {
     pub(crate) idle: Mutex<Vec<Core>>,
     /// Rings that no queue has yet.
     spare: Mutex<Vec<ClientQueue>>,
+    /// Questions for a ring that tasks asked and were dropped before the answer.
+    #[cfg(feature = "async")]
+    left: Mutex<Vec<u32>>,
+}
+
+#[cfg(feature = "async")]
+impl Connection {
+    /// The number of a question for a ring that nobody waits for any more.
+    pub(crate) fn take_left(&self) -> Option<u32> {
+        lock(&self.left).pop()
+    }
+
+    /// Nobody waits for the answer to a question for a ring any more.
+    pub(crate) fn leave(&self, sequence: u32) {
+        lock(&self.left).push(sequence);
+    }
 }
 
 impl Connection {
@@ -70,15 +76,24 @@ impl Connection {
         generation: u32,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let control = Control::connect(&settings.path, timeout)
-            .map_err(|source| ConnectError::Socket { path: settings.path.clone(), source })?;
-        let (reply, fds) = control.ask(&Request::Hello(settings.hello), &[])?;
+        let control = Control::connect(&settings.path, timeout);
+        let control = Arc::new(control.map_err(|source| settings.no_socket(source))?);
+        let answer = control.ask(&Request::Hello(settings.hello), &[])?;
+        Self::begin(control, answer, client, generation)
+    }
+
+    /// A session that the daemon welcomed.
+    pub(crate) fn begin(
+        control: Arc<Control>,
+        (reply, fds): Answer,
+        client: u32,
+        generation: u32,
+    ) -> Result<Self, ConnectError> {
         let Reply::Welcome(welcome) = reply else {
             return Err(SessionError::Unexpected.into());
         };
         control.set_features(welcome.features);
         let mut fds = fds.into_iter();
-        let control = Arc::new(control);
         let arena = Arc::new(Arena::new(client, generation, Arc::clone(&control)));
         for (number, fd) in (0..welcome.segments).zip(&mut fds) {
             arena.add(number, Segment::from_fd(fd)?);
@@ -93,19 +108,26 @@ impl Connection {
             growing: Mutex::new(()),
             idle: Mutex::default(),
             spare: Mutex::new(rings?),
+            #[cfg(feature = "async")]
+            left: Mutex::default(),
         })
     }
 
     /// A ring for a queue.
     pub(crate) fn ring(&self) -> Result<ClientQueue, QueueError> {
-        match lock(&self.spare).pop() {
+        match self.spare_ring() {
             Some(ring) => Ok(ring),
-            None => self.add_ring(),
+            None => self.attach_ring(self.control.ask(&Request::AddQueue, &[])?),
         }
     }
 
-    fn add_ring(&self) -> Result<ClientQueue, QueueError> {
-        let (reply, fds) = self.control.ask(&Request::AddQueue, &[])?;
+    /// A ring that no queue has yet. Never waits.
+    pub(crate) fn spare_ring(&self) -> Option<ClientQueue> {
+        lock(&self.spare).pop()
+    }
+
+    /// The ring that the daemon added.
+    pub(crate) fn attach_ring(&self, (reply, fds): Answer) -> Result<ClientQueue, QueueError> {
         let Reply::Queue { .. } = reply else {
             return Err(SessionError::Unexpected.into());
         };
@@ -115,7 +137,7 @@ impl Connection {
     /// Has rings for that many queues ready, so that none of them has to wait for its own.
     pub(crate) fn prepare_rings(&self, queues: usize) -> Result<(), QueueError> {
         while lock(&self.spare).len() < queues {
-            let ring = self.add_ring()?;
+            let ring = self.attach_ring(self.control.ask(&Request::AddQueue, &[])?)?;
             lock(&self.spare).push(ring);
         }
         Ok(())
@@ -123,23 +145,38 @@ impl Connection {
 
     /// A buffer of `length` bytes. The arena grows by `step` or more if it has to and may.
     pub(crate) fn allocate(&self, length: usize, step: u64) -> Result<Buffer, AllocateError> {
+        if let Some(buffer) = self.allocate_at_once(length)? {
+            return Ok(buffer);
+        }
+        let _growing = lock(&self.growing);
+        // Another thread may have been first.
+        if let Some(buffer) = self.allocate_at_once(length)? {
+            return Ok(buffer);
+        }
+        self.grow(length as u64, step)?;
+        self.allocate_grown(length)
+    }
+
+    /// A buffer of `length` bytes, if the arena has the room. Never waits.
+    pub(crate) fn allocate_at_once(&self, length: usize) -> Result<Option<Buffer>, AllocateError> {
         let bytes = length as u64;
         if !(1..=SEGMENT_BYTES_MAX).contains(&bytes) {
             return Err(AllocateError::Length(bytes));
         }
-        if let Some(buffer) = self.arena.allocate(bytes) {
-            return Ok(buffer);
+        let allocated = self.arena.allocate(bytes);
+        if allocated.is_some() {
+            return Ok(allocated);
         }
-        let _growing = lock(&self.growing);
-        // Buffers of dropped queues may have become free; and another thread may have been first.
+        // Buffers of dropped queues may have become free.
         lock(&self.idle).iter_mut().for_each(Core::reap);
-        if let Some(buffer) = self.arena.allocate(bytes) {
-            return Ok(buffer);
-        }
-        self.grow(bytes.next_multiple_of(PAGE_BYTES), step)?;
+        Ok(self.arena.allocate(bytes))
+    }
+
+    /// A buffer from an arena that has grown for it.
+    pub(crate) fn allocate_grown(&self, length: usize) -> Result<Buffer, AllocateError> {
         // The others can only take what was free before; this segment they cannot have seen for
         // longer than the blink of an eye, so a second failure means that they are many.
-        self.arena.allocate(bytes).ok_or_else(|| {
+        self.allocate_at_once(length)?.ok_or_else(|| {
             let message = "other threads took the memory that was added; try again".to_owned();
             let status = Status::WouldBlock;
             AllocateError::Session(SessionError::Refused { status, message })
@@ -148,18 +185,29 @@ impl Connection {
 
     /// Add a segment with room for `bytes`: a large one, or else exactly that.
     fn grow(&self, bytes: u64, step: u64) -> Result<(), AllocateError> {
-        let ask = |bytes| self.control.ask(&Request::GrowArena { bytes }, &[]);
-        let answer = match ask(bytes.max(step)) {
-            Err(SessionError::Refused { .. }) if bytes < step => ask(bytes),
+        let [large, exact] = growths(bytes, step);
+        let answer = match self.control.ask(&large, &[]) {
+            Err(SessionError::Refused { .. }) if large != exact => self.control.ask(&exact, &[]),
             answer => answer,
         };
-        let (Reply::Segment { segment }, fds) = answer? else {
+        self.add_segment(answer?)
+    }
+
+    /// Adds the segment that the daemon granted.
+    pub(crate) fn add_segment(&self, (reply, fds): Answer) -> Result<(), AllocateError> {
+        let Reply::Segment { segment } = reply else {
             return Err(SessionError::Unexpected.into());
         };
         let fd = fds.into_iter().next().ok_or(SessionError::Unexpected)?;
         self.arena.add(segment, Segment::from_fd(fd)?);
         Ok(())
     }
+}
+
+/// Questions for a segment with room for `bytes`: for a large one, and for exactly that.
+pub(crate) fn growths(bytes: u64, step: u64) -> [Request; 2] {
+    let bytes = bytes.next_multiple_of(PAGE_BYTES);
+    [bytes.max(step), bytes].map(|bytes| Request::GrowArena { bytes })
 }
 
 fn attach(
@@ -225,6 +273,25 @@ impl Link {
     }
 }
 
+/// Whether the arena may grow for a buffer: that takes an answer of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// The caller waits for it.
+    Waits,
+    /// No; the caller must not wait.
+    None,
+}
+
+/// Generation of a client's first connection.
+pub(crate) const FIRST: u32 = 1;
+
+/// A number for a client, unique in the process, so that one client's memory means nothing to
+/// another.
+pub(crate) fn next_client() -> u32 {
+    static CLIENTS: AtomicU32 = AtomicU32::new(0);
+    CLIENTS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// The client behind all its clones, queues and handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -247,16 +314,19 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn connect(settings: Settings) -> Result<Self, ConnectError> {
-        // Unique in the process, so that one client's memory means nothing to another.
-        static CLIENTS: AtomicU32 = AtomicU32::new(0);
-        let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        let generation = 1;
-        let connection = Connection::open(&settings, client, generation, settings.timeout)?;
+        let client = next_client();
+        let connection = Connection::open(&settings, client, FIRST, settings.timeout)?;
+        Ok(Self::new(settings, connection, client))
+    }
+
+    /// The client at its first connection.
+    pub(crate) fn new(settings: Settings, connection: Connection, client: u32) -> Self {
+        let generation = connection.generation;
         let link = Link {
             current: Mutex::new((generation, Arc::clone(&connection.control))),
             handles: settings.reconnect.map(|_| Mutex::default()),
         };
-        Ok(Self {
+        Self {
             settings,
             client,
             process: getpid(),
@@ -266,7 +336,7 @@ impl Shared {
             queues: AtomicUsize::new(0),
             lent: Mutex::default(),
             reconnecting: Mutex::new(None),
-        })
+        }
     }
 
     /// The newest connection of the client.
@@ -290,8 +360,15 @@ impl Shared {
         drop(old);
     }
 
+    /// A buffer of `length` bytes. The arena grows for it if it must and may.
     pub(crate) fn allocate(&self, length: usize) -> Result<Buffer, AllocateError> {
         self.connection().allocate(length, self.settings.hello.arena_bytes)
+    }
+
+    /// A buffer of `length` bytes from what the arena has. Never waits.
+    pub(crate) fn allocate_here(&self, length: usize) -> Result<Buffer, AllocateError> {
+        let allocated = self.connection().allocate_at_once(length)?;
+        allocated.ok_or(AllocateError::Session(SessionError::TimedOut))
     }
 
     /// Moves a buffer of an earlier connection into the memory of this one, but for the bytes that
@@ -302,36 +379,66 @@ impl Shared {
         buffer: Buffer,
         to: &Connection,
         filled: Range<u64>,
+        growth: Growth,
     ) -> Result<Buffer, Buffer> {
-        if buffer.is_of(&to.arena) || !buffer.is_of_client(self.client) {
+        if !self.must_bring(&buffer, to) {
             return Ok(buffer);
         }
         if buffer.parts().is_some() {
-            return self.bring_parts(buffer, to);
+            return self.bring_parts(buffer, to, growth);
         }
         if buffer.is_lent() {
             return Err(buffer);
         }
-        match to.allocate(buffer.capacity(), self.settings.hello.arena_bytes) {
-            Ok(mut new) => {
-                buffer.move_into(&mut new, filled);
-                Ok(new)
+        let room = match growth {
+            Growth::Waits => to.allocate(buffer.capacity(), self.settings.hello.arena_bytes).ok(),
+            Growth::None => to.allocate_at_once(buffer.capacity()).ok().flatten(),
+        };
+        let Some(mut new) = room else { return Err(buffer) };
+        buffer.move_into(&mut new, filled);
+        Ok(new)
+    }
+
+    /// Brings a buffer that is to be exported to the memory of the connection.
+    pub(crate) fn bring_exported(
+        &self,
+        buffer: Buffer,
+        to: &Connection,
+        growth: Growth,
+    ) -> Result<Buffer, ExportError> {
+        let (status, message, buffer) = match self.bring(buffer, to, 0..0, growth) {
+            Ok(buffer) if buffer.is_of(&to.arena) => return Ok(buffer),
+            Ok(buffer) => {
+                let text = "the buffer belongs to another client; allocate it on this one";
+                (Status::BadBuffer, text.to_owned(), buffer)
             }
-            Err(_) => Err(buffer),
-        }
+            Err(buffer) => (Status::WouldBlock, SubmitFault::without(&buffer).to_string(), buffer),
+        };
+        let cause = SessionError::Refused { status, message };
+        Err(ExportError { cause, buffer: Some(buffer) })
+    }
+
+    /// Whether a buffer is of an earlier connection of this client than `to`.
+    pub(crate) fn must_bring(&self, buffer: &Buffer, to: &Connection) -> bool {
+        !buffer.is_of(&to.arena) && buffer.is_of_client(self.client)
     }
 
     /// Moves all buffers of a list, and its own memory, which is written when it is submitted.
-    fn bring_parts(&self, mut list: Buffer, to: &Connection) -> Result<Buffer, Buffer> {
+    fn bring_parts(
+        &self,
+        mut list: Buffer,
+        to: &Connection,
+        growth: Growth,
+    ) -> Result<Buffer, Buffer> {
         let all = list.take_parts();
         let mut failed = false;
         let mut parts = Vec::with_capacity(all.len());
         for part in all {
-            let part = if failed { Err(part) } else { self.bring(part, to, 0..0) };
+            let part = if failed { Err(part) } else { self.bring(part, to, 0..0, growth) };
             failed |= part.is_err();
             parts.push(part.unwrap_or_else(|part| part));
         }
-        match self.bring(list, to, 0..0) {
+        match self.bring(list, to, 0..0, growth) {
             Ok(list) if !failed => Ok(list.with_parts(parts)),
             Ok(list) | Err(list) => Err(list.with_parts(parts)),
         }

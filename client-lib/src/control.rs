@@ -4,24 +4,32 @@
 //! dialled does not hold up one that opens a local file. The library has no thread for reading. Of
 //! the threads that wait, one reads and puts the answers of the others into their boxes; when it
 //! has its own, the next one reads. There are as many boxes as threads that wait.
+//!
+//! Tasks ask without waiting ([`asked`]): whoever reads wakes them.
+
+#[cfg(feature = "async")]
+mod asked;
+mod mail;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use piped_ring::handshake::fds::{self, ReceiveFault};
 use piped_ring::handshake::{
-    FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, HandshakeFault, MESSAGE_BYTES_MAX, Reply,
-    Request,
+    FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, MESSAGE_BYTES_MAX, Reply, Request,
 };
 use piped_text::shown;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+#[cfg(feature = "async")]
+pub(crate) use self::asked::Asked;
+use self::mail::{Gone, Mail};
 use crate::clock;
 use crate::error::SessionError;
 
@@ -38,24 +46,19 @@ pub(crate) struct Control {
     next: Mutex<u32>,
     mail: Mutex<Mail>,
     arrived: Condvar,
+    /// What is to be told when the socket has room.
+    owed: Mutex<Vec<Request>>,
+    /// Whether a runtime calls when there is something to read: telling does not wait then.
+    watched: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct Mail {
-    /// Some thread reads the socket.
-    reading: bool,
-    /// Nothing more will come, and what ended it.
-    gone: Option<Gone>,
-    boxes: Vec<(u32, Option<Answer>)>,
-}
-
-/// Why nothing more will come.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Gone {
-    /// The daemon closed the socket.
-    Closed,
-    /// The last message was not of the protocol: nothing that follows can be trusted to be.
-    Fault(HandshakeFault),
+/// How a message is sent where the socket has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Waits until there is room.
+    Waits,
+    /// Leaves the message unsent then.
+    AtOnce,
 }
 
 impl Control {
@@ -69,16 +72,46 @@ impl Control {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         // Bounds sending (and connecting); receiving is bounded by polling first.
         set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
-        let timeout_ns = AtomicU64::new(clock::nanos(timeout));
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self {
+        Ok(Self::new(socket, timeout))
+    }
+
+    /// Connects without waiting; `None` if too many already wait for the daemon to accept them.
+    #[cfg(feature = "async")]
+    pub(crate) fn try_connect(path: &Path, timeout: Duration) -> io::Result<Option<Self>> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+        // Threads wait on it, too.
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+        Ok(Some(Self::new(socket, timeout)))
+    }
+
+    /// How long what is asked may take, in nanoseconds.
+    #[cfg(feature = "async")]
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        self.timeout_ns.load(Ordering::Relaxed)
+    }
+
+    /// A connected socket, of which sending waits `timeout` at most.
+    fn new(socket: OwnedFd, timeout: Duration) -> Self {
+        let timeout_ns = AtomicU64::new(clock::nanos(timeout));
+        Self {
             socket,
             timeout_ns,
             features: AtomicU64::new(0),
             next: Mutex::new(1),
             mail: Mutex::default(),
             arrived: Condvar::new(),
-        })
+            owed: Mutex::default(),
+            watched: AtomicBool::new(false),
+        }
     }
 
     /// How long what is asked from now on may take.
@@ -120,38 +153,64 @@ impl Control {
         fds: &[BorrowedFd<'_>],
     ) -> Result<Answer, SessionError> {
         let deadline_ns = clock::now_ns().saturating_add(self.timeout_ns.load(Ordering::Relaxed));
-        let sequence = self.send(request, fds, true)?;
+        let sequence = self.send(request, fds, true, Patience::Waits)?;
+        let sequence = sequence.ok_or(SessionError::TimedOut)?;
+        // Those that found the socket in use.
+        self.tell_owed();
         let answer = self.await_answer(sequence, deadline_ns);
-        lock(&self.mail).boxes.retain(|(number, _)| *number != sequence);
-        let (reply, fds) = answer?;
-        reply.check_fds(&fds).map_err(|_| SessionError::Unexpected)?;
-        match reply {
-            Reply::Refused { status, message } => {
-                // The daemon's words may repeat a peer's or another client's.
-                let message = shown(&message).into_owned();
-                Err(SessionError::Refused { status, message })
-            }
-            reply => Ok((reply, fds)),
-        }
+        lock(&self.mail).forget(sequence);
+        checked(answer?)
     }
 
     /// Say, and do not wait for the answer; nobody misses it. Answers that are there already are
     /// read first, so that they do not pile up if nobody ever asks anything.
-    pub(crate) fn tell(&self, request: &Request) {
-        while let Some(mut mail) = self.try_reading() {
-            let read = self.poll(0) && self.read_one(&mut mail);
-            self.stop_reading(mail);
-            if !read {
-                break;
-            }
+    pub(crate) fn tell(&self, request: Request) {
+        lock(&self.owed).push(request);
+        self.read_waiting();
+    }
+
+    /// A runtime calls [`Self::read_waiting`] from now on. What finds no room in the socket is sent
+    /// when the daemon has answered something; without a runtime, telling waits for room.
+    #[cfg(feature = "async")]
+    pub(crate) fn set_watched(&self) {
+        // Relaxed: a flag of its own.
+        self.watched.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes in all answers that are there, unless somebody else does, and sends what is owed.
+    pub(crate) fn read_waiting(&self) {
+        // Once more after the last: whoever came meanwhile found a reader, and left it to that.
+        while self.poll(0)
+            && let Some(mut mail) = self.try_reading()
+        {
+            while self.poll(0) && self.read_one(&mut mail) {}
+            self.stop_reading(mail, false);
         }
-        // An error means that the daemon is gone, and with it what it was to be told about.
-        let _ = self.send(request, &[], false);
+        self.tell_owed();
+    }
+
+    /// Tells what is owed, as far as the socket has room.
+    fn tell_owed(&self) {
+        let patience = match self.watched.load(Ordering::Relaxed) {
+            true => Patience::AtOnce,
+            false => Patience::Waits,
+        };
+        // Held until the end: one that is added meanwhile is its adder's.
+        let mut owed = lock(&self.owed);
+        while let Some(request) = owed.last() {
+            // An error means that the daemon is gone, and with it what it was to be told about.
+            if let (Ok(None), Patience::AtOnce) =
+                (self.send(request, &[], false, patience), patience)
+            {
+                return;
+            }
+            owed.pop();
+        }
     }
 
     /// Whether the daemon holds its end open.
     pub(crate) fn is_open(&self) -> bool {
-        if lock(&self.mail).gone.is_some() {
+        if lock(&self.mail).is_over() {
             return false;
         }
         let mut polled = [PollFd::new(&self.socket, Self::END)];
@@ -164,64 +223,66 @@ impl Control {
         self.socket.as_fd()
     }
 
+    /// Sends a message; its number, or `None` if there is no room for it.
     fn send(
         &self,
         request: &Request,
         fds: &[BorrowedFd<'_>],
         wanted: bool,
-    ) -> Result<u32, SessionError> {
+        patience: Patience,
+    ) -> Result<Option<u32>, SessionError> {
         let mut message = [0; MESSAGE_BYTES_MAX];
-        let mut next = lock(&self.next);
+        let mut next = match (patience, self.next.try_lock()) {
+            (_, Ok(next)) => next,
+            // Somebody who has patience sends, and may wait for room.
+            (Patience::AtOnce, Err(TryLockError::WouldBlock)) => return Ok(None),
+            _ => lock(&self.next),
+        };
         let sequence = *next;
         let length = request.encode(sequence, &mut message).map_err(SessionError::Unsendable)?;
         // 0 stands for "nobody" in the boxes.
         *next = next.checked_add(1).unwrap_or(1);
         if wanted {
-            lock(&self.mail).boxes.push((sequence, None));
+            lock(&self.mail).expect(sequence);
         }
-        let sent = fds::send(&self.socket, &message[..length], fds);
-        sent.map_err(|error| {
-            lock(&self.mail).boxes.retain(|(number, _)| *number != sequence);
-            match error.kind() {
-                io::ErrorKind::WouldBlock => SessionError::TimedOut,
-                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                    SessionError::Disconnected
-                }
-                _ => SessionError::System(error),
+        let sent = match patience {
+            Patience::Waits => fds::send(&self.socket, &message[..length], fds),
+            Patience::AtOnce => fds::try_send(&self.socket, &message[..length], fds),
+        };
+        let Err(error) = sent else { return Ok(Some(sequence)) };
+        lock(&self.mail).forget(sequence);
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(None),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                Err(SessionError::Disconnected)
             }
-        })?;
-        Ok(sequence)
+            _ => Err(SessionError::System(error)),
+        }
     }
 
     fn await_answer(&self, sequence: u32, deadline_ns: u64) -> Result<Answer, SessionError> {
         let mut mail = lock(&self.mail);
         loop {
-            let place = mail.boxes.iter().position(|(number, _)| *number == sequence);
-            if let Some(answer) = place.and_then(|place| mail.boxes[place].1.take()) {
-                return Ok(answer);
-            }
-            match &mail.gone {
-                None => {}
-                Some(Gone::Closed) => return Err(SessionError::Disconnected),
-                Some(Gone::Fault(fault)) => return Err(SessionError::Protocol(fault.clone())),
+            if let Some(answer) = mail.take(sequence) {
+                return answer;
             }
             let left_ns = deadline_ns.saturating_sub(clock::now_ns());
             if left_ns == 0 {
                 return Err(SessionError::TimedOut);
             }
-            if mail.reading {
+            if mail.is_read() {
                 let left = Duration::from_nanos(left_ns);
                 let woken = self.arrived.wait_timeout(mail, left);
                 mail = woken.unwrap_or_else(PoisonError::into_inner).0;
             } else {
-                mail.reading = true;
+                mail.set_reading(true);
                 drop(mail);
                 let readable = self.poll(left_ns);
                 mail = lock(&self.mail);
                 if readable {
                     self.read_one(&mut mail);
                 }
-                self.stop_reading(mail);
+                self.stop_reading(mail, true);
                 mail = lock(&self.mail);
             }
         }
@@ -230,19 +291,26 @@ impl Control {
     /// Become the reader, if there is none.
     fn try_reading(&self) -> Option<MutexGuard<'_, Mail>> {
         let mut mail = lock(&self.mail);
-        let free = !mail.reading && mail.gone.is_none();
-        mail.reading |= free;
-        free.then_some(mail)
+        if mail.is_read() || mail.is_over() {
+            return None;
+        }
+        mail.set_reading(true);
+        Some(mail)
     }
 
-    /// Let the next one read, and send back what nobody waits for any more.
-    fn stop_reading(&self, mut mail: MutexGuard<'_, Mail>) {
-        mail.reading = false;
+    /// Let the next one read, and send back what nobody waits for any more. `more`: there may be
+    /// something to read, for a task as well.
+    fn stop_reading(&self, mut mail: MutexGuard<'_, Mail>, more: bool) {
+        mail.set_reading(false);
         let late = mail.take_late();
+        let woken = mail.take_wakers(more);
         drop(mail);
         self.arrived.notify_all();
-        for unwanted in late {
-            let _ = self.send(&unwanted, &[], false);
+        // Not under the lock: a waker may drop the task that it wakes.
+        woken.into_iter().for_each(std::task::Waker::wake);
+        if !late.is_empty() {
+            lock(&self.owed).extend(late);
+            self.tell_owed();
         }
     }
 
@@ -254,15 +322,15 @@ impl Control {
             // More descriptors than this process may open: the answer is lost, its asker times out.
             Err(ReceiveFault::TooManyFds) => return true,
             Err(_) => {
-                mail.gone = Some(Gone::Closed);
+                mail.end(Gone::Closed);
                 return false;
             }
         };
         match Reply::parse(&message[..received.length]) {
             Ok((sequence, reply)) => mail.deliver(sequence, (reply, received.fds)),
-            Err(fault) => mail.gone = Some(Gone::Fault(fault)),
+            Err(fault) => mail.end(Gone::Fault(fault)),
         }
-        mail.gone.is_none()
+        !mail.is_over()
     }
 
     /// Wait for something to read (or the end), `timeout_ns` at most.
@@ -273,39 +341,16 @@ impl Control {
     }
 }
 
-impl Mail {
-    /// Gives an answer to the asker it belongs to. The answer to an asker that gave up stays if it
-    /// opened or lent something, so that this is given back.
-    fn deliver(&mut self, sequence: u32, answer: Answer) {
-        match self.boxes.iter_mut().find(|(number, _)| *number == sequence) {
-            Some((_, place)) => *place = Some(answer),
-            None if undo(&answer.0).is_some() => {
-                self.boxes.push((0, Some(answer)));
-            }
-            None => {}
-        }
-    }
-
-    /// Requests that undo what late answers did.
-    fn take_late(&mut self) -> Vec<Request> {
-        let mut late = Vec::new();
-        self.boxes.retain(|(number, answer)| match (number, answer) {
-            (0, Some((reply, _))) => {
-                late.extend(undo(reply));
-                false
-            }
-            _ => true,
-        });
-        late
-    }
-}
-
-/// The request that gives back what an answer brought.
-fn undo(reply: &Reply) -> Option<Request> {
+/// An answer that is what it says. A refusal is an error.
+fn checked((reply, fds): Answer) -> Result<Answer, SessionError> {
+    reply.check_fds(&fds).map_err(|_| SessionError::Unexpected)?;
     match reply {
-        Reply::Opened { handle, .. } => Some(Request::CloseHandle { handle: *handle }),
-        Reply::Lent { segment } => Some(Request::TakeBack { segment: *segment }),
-        _ => None,
+        Reply::Refused { status, message } => {
+            // The daemon's words may repeat a peer's or another client's.
+            let message = shown(&message).into_owned();
+            Err(SessionError::Refused { status, message })
+        }
+        reply => Ok((reply, fds)),
     }
 }
 

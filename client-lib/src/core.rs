@@ -4,6 +4,7 @@
 //! and a dropped queue's requests still own memory that the daemon may be using. So the core goes
 //! back to the client, and the next `Client::queue` carries on with it.
 
+mod counters;
 mod place;
 mod spin;
 mod wait;
@@ -14,14 +15,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use piped_core::status::Status;
 use piped_ring::{ClientQueue, Descriptor, FLAG_BUFFERS, Opcode};
 
+pub use self::counters::QueueCounters;
 use self::spin::WaitSpin;
 use crate::arena::Arena;
-use crate::connection::{Connection, Link, Shared};
+use crate::connection::{Connection, Growth, Link, Shared};
 use crate::control::Control;
 use crate::drops::Drops;
 use crate::error::{Cause, SubmitError, SubmitFault};
 use crate::handle::HandleCore;
-use crate::request::{Request, RequestId, sealed};
+use crate::payload::sealed;
+use crate::request::{Request, RequestId};
 use crate::resubmission::{Resubmission, place_handles};
 use crate::table::{Loan, Owner, Table, UNTRACKED};
 
@@ -54,26 +57,6 @@ pub(crate) struct Core {
     /// Something was completed since [`Self::arm`] last said no.
     news: bool,
     counters: QueueCounters,
-}
-
-/// Counters of a queue since it was made.
-///
-/// ```
-/// assert_eq!(piped_client::QueueCounters::default().submitted, 0);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct QueueCounters {
-    /// Requests that were submitted.
-    pub submitted: u64,
-    /// Requests that have ended.
-    pub completed: u64,
-    /// Requests that outlived a daemon and were submitted to the next.
-    pub resubmitted: u64,
-    /// Times the daemon slept and had to be woken: a system call each.
-    pub doorbells: u64,
-    /// Times this side slept: a system call each, three if it was for longer than about 100 ms. A
-    /// sleep that may not last so long, for its request's time is over before, is two.
-    pub sleeps: u64,
 }
 
 /// Verbs that write the buffer.
@@ -242,6 +225,13 @@ impl Core {
         }
     }
 
+    /// Whether a request could enter now, or be refused for another reason than a full queue.
+    #[cfg(feature = "async")]
+    pub(crate) fn has_place(&mut self) -> bool {
+        let dead = self.dead.is_some();
+        (dead && !self.resubmission.is_possible()) || self.make_place(dead).is_ok()
+    }
+
     /// Whether the ring has room. The daemon takes no more descriptors than it has completions for,
     /// so what counts is what it did not answer yet. One entry is kept free of requests: a full
     /// queue can be cancelled too.
@@ -362,7 +352,8 @@ impl Core {
         }
     }
 
-    fn check_daemon(&mut self) {
+    /// Finds out whether the daemon is there: a system call.
+    pub(crate) fn check_daemon(&mut self) {
         if self.dead.is_none() && !self.control.is_open() {
             self.lose_daemon();
         }
@@ -401,7 +392,13 @@ impl Core {
     }
 
     /// Go on at another connection. What waited for it is submitted.
-    pub(crate) fn reattach(&mut self, ring: ClientQueue, shared: &Shared, connection: &Connection) {
+    pub(crate) fn reattach(
+        &mut self,
+        ring: ClientQueue,
+        shared: &Shared,
+        connection: &Connection,
+        growth: Growth,
+    ) {
         // What was dropped meanwhile does not go along.
         self.collect_drops();
         self.lose_daemon();
@@ -415,7 +412,7 @@ impl Core {
         let (mut from, mut gone) = (0, false);
         while let Some(slot) = self.table.next_parked(from) {
             from = slot + 1;
-            match self.resubmit(slot, shared, connection) {
+            match self.resubmit(slot, shared, connection, growth) {
                 Ok(()) => self.counters.resubmitted += 1,
                 // This daemon is gone too: the request goes on waiting.
                 Err(Cause::NotSubmitted(SubmitFault::Disconnected)) => gone = true,
@@ -433,9 +430,10 @@ impl Core {
         slot: u32,
         shared: &Shared,
         connection: &Connection,
+        growth: Growth,
     ) -> Result<(), Cause> {
         let (user_data, loan) = self.table.loan(slot);
-        let mut descriptor = self.resubmission.renew(slot, loan, shared, connection)?;
+        let mut descriptor = self.resubmission.renew(slot, loan, shared, connection, growth)?;
         (descriptor.slot, descriptor.user_data) = (slot, user_data);
         // There is room: the ring is new and longer than the table.
         self.ring.submit(descriptor).map_err(|_| SubmitFault::Full)?;

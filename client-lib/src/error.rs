@@ -10,6 +10,7 @@ use piped_ring::handshake::HandshakeFault;
 use piped_ring::{AreaFault, AttachFault, OutOfRange, SegmentFault};
 
 use crate::buffer::Buffer;
+use crate::socket::SocketOrigin;
 use crate::told::debug_is_told;
 
 debug_is_told! {
@@ -65,11 +66,13 @@ pub enum SessionError {
 #[derive(thiserror::Error)]
 pub enum ConnectError {
     /// Nobody listens there, or this user may not connect.
-    #[error("cannot connect to piped at {path}: {source}; is the daemon running, and is this user \
-             in `[access]` of its configuration?", path = path.display())]
+    #[error("cannot connect to piped at {path}{origin}: {source}; is the daemon running, and is \
+             this user in `[access]` of its configuration?", path = path.display())]
     Socket {
         /// The path of the socket.
         path: PathBuf,
+        /// Where the path is from.
+        origin: SocketOrigin,
         /// The error that the kernel gave.
         source: io::Error,
     },
@@ -354,6 +357,9 @@ pub enum Cause {
     /// The request was waited for on a queue it was not submitted to.
     #[error("the request was submitted to another queue; wait for it there")]
     OtherQueue,
+    /// The runtime of the task's queue does not watch it (any more): nobody would wake the task.
+    #[error("no runtime waits for the queue; make the queue inside the runtime that uses it")]
+    NoRuntime,
 }
 
 fn fix(status: Status) -> &'static str {

@@ -10,7 +10,7 @@ use piped_ring::handshake::{Audience, Reply, Request};
 use crate::buffer::{Buffer, Shared};
 use crate::clock;
 use crate::connection::{Connection, Link};
-use crate::control::{Answer, lock};
+use crate::control::{Answer, Control, lock};
 use crate::error::{OutOfBuffer, SessionError};
 use crate::origin::Origin;
 use crate::path::{Known, Measured, PathCosts};
@@ -129,6 +129,11 @@ impl Handle {
     /// Asks the daemon for its users. One that cannot say is no failure of theirs.
     pub(crate) fn ask_costs(&self, way: Way) -> Option<PathCosts> {
         let told = self.core.ask_costs(way).ok().flatten();
+        self.keep_told(way, told)
+    }
+
+    /// The daemon has told them, or cannot. Returns what is known by now.
+    pub(crate) fn keep_told(&self, way: Way, told: Option<PathCosts>) -> Option<PathCosts> {
         let known = &mut lock(&self.core.costs)[way as usize];
         known.handle_told(told, clock::now_ns());
         known.costs()
@@ -207,29 +212,50 @@ impl HandleCore {
     }
 
     fn ask_costs(&self, way: Way) -> Result<Option<PathCosts>, SessionError> {
+        match self.costs_question(way)? {
+            Some((control, request)) => read_costs(control.ask(&request, &[])?),
+            None => Ok(None),
+        }
+    }
+
+    /// What asks for the costs of its path; `None`: this daemon does not tell them.
+    pub(crate) fn costs_question(
+        &self,
+        way: Way,
+    ) -> Result<Option<(Arc<Control>, Request)>, SessionError> {
         let (generation, handle) = self.place();
         let control = self.link.control(generation).ok_or(SessionError::Disconnected)?;
-        if !control.tells_costs() {
-            return Ok(None);
-        }
         let request = Request::PathCosts { handle, write: way == Way::Write };
-        match control.ask(&request, &[])?.0 {
-            Reply::PathCosts(costs) => Ok(PathCosts::read(&costs)),
-            _ => Err(SessionError::Unexpected),
-        }
+        Ok(control.tells_costs().then_some((control, request)))
     }
 
     /// Close it now, and know it.
     fn close(&self) -> Result<(), SessionError> {
+        let (control, request) = self.close_question()?;
+        read_done(control.ask(&request, &[])?)
+    }
+
+    /// What closes it; nothing else will from now on.
+    pub(crate) fn close_question(&self) -> Result<(Arc<Control>, Request), SessionError> {
         // Relaxed: the flag guards nothing but itself.
         self.closed.store(true, Ordering::Relaxed);
         let (generation, handle) = self.place();
         let control = self.link.control(generation).ok_or(SessionError::Disconnected)?;
-        match control.ask(&Request::CloseHandle { handle }, &[])?.0 {
-            Reply::Done => Ok(()),
-            _ => Err(SessionError::Unexpected),
-        }
+        Ok((control, Request::CloseHandle { handle }))
     }
+}
+
+/// What the answer says that a path costs.
+pub(crate) fn read_costs((reply, _): Answer) -> Result<Option<PathCosts>, SessionError> {
+    match reply {
+        Reply::PathCosts(costs) => Ok(PathCosts::read(&costs)),
+        _ => Err(SessionError::Unexpected),
+    }
+}
+
+/// Whether the answer says that it is done.
+pub(crate) fn read_done((reply, _): Answer) -> Result<(), SessionError> {
+    if matches!(reply, Reply::Done) { Ok(()) } else { Err(SessionError::Unexpected) }
 }
 
 impl Drop for HandleCore {
@@ -239,7 +265,7 @@ impl Drop for HandleCore {
         if !*self.closed.get_mut()
             && let Some(control) = self.link.control(generation)
         {
-            control.tell(&Request::CloseHandle { handle });
+            control.tell(Request::CloseHandle { handle });
         }
     }
 }
@@ -314,13 +340,22 @@ pub struct RegionExport {
 }
 
 impl RegionExport {
-    /// `shared` is lost if this fails and the daemon may have exported it all the same.
     pub(crate) fn open(
         at: At<'_>,
         name: &str,
         buffer: Buffer,
-        RegionOptions { access, audience }: RegionOptions,
+        options: RegionOptions,
     ) -> Result<Self, (SessionError, Option<Buffer>)> {
+        let (request, shared) = Self::question(name, buffer, options);
+        Self::from_answer(at, at.0.control.ask(&request, &[]), shared)
+    }
+
+    /// What asks the daemon for it, and the memory as it is from then on.
+    pub(crate) fn question(
+        name: &str,
+        buffer: Buffer,
+        RegionOptions { access, audience }: RegionOptions,
+    ) -> (Request, Shared) {
         let (segment, offset) = buffer.place();
         let request = Request::ExportRegion {
             name: name.to_owned(),
@@ -330,8 +365,15 @@ impl RegionExport {
             access,
             audience,
         };
-        let shared = buffer.share();
-        let opened = at.0.control.ask(&request, &[]);
+        (request, buffer.share())
+    }
+
+    /// `shared` is lost if this fails and the daemon may have exported it all the same.
+    pub(crate) fn from_answer(
+        at: At<'_>,
+        opened: Result<Answer, SessionError>,
+        shared: Shared,
+    ) -> Result<Self, (SessionError, Option<Buffer>)> {
         match opened.and_then(|answer| Handle::from_answer(at, answer, None)) {
             Ok(handle) => Ok(Self { handle, shared: Some(shared) }),
             // Refused, or not even sent: nobody touches it.
@@ -382,10 +424,15 @@ impl RegionExport {
     ///
     /// # Errors
     /// The daemon did not confirm that nobody touches the memory any more; it is not used again.
-    pub fn close(mut self) -> Result<Buffer, SessionError> {
+    pub fn close(self) -> Result<Buffer, SessionError> {
         self.handle.core.close()?;
+        Ok(self.reclaim())
+    }
+
+    /// The memory, of which the daemon said that nobody touches it any more.
+    pub(crate) fn reclaim(mut self) -> Buffer {
         let shared = self.shared.take().expect("only `close` takes it, and it consumes the export");
-        Ok(shared.reclaim())
+        shared.reclaim()
     }
 
     fn check(&self, offset: usize, length: usize) -> Result<(), OutOfBuffer> {

@@ -276,7 +276,7 @@ impl Drop for Asked {
             && self.process == getpid()
             && let Some(control) = self.link.control(generation)
         {
-            control.tell(&Request::TakeBack { segment });
+            control.tell(Request::TakeBack { segment });
         }
     }
 }

@@ -48,12 +48,14 @@ mod control;
 mod core;
 mod drops;
 mod error;
+mod file;
 mod handle;
 mod lent;
 mod open;
 mod origin;
 mod os_error;
 mod path;
+mod payload;
 mod pending;
 mod pieces;
 mod queue;
@@ -61,26 +63,35 @@ mod recent;
 mod reconnect;
 mod request;
 mod resubmission;
+mod settings;
+mod socket;
 mod strip;
 mod table;
+#[cfg(feature = "async")]
+mod tasks;
 mod tile;
 mod told;
+mod wait;
 
 pub use core::QueueCounters;
 
 pub use buffer::Buffer;
 pub use buffers::Buffers;
-pub use client::{Client, ClientBuilder, WaitPolicy};
+pub use client::{Client, ClientBuilder};
 pub use error::{
     AllocateError, BufferState, BuffersError, BuffersFault, Cause, ConnectError, ExportError,
     LendError, OpenError, OutOfBuffer, PartError, PiecesError, PiecesFault, QueueError,
     ReconnectError, RequestError, SessionError, SubmitError, SubmitFault,
 };
+#[cfg(any(feature = "tokio", feature = "futures"))]
+pub use file::AsyncFile;
+pub use file::File;
 pub use handle::{Handle, RegionExport, RegionOptions};
 pub use lent::Lent;
 pub use open::OpenOptions;
 pub use os_error::{errno_of, kind_of};
 pub use path::PathCosts;
+pub use payload::Payload;
 pub use pending::{Pending, Waited};
 pub use pieces::{Piece, Pieces};
 pub use piped_core::access::Access;
@@ -89,11 +100,19 @@ pub use piped_core::status::Status;
 pub use piped_model::tile::{Grid, Schedule, Tiling};
 pub use queue::Queue;
 pub use reconnect::Reconnected;
-pub use request::{Class, Completed, Done, Payload, Released, Request, RequestId, Tag};
+pub use request::{Class, Completed, Done, Released, Request, RequestId, Tag};
+pub use socket::{DEFAULT_SOCKET, SOCKET_VARIABLE, SocketOrigin};
+#[cfg(feature = "async")]
+pub use strip::{OwnedStrip, StripStream};
 pub use strip::{Strip, StripError, StripPolicy, StripReader, StripWriter, Strips};
+#[cfg(feature = "tokio")]
+pub use tasks::TokioRuntime;
+#[cfg(feature = "async")]
+pub use tasks::{AsyncClient, AsyncQueue, Ready, Running, Runtime, Watch};
 pub use tile::{
     Axes, LinkCosts, Tile, TileError, TileHeight, TileOptions, TilePipeline, TileReport,
 };
+pub use wait::WaitPolicy;
 
 /// The example on the package's front page is compiled with the others.
 #[cfg(doctest)]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -11,6 +11,7 @@ use piped_core::access::{Access, Creation, NewFile};
 use piped_ring::handshake::Request;
 use rustix::fs::{FileType, Mode, OFlags};
 
+use crate::control::Answer;
 use crate::error::{OpenError, SessionError};
 use crate::handle::{At, Handle};
 use crate::origin::Origin;
@@ -121,17 +122,26 @@ impl OpenOptions {
         export: &str,
         path: &Path,
     ) -> Result<Handle, OpenError> {
+        Ok(Handle::open(at, &self.export_question(peer, export, path)?)?)
+    }
+
+    /// What asks the daemon for a file of an export.
+    pub(crate) fn export_question(
+        self,
+        peer: Option<&str>,
+        export: &str,
+        path: &Path,
+    ) -> Result<Request, OpenError> {
         if self.truncate {
             return Err(OpenError::Option("truncate"));
         }
-        let request = Request::OpenExport {
+        Ok(Request::OpenExport {
             peer: peer.unwrap_or_default().to_owned(),
             export: export.to_owned(),
             path: path.as_os_str().as_bytes().to_owned(),
             access: self.access,
             create: self.creation()?,
-        };
-        Ok(Handle::open(at, &request)?)
+        })
     }
 
     fn creation(self) -> Result<Creation, OpenError> {
@@ -153,6 +163,11 @@ impl OpenOptions {
     }
 
     pub(crate) fn open_path(self, at: At<'_>, path: &Path) -> Result<Handle, OpenError> {
+        Ok(self.pass(at, self.open_local(path)?.as_fd())?)
+    }
+
+    /// Opens a local file with this process's rights.
+    pub(crate) fn open_local(self, path: &Path) -> Result<File, OpenError> {
         let mut options = File::options();
         if let Some(mode) = self.mode {
             options.mode(self.checked(mode)?.into());
@@ -163,7 +178,7 @@ impl OpenOptions {
         {
             std::fs::create_dir_all(parent).map_err(|source| unopened(path, source))?;
         }
-        let file = options
+        options
             .read(self.access.read)
             .write(self.access.write)
             .create(self.create)
@@ -177,14 +192,24 @@ impl OpenOptions {
                 rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
                 Ok(file)
             })
-            .map_err(|source| unopened(path, source))?;
-        Ok(self.pass(at, file.as_fd())?)
+            .map_err(|source| unopened(path, source))
     }
 
     /// Pass an open file to the daemon, and a second, direct descriptor of it if there can be one.
     /// Here and not in the daemon, because O_DIRECT is a property of the open file, which is the
     /// client's, and because opening again there would be with the daemon's rights.
     pub(crate) fn pass(self, at: At<'_>, file: BorrowedFd<'_>) -> Result<Handle, SessionError> {
+        let direct = self.open_direct(file);
+        let request = self.file_question(direct.is_some());
+        let answer = match &direct {
+            Some(direct) => at.0.control.ask(&request, &[direct.as_fd(), file]),
+            None => at.0.control.ask(&request, &[file]),
+        }?;
+        self.passed(at, answer, file, direct)
+    }
+
+    /// A second, direct descriptor of an open file, if there can be one.
+    pub(crate) fn open_direct(self, file: BorrowedFd<'_>) -> Option<OwnedFd> {
         let access = match (self.access.read, self.access.write) {
             (true, true) => OFlags::RDWR,
             (false, true) => OFlags::WRONLY,
@@ -200,12 +225,22 @@ impl OpenOptions {
             rustix::fs::open(path, flags, Mode::empty())
         });
         // The file system has no direct access, or there is no /proc: through the page cache.
-        let direct = direct.and_then(Result::ok);
-        let request = Request::OpenFile { access: self.access, direct: direct.is_some() };
-        let answer = match &direct {
-            Some(direct) => at.0.control.ask(&request, &[direct.as_fd(), file]),
-            None => at.0.control.ask(&request, &[file]),
-        }?;
+        direct.and_then(Result::ok)
+    }
+
+    /// What passes an open file to the daemon; the direct descriptor comes first.
+    pub(crate) fn file_question(self, direct: bool) -> Request {
+        Request::OpenFile { access: self.access, direct }
+    }
+
+    /// The handle of a file that was passed.
+    pub(crate) fn passed(
+        self,
+        at: At<'_>,
+        answer: Answer,
+        file: BorrowedFd<'_>,
+        direct: Option<OwnedFd>,
+    ) -> Result<Handle, SessionError> {
         let origin = match at.1.reopens() {
             true => {
                 let file = file.try_clone_to_owned()?;
@@ -214,6 +249,43 @@ impl OpenOptions {
             false => None,
         };
         Handle::from_answer(at, answer, origin)
+    }
+}
+
+/// What opens things that have a name.
+pub(crate) mod questions {
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+
+    use piped_core::access::Access;
+    use piped_ring::handshake::Request;
+
+    pub(crate) fn region(peer: Option<&str>, name: &str, access: Access) -> Request {
+        let peer = peer.unwrap_or_default().to_owned();
+        Request::OpenRegion { peer, name: name.to_owned(), access }
+    }
+
+    pub(crate) fn channel(peer: Option<&str>, name: &str) -> Request {
+        let peer = peer.unwrap_or_default().to_owned();
+        Request::OpenChannel { peer, name: name.to_owned() }
+    }
+
+    pub(crate) fn directory(
+        peer: Option<&str>,
+        export: &str,
+        path: &Path,
+        access: Access,
+    ) -> Request {
+        Request::OpenDirectory {
+            peer: peer.unwrap_or_default().to_owned(),
+            export: export.to_owned(),
+            path: path.as_os_str().as_bytes().to_owned(),
+            access,
+        }
+    }
+
+    pub(crate) fn offered_channel(name: &str) -> Request {
+        Request::OfferChannel { name: name.to_owned() }
     }
 }
 
@@ -228,21 +300,4 @@ fn unopened(path: &Path, source: io::Error) -> OpenError {
         return OpenError::NoDirectory { path };
     }
     OpenError::File { path, source }
-}
-
-/// Opens a directory below an export, which calls are made of.
-pub(crate) fn open_directory(
-    at: At<'_>,
-    peer: Option<&str>,
-    export: &str,
-    path: &Path,
-    access: Access,
-) -> Result<Handle, OpenError> {
-    let request = Request::OpenDirectory {
-        peer: peer.unwrap_or_default().to_owned(),
-        export: export.to_owned(),
-        path: path.as_os_str().as_bytes().to_owned(),
-        access,
-    };
-    Ok(Handle::open(at, &request)?)
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::drops::Drops;
 use crate::error::{BufferState, Cause, RequestError};
+use crate::payload::{Payload, sealed};
 use crate::queue::Queue;
-use crate::request::{Done, Payload, RequestId, sealed};
+use crate::request::{Done, RequestId};
 use crate::table::Taken;
 
 /// A request under way, from [`Queue::submit`].
@@ -83,6 +84,12 @@ impl<B: Payload> Pending<B> {
         if !queue.core().table.is_finished(slot, generation) {
             queue.wait_until(timeout, |core| core.table.is_finished(slot, generation));
         }
+        self.take(queue)
+    }
+
+    /// The result, if it is there.
+    pub(crate) fn take(self, queue: &mut Queue) -> Waited<B> {
+        let RequestId { slot, generation, .. } = self.id;
         let core = queue.core_mut();
         let Some(Taken { result, .. }) = core.table.take(slot, generation) else {
             return Waited::Underway(self);

@@ -6,19 +6,20 @@ use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::affinity;
-use crate::client::WaitPolicy;
 use crate::clock;
-use crate::connection::Shared;
+use crate::connection::{Growth, Shared};
 use crate::core::{Core, QueueCounters};
-use crate::error::{BufferState, Cause, ReconnectError, RequestError, SubmitError, SubmitFault};
+use crate::error::{ReconnectError, RequestError, SubmitError, SubmitFault};
+use crate::payload::Payload;
 use crate::pending::Pending;
-use crate::request::{Completed, Payload, Released, Request, RequestId, sealed};
+use crate::request::{Completed, Released, Request, RequestId};
 use crate::table::Owner;
+use crate::wait::WaitPolicy;
 
 /// Submits requests and gives their results: one for each thread, from [`crate::Client::queue`].
 ///
@@ -61,6 +62,8 @@ pub struct Queue {
     /// Taken by dropping the queue.
     core: Option<Core>,
     shared: Arc<Shared>,
+    /// Whether this side may wait for the daemon over the control socket.
+    growth: Growth,
     /// `Send`, but not `Sync`: one thread at a time.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -71,7 +74,13 @@ const NAP_NS: u64 = 5_000_000;
 impl Queue {
     pub(crate) fn new(core: Core, shared: Arc<Shared>) -> Self {
         shared.lend_queue();
-        Self { core: Some(core), shared, one_thread: PhantomData }
+        Self { core: Some(core), shared, growth: Growth::Waits, one_thread: PhantomData }
+    }
+
+    /// Nothing but waits waits: see [`Growth::None`].
+    #[cfg(feature = "async")]
+    pub(crate) fn never_wait(&mut self) {
+        self.growth = Growth::None;
     }
 
     /// Submit a request. The returned value stands for it.
@@ -117,7 +126,7 @@ impl Queue {
         };
         let brought = match self.core().has(&buffer) {
             true => Ok(buffer),
-            false => self.shared.bring(buffer, &self.shared.connection(), 0..0),
+            false => self.shared.bring(buffer, &self.shared.connection(), 0..0, self.growth),
         };
         match brought {
             Ok(buffer) => {
@@ -145,11 +154,16 @@ impl Queue {
     fn reattach(&mut self) {
         let shared = Arc::clone(&self.shared);
         let connection = shared.connection();
+        let growth = self.growth;
+        let ring = match growth {
+            Growth::Waits => connection.ring().ok(),
+            Growth::None => connection.spare_ring(),
+        };
         let core = self.core_mut();
-        match connection.ring() {
-            Ok(ring) if core.fits(&ring) => core.reattach(ring, &shared, &connection),
+        match ring {
+            Some(ring) if core.fits(&ring) => core.reattach(ring, &shared, &connection, growth),
             // Without a ring it is as it was: without a daemon.
-            Ok(_) | Err(_) => core.lose_daemon(),
+            _ => core.lose_daemon(),
         }
     }
 
@@ -218,11 +232,7 @@ impl Queue {
         self.make_room();
         match self.submit(request) {
             Ok(pending) => pending.wait(self),
-            Err(SubmitError { fault, buffer }) => {
-                let buffer = sealed::Payload::stow(buffer);
-                let buffer = buffer.map_or(BufferState::None, BufferState::Returned);
-                Err(RequestError { cause: Cause::NotSubmitted(fault), bytes: 0, buffer })
-            }
+            Err(refused) => Err(refused.into()),
         }
     }
 
@@ -311,7 +321,7 @@ impl Queue {
     }
 
     /// Takes in what ended, without waiting.
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.refresh();
         let core = self.core_mut();
         core.reap();
@@ -409,7 +419,7 @@ impl Queue {
         self.core().is_dead()
     }
 
-    /// A descriptor for poll, epoll or an async runtime, also through [`AsFd`]. It is readable when
+    /// A descriptor for poll, epoll or an async runtime, also through `AsFd`. It is readable when
     /// there is something to [`Self::poll`] for or the daemon is gone; see [`Self::arm`]. After
     /// [`crate::Client::reconnect`] it is another one, from the next use of the queue on.
     #[must_use]
@@ -485,17 +495,5 @@ impl Drop for Queue {
         if let Some(core) = self.core.take() {
             self.shared.keep_queue(core);
         }
-    }
-}
-
-impl AsFd for Queue {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.completion_fd()
-    }
-}
-
-impl AsRawFd for Queue {
-    fn as_raw_fd(&self) -> RawFd {
-        self.completion_fd().as_raw_fd()
     }
 }

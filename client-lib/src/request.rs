@@ -12,8 +12,9 @@ use piped_ring::{
 use crate::buffer::Buffer;
 use crate::buffers::Buffers;
 use crate::clock;
-use crate::error::RequestError;
+use crate::error::{BufferState, Cause, RequestError, SubmitError};
 use crate::handle::{Handle, HandleCore};
+use crate::payload::{Payload, sealed};
 use crate::pieces::Pieces;
 
 /// How urgent a request is.
@@ -62,51 +63,12 @@ impl From<u64> for Tag {
     }
 }
 
-/// The memory that a request takes with it and brings back: a [`Buffer`], several, or nothing.
-pub trait Payload: sealed::Payload {}
-
-impl Payload for Buffer {}
-impl Payload for Buffers {}
-impl Payload for () {}
-
-pub(crate) mod sealed {
-    use super::{Buffer, Buffers};
-
-    pub trait Payload: Sized {
-        /// Moves the buffer into the table of requests under way.
-        fn stow(self) -> Option<Buffer>;
-        /// Takes the payload back from the table. `None`: the buffer is missing.
-        fn unstow(buffer: Option<Buffer>) -> Option<Self>;
-    }
-
-    impl Payload for Buffer {
-        fn stow(self) -> Option<Buffer> {
-            Some(self)
-        }
-
-        fn unstow(buffer: Option<Buffer>) -> Option<Self> {
-            buffer
-        }
-    }
-
-    impl Payload for Buffers {
-        fn stow(self) -> Option<Buffer> {
-            Some(self.into_list())
-        }
-
-        fn unstow(buffer: Option<Buffer>) -> Option<Self> {
-            buffer.and_then(Self::from_list)
-        }
-    }
-
-    impl Payload for () {
-        fn stow(self) -> Option<Buffer> {
-            None
-        }
-
-        fn unstow(_: Option<Buffer>) -> Option<Self> {
-            Some(())
-        }
+/// A request that was refused has ended, too.
+impl<B: Payload> From<SubmitError<B>> for RequestError {
+    fn from(SubmitError { fault, buffer }: SubmitError<B>) -> Self {
+        let buffer = sealed::Payload::stow(buffer);
+        let buffer = buffer.map_or(BufferState::None, BufferState::Returned);
+        Self { cause: Cause::NotSubmitted(fault), bytes: 0, buffer }
     }
 }
 
@@ -420,6 +382,17 @@ impl<B> Request<B> {
         self.descriptor.table_count = pieces.rows();
         self.descriptor.operand_a = pieces.bytes();
         self.pieces = Some(pieces.clone());
+    }
+
+    /// The request, whatever it takes with it.
+    #[cfg(feature = "async")]
+    pub(crate) fn of_any(self) -> Request<Option<Buffer>>
+    where
+        B: Payload,
+    {
+        let Self { descriptor, handles, piece, pieces, tag, again, payload } = self;
+        let payload = payload.stow();
+        Request { descriptor, handles, piece, pieces, tag, again, payload }
     }
 
     /// Set how urgent it is.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use piped_ring::Descriptor;
 
 use crate::clock;
-use crate::connection::{Connection, Shared};
+use crate::connection::{Connection, Growth, Shared};
 use crate::error::{Cause, SubmitFault};
 use crate::handle::HandleCore;
 use crate::table::{Loan, Table};
@@ -67,6 +67,7 @@ impl Resubmission {
         loan: &mut Loan,
         shared: &Shared,
         connection: &Connection,
+        growth: Growth,
     ) -> Result<Descriptor, Cause> {
         let Kept { mut descriptor, expires_ns, begun } = self.kept[slot as usize];
         descriptor.deadline_ns = expires_ns.saturating_sub(clock::now_ns());
@@ -80,7 +81,7 @@ impl Resubmission {
         }
         let filled = if loan.fills { loan.start..loan.start + loan.length } else { 0..0 };
         if let Some(buffer) = loan.buffer.take() {
-            match shared.bring(buffer, connection, filled) {
+            match shared.bring(buffer, connection, filled, growth) {
                 Ok(buffer) => {
                     let (segment, offset) = buffer.place();
                     (descriptor.segment, descriptor.buffer_offset) = (segment, offset + loan.start);

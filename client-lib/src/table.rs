@@ -126,6 +126,9 @@ pub(crate) struct Table {
     parked: u32,
     /// Places that are `FinishedHeld` or `Held`.
     held: u32,
+    /// Places of requests that ended and have a `Pending`, for whoever wakes its owner; `None`:
+    /// owners look themselves.
+    ended: Option<Vec<u32>>,
     /// Buffers that were released, for the next call that asks. Bounded: the oldest goes back to
     /// the arena.
     released: VecDeque<(u32, u32, u64, Buffer)>,
@@ -153,8 +156,39 @@ impl Table {
             detached_underway: 0,
             parked: 0,
             held: 0,
+            ended: None,
             released: VecDeque::with_capacity(entries as usize),
         }
+    }
+
+    /// Keeps from now on which requests with a `Pending` ended.
+    #[cfg(feature = "async")]
+    pub(crate) fn tell_ended(&mut self) {
+        self.ended = Some(Vec::with_capacity(self.places.len()));
+    }
+
+    /// The place of a request with a `Pending` that ended. It may be another's by now.
+    #[cfg(feature = "async")]
+    pub(crate) fn pop_ended(&mut self) -> Option<u32> {
+        self.ended.as_mut()?.pop()
+    }
+
+    /// Takes the result of a request with a `Pending` out of a place, if there is one. The place is
+    /// free for others then, and the `Pending` must not mark it.
+    #[cfg(feature = "async")]
+    pub(crate) fn take_out(&mut self, slot: u32) -> Option<(u32, Taken)> {
+        let place = self.places.get(slot as usize)?;
+        let generation = place.generation;
+        let owned = place.loan.owner == Owner::Pending;
+        let taken = if owned { self.take(slot, generation) } else { None };
+        taken.map(|taken| (generation, taken))
+    }
+
+    /// Bytes of the memory of requests that wait for the next daemon.
+    #[cfg(feature = "async")]
+    pub(crate) fn parked_bytes(&self) -> usize {
+        let parked = self.places.iter().filter(|place| place.state == State::Parked);
+        parked.filter_map(|place| place.loan.buffer.as_ref()).map(Buffer::capacity).sum()
     }
 
     /// Number of places in the table.

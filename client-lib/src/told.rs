@@ -40,6 +40,7 @@ mod tests {
     use piped_ring::handshake::HandshakeFault;
 
     use crate::error::*;
+    use crate::socket::SocketOrigin;
 
     #[derive(Debug, thiserror::Error)]
     #[error("the outer one")]
@@ -61,6 +62,7 @@ mod tests {
             within: std::time::Duration::from_secs(2),
             last: Some(ConnectError::Socket {
                 path: PathBuf::from("/run/none"),
+                origin: SocketOrigin::Given,
                 source: io::Error::from_raw_os_error(2),
             }),
         };

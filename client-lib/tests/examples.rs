@@ -15,6 +15,7 @@ macro_rules! example {
 
 example!(epoll_loop, "../examples/epoll_loop.rs");
 example!(many_in_flight, "../examples/many_in_flight.rs");
+example!(many_tasks, "../examples/many_tasks.rs");
 example!(read_file, "../examples/read_file.rs");
 example!(reconnect, "../examples/reconnect.rs");
 example!(region_get, "../examples/region_get.rs");
@@ -52,6 +53,14 @@ fn many_in_flight_reads_all_of_it() {
     let path = file(&daemon, 300_001);
     let run = || many_in_flight::run(&daemon.socket(), &path, 7).expect("no errors");
     assert_eq!(beside(&daemon, run), 300_001);
+}
+
+#[test]
+fn many_tasks_read_all_of_it() {
+    let daemon = Daemon::start(Manners::default());
+    let path = file(&daemon, 500_001);
+    let run = || many_tasks::run(&daemon.socket(), &path, 5).expect("no errors");
+    assert_eq!(beside(&daemon, run), 500_001);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 /* Every misuse is a number and not a crash: misuse SOCKET FILE */
 
+#define _POSIX_C_SOURCE 200809L /* setenv */
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
@@ -66,7 +69,13 @@ int main(int argc, char **argv) {
     size_t length = 0;
 
     /* Connecting. */
-    EXPECT(piped_connect(NULL, NULL, &client), PIPED_NULL);
+    setenv("PIPED_CLIENT_SOCKET", "/nowhere/named.sock", 1);
+    EXPECT(piped_connect(NULL, NULL, &client), PIPED_NOT_FOUND);
+    EXPECT(strstr(piped_last_message(), "/nowhere/named.sock (as PIPED_CLIENT_SOCKET") != NULL, 1);
+    setenv("PIPED_CLIENT_SOCKET", argv[1], 1);
+    CHECK(piped_connect(NULL, NULL, &client));
+    CHECK(piped_client_free(client));
+    client = NULL;
     EXPECT(piped_connect(argv[1], NULL, NULL), PIPED_NULL);
     EXPECT(piped_connect("/nowhere/client.sock", NULL, &client), PIPED_NOT_FOUND);
     EXPECT(strstr(piped_last_message(), "/nowhere/client.sock") != NULL, 1);

@@ -1,4 +1,7 @@
-//! Verbs of a queue in one call each: a request made and submitted, or run to its end.
+//! Verbs of a queue in one call each: a request made and submitted, or run to its end. The queue is
+//! a descriptor here, too.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use piped_core::call::Call;
 
@@ -173,5 +176,17 @@ impl Queue {
     /// See [`RequestError`].
     pub fn nop(&mut self) -> Result<(), RequestError> {
         self.run(Request::nop()).map(|_| ())
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.completion_fd()
+    }
+}
+
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.completion_fd().as_raw_fd()
     }
 }

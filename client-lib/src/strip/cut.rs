@@ -126,6 +126,12 @@ impl Cut {
         self.left.start
     }
 
+    /// Bytes that are in no strip yet.
+    #[cfg(feature = "async")]
+    pub(super) fn left(&self) -> u64 {
+        self.left.end - self.left.start
+    }
+
     /// The next strip has so many bytes.
     pub(super) fn advance(&mut self, bytes: u64) {
         self.left.start += bytes;

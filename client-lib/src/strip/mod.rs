@@ -22,6 +22,8 @@ mod pace;
 mod reader;
 mod room;
 mod size;
+#[cfg(feature = "async")]
+mod stream;
 mod writer;
 
 use std::ops::{Deref, DerefMut};
@@ -30,6 +32,8 @@ use std::time::Duration;
 use piped_core::status::Status;
 
 pub use self::reader::StripReader;
+#[cfg(feature = "async")]
+pub use self::stream::{OwnedStrip, StripStream};
 pub use self::writer::StripWriter;
 use crate::Buffer;
 use crate::error::{AllocateError, Cause, RequestError};

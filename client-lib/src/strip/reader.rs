@@ -8,6 +8,7 @@ use super::{Strip, StripError, Strips};
 use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::clock;
+use crate::connection::Growth;
 use crate::handle::{Handle, Way};
 use crate::path::PathCosts;
 use crate::queue::Queue;
@@ -42,6 +43,8 @@ pub struct StripReader {
     flight: Flight,
     /// The strip that the caller has, and since when.
     current: Option<(Buffer, u64)>,
+    /// The offset of the last strip's first byte, and the one behind its last.
+    place: Range<u64>,
 }
 
 impl StripReader {
@@ -55,8 +58,9 @@ impl StripReader {
         range: Range<u64>,
         strips: Strips,
     ) -> Result<Self, StripError> {
-        let flight = Flight::open(client, handle, range, strips, Way::Read)?;
-        Ok(Self { flight, current: None })
+        let flight = Flight::open(client, handle, range, strips, (Way::Read, Growth::Waits))?;
+        let place = flight.cut.offset()..flight.cut.offset();
+        Ok(Self { flight, current: None, place })
     }
 
     /// The next strip, when it is there; `None` after the last one. Takes the one before back, and
@@ -78,7 +82,18 @@ impl StripReader {
             return Ok(None);
         };
         let (buffer, _) = self.current.insert((buffer, clock::now_ns()));
+        self.place = offset..offset + buffer.len() as u64;
         Ok(Some(Strip { offset, bytes: buffer.as_mut_slice() }))
+    }
+
+    /// The strip that the caller has, and the offset of its first byte.
+    pub(crate) fn current(&self) -> Option<(u64, &[u8])> {
+        self.current.as_ref().map(|(buffer, _)| (self.place.start, buffer.as_slice()))
+    }
+
+    /// The offset behind the last strip.
+    pub(crate) fn end(&self) -> u64 {
+        self.place.end
     }
 
     /// The path's costs as this reader sees them: as told, until its strips have shown better.

@@ -2,6 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::client::Client;
+use crate::connection::Growth;
 use crate::error::AllocateError;
 
 /// Buffers of a loop: those that nobody has, and how much all of them are.
@@ -14,11 +15,32 @@ pub(super) struct Room {
     bytes: usize,
     most: usize,
     grain: usize,
+    growth: Growth,
 }
 
 impl Room {
-    pub(super) fn new(client: Client, most: usize, grain: u64) -> Self {
-        Self { client, spare: Vec::new(), bytes: 0, most, grain: grain as usize }
+    pub(super) fn new(client: Client, most: usize, grain: u64, growth: Growth) -> Self {
+        Self { client, spare: Vec::new(), bytes: 0, most, grain: grain as usize, growth }
+    }
+
+    fn allocate(&self, length: usize) -> Result<Buffer, AllocateError> {
+        match self.growth {
+            Growth::Waits => self.client.allocate(length),
+            Growth::None => self.client.shared().allocate_here(length),
+        }
+    }
+
+    /// The most bytes that it may have, and what strips are multiples of.
+    #[cfg(feature = "async")]
+    pub(super) fn bounds(&self) -> (usize, usize) {
+        (self.most, self.grain)
+    }
+
+    /// Takes a buffer over that was allocated elsewhere.
+    #[cfg(feature = "async")]
+    pub(super) fn adopt(&mut self, buffer: Buffer) {
+        self.bytes += buffer.capacity();
+        self.spare.push(buffer);
     }
 
     /// A buffer of `wanted` bytes, or a shorter one where there is no more memory. `Ok(None)`: the
@@ -40,11 +62,13 @@ impl Room {
         let needs_one = self.bytes == 0 && !has_some;
         let mut length = wanted;
         while self.bytes + length <= self.most || needs_one {
-            match self.client.allocate(length) {
+            match self.allocate(length) {
                 Ok(buffer) => {
                     self.bytes += buffer.capacity();
                     return Ok(Some(buffer));
                 }
+                // A task has the arena grow first.
+                Err(error) if needs_one && self.growth == Growth::None => return Err(error),
                 Err(_) if needs_one && length / 2 >= self.grain => {
                     length = length / 2 / self.grain * self.grain;
                 }

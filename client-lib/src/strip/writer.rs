@@ -7,6 +7,7 @@ use super::{Strip, StripError, Strips};
 use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::clock;
+use crate::connection::Growth;
 use crate::handle::{Handle, Way};
 use crate::path::PathCosts;
 use crate::queue::Queue;
@@ -54,7 +55,7 @@ impl StripWriter {
         range: Range<u64>,
         strips: Strips,
     ) -> Result<Self, StripError> {
-        let flight = Flight::open(client, handle, range, strips, Way::Write)?;
+        let flight = Flight::open(client, handle, range, strips, (Way::Write, Growth::Waits))?;
         Ok(Self { flight, current: None, written: 0 })
     }
 

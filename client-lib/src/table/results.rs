@@ -103,6 +103,7 @@ impl Table {
     /// Nobody will take any result: calls `cancel` with what to cancel.
     pub(crate) fn abandon_all(&mut self, mut cancel: impl FnMut(u64)) {
         (self.ready, self.ready_last) = (NONE, NONE);
+        self.ended = None;
         for slot in 0..self.places.len() as u32 {
             if let Some(target) = self.abandon(slot) {
                 cancel(target);
@@ -115,7 +116,7 @@ impl Table {
     pub(super) fn settle(&mut self, slot: u32) {
         let place = &mut self.places[slot as usize];
         match (place.loan.owner, place.state) {
-            (Owner::Pending, _) => {}
+            (Owner::Pending, _) => self.ended.iter_mut().for_each(|ended| ended.push(slot)),
             (Owner::Detached, _) => self.push_ready(slot),
             (Owner::Nobody, State::FinishedHeld) => place.state = State::Held,
             (Owner::Nobody, _) => self.vacate(slot),

@@ -14,9 +14,10 @@ use crate::client::Client;
 use crate::clock;
 use crate::error::{Cause, RequestError};
 use crate::handle::RegionExport;
+use crate::payload::Payload;
 use crate::pending::{Pending, Waited};
 use crate::queue::Queue;
-use crate::request::{Done, Payload, Request};
+use crate::request::{Done, Request};
 
 /// A neighbour that is waited for is asked this often whether it is there.
 const PROBE: Duration = Duration::from_millis(50);

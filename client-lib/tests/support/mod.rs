@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -37,7 +37,7 @@ pub struct Manners {
     pub shard_cpu: i32,
     /// The spin it recommends.
     pub client_spin_ns: u64,
-    /// Answers to opening the export `slow` wait for [`Session::let_go`].
+    /// Answers to opening the export `slow`, and for more memory, wait for [`Session::let_go`].
     pub slow: bool,
     /// Costs of paths that it reports, if it can report any.
     pub costs: Option<PathCosts>,
@@ -138,7 +138,8 @@ pub struct Session {
     growths: AtomicU32,
     gone: AtomicBool,
     stop: AtomicBool,
-    delayed: Mutex<Vec<(u32, Reply)>>,
+    delayed: Mutex<Vec<(u32, Reply, Vec<OwnedFd>)>>,
+    read: AtomicU64,
 }
 
 impl Session {
@@ -157,6 +158,7 @@ impl Session {
             gone: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             delayed: Mutex::default(),
+            read: AtomicU64::new(0),
         }
     }
 
@@ -167,10 +169,14 @@ impl Session {
                 break;
             };
             self.asked.lock().expect("no panics").push(request.clone());
-            let slow = matches!(&request, Request::OpenExport { export, .. } if export == "slow");
+            let slow = match &request {
+                Request::OpenExport { export, .. } => export == "slow",
+                Request::GrowArena { .. } => true,
+                _ => false,
+            };
             let (reply, fds) = self.answer(request, received.fds);
             if slow && self.manners.slow {
-                self.delayed.lock().expect("no panics").push((sequence, reply));
+                self.delayed.lock().expect("no panics").push((sequence, reply, fds));
             } else {
                 self.send(sequence, &reply, &fds);
             }
@@ -188,9 +194,14 @@ impl Session {
 
     /// Send the answers that were held back.
     pub fn let_go(&self) {
-        for (sequence, reply) in self.delayed.lock().expect("no panics").drain(..) {
-            self.send(sequence, &reply, &[]);
+        for (sequence, reply, fds) in self.delayed.lock().expect("no panics").drain(..) {
+            self.send(sequence, &reply, &fds);
         }
+    }
+
+    /// Answers that are held back.
+    pub fn delays(&self) -> usize {
+        self.delayed.lock().expect("no panics").len()
     }
 
     fn answer(&self, request: Request, fds: Vec<OwnedFd>) -> (Reply, Vec<OwnedFd>) {
@@ -344,6 +355,11 @@ impl Session {
         Arc::clone(&self.segments.lock().expect("no panics")[number as usize])
     }
 
+    /// Bytes that clients asked for by reads that [`Self::serve`] answered.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::SeqCst)
+    }
+
     /// How often the client closed a handle so far.
     pub fn closed(&self) -> Vec<u32> {
         let asked = self.asked.lock().expect("no panics");
@@ -429,6 +445,7 @@ impl Session {
             }
             (Some(Opcode::Read), Some(object)) => {
                 let count = self.load(&object, descriptor.offset_a, &mut bytes);
+                self.read.fetch_add(descriptor.length, Ordering::SeqCst);
                 let segment = self.segment(descriptor.segment);
                 segment.store(descriptor.buffer_offset, &bytes[..count]).expect("inside");
                 (Status::Ok, count as u64)

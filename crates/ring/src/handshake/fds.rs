@@ -57,6 +57,24 @@ pub enum ReceiveFault {
 /// `InvalidInput` for more than [`FDS_PER_MESSAGE_MAX`] descriptors, `WouldBlock` on a non-blocking
 /// socket, else what the kernel says.
 pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket.as_fd(), message, fds, SendFlags::NOSIGNAL)
+}
+
+/// Sends as [`send`], but does not wait for room on a blocking socket either: that is
+/// `WouldBlock`.
+///
+/// # Errors
+/// As of [`send`].
+pub fn try_send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket.as_fd(), message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send_with(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     if fds.len() > FDS_PER_MESSAGE_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many file descriptors"));
     }
@@ -67,7 +85,7 @@ pub fn send(socket: impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
     }
     loop {
         let parts = [IoSlice::new(message)];
-        match rustix::net::sendmsg(socket.as_fd(), &parts, &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(socket, &parts, &mut control, flags) {
             Ok(sent) if sent == message.len() => return Ok(()),
             Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
             Err(rustix::io::Errno::INTR) => {}

@@ -278,7 +278,7 @@ enum piped_status
      */
     PIPED_NO_DIRECTORY = 19,
     /**
-     * It is a directory, where a file is needed.
+     * A directory is there, where a file is needed.
      */
     PIPED_IS_DIRECTORY = 20,
     /**
@@ -286,7 +286,7 @@ enum piped_status
      */
     PIPED_EXISTS = 21,
     /**
-     * It is no directory, or a part of the path is none.
+     * No directory is there, or a part of the path is none.
      */
     PIPED_NOT_DIRECTORY = 22,
     /**

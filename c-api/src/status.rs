@@ -54,11 +54,11 @@ pub enum piped_status {
     PIPED_NO_EXPORT = 18,
     /// There is no directory where the file was looked for, or was to be made.
     PIPED_NO_DIRECTORY = 19,
-    /// It is a directory, where a file is needed.
+    /// A directory is there, where a file is needed.
     PIPED_IS_DIRECTORY = 20,
     /// Something has that name already.
     PIPED_EXISTS = 21,
-    /// It is no directory, or a part of the path is none.
+    /// No directory is there, or a part of the path is none.
     PIPED_NOT_DIRECTORY = 22,
     /// The directory has names in it.
     PIPED_NOT_EMPTY = 23,

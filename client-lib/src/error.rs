@@ -2,6 +2,8 @@
 //! there is one, the fix. `Debug` says that text, too: a program prints it when its `main` ends
 //! with the error.
 
+mod os;
+
 use std::path::PathBuf;
 use std::{fmt, io};
 
@@ -12,6 +14,8 @@ use piped_ring::{AreaFault, AttachFault, OutOfRange, SegmentFault};
 use crate::buffer::Buffer;
 use crate::socket::SocketOrigin;
 use crate::told::debug_is_told;
+
+pub use os::{errno_of, kind_of};
 
 debug_is_told! {
     LendError,
@@ -60,6 +64,14 @@ pub enum SessionError {
     /// The kernel refused a call.
     #[error("talking to the daemon failed: {0}")]
     System(#[from] io::Error),
+}
+
+impl SessionError {
+    /// The error number of Linux that says the same, if there is one.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        os::of_session(self)
+    }
 }
 
 /// Why there is no connection.
@@ -159,6 +171,14 @@ pub enum OpenError {
     /// The daemon did not open it.
     #[error(transparent)]
     Session(#[from] SessionError),
+}
+
+impl OpenError {
+    /// The error number of Linux that says the same, if there is one.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        os::of_open(self)
+    }
 }
 
 /// Why a region was not exported.
@@ -360,6 +380,17 @@ pub enum Cause {
     /// The runtime of the task's queue does not watch it (any more): nobody would wake the task.
     #[error("no runtime waits for the queue; make the queue inside the runtime that uses it")]
     NoRuntime,
+}
+
+impl Cause {
+    /// The error number of Linux that says the same, if there is one.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Self::Status(status) => status.errno(),
+            _ => None,
+        }
+    }
 }
 
 fn fix(status: Status) -> &'static str {

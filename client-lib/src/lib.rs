@@ -53,7 +53,6 @@ mod handle;
 mod lent;
 mod open;
 mod origin;
-mod os_error;
 mod path;
 mod payload;
 mod pending;
@@ -81,7 +80,7 @@ pub use client::{Client, ClientBuilder};
 pub use error::{
     AllocateError, BufferState, BuffersError, BuffersFault, Cause, ConnectError, ExportError,
     LendError, OpenError, OutOfBuffer, PartError, PiecesError, PiecesFault, QueueError,
-    ReconnectError, RequestError, SessionError, SubmitError, SubmitFault,
+    ReconnectError, RequestError, SessionError, SubmitError, SubmitFault, errno_of, kind_of,
 };
 #[cfg(any(feature = "tokio", feature = "futures"))]
 pub use file::AsyncFile;
@@ -89,7 +88,6 @@ pub use file::File;
 pub use handle::{Handle, RegionExport, RegionOptions};
 pub use lent::Lent;
 pub use open::OpenOptions;
-pub use os_error::{errno_of, kind_of};
 pub use path::PathCosts;
 pub use payload::Payload;
 pub use pending::{Pending, Waited};

@@ -141,9 +141,6 @@ pub const PEER_OPENS_MAX: usize = 64;
 /// Files that plans look at, at once, because their file systems may hang.
 pub const PLAN_LOOKS_MAX: usize = 4;
 
-/// Attempts at an open that a rename disturbed.
-pub const OPEN_ATTEMPTS: u32 = 8;
-
 /// Longest time for a peer that connected to prove its identity. Three round trips; a lost packet
 /// is sent again twice.
 pub const GREETING_TIME: Duration = Duration::from_secs(4);

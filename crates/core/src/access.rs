@@ -47,7 +47,7 @@ pub enum Creation {
     No,
     /// What is not there is made.
     Open(NewFile),
-    /// It is made, and what is there already is an error.
+    /// A new one is made, and what is there already is an error.
     New(NewFile),
 }
 

@@ -137,12 +137,12 @@ pub enum Op {
         /// Bytes of the range, from `offset` on.
         length: u64,
     },
-    /// Carry out a call of a file or directory ([`crate::call::Call`]); `Done::result` is the number
-    /// of the answer's bytes. The driver copies the call before it parses it.
+    /// Carry out a call of a file or directory ([`crate::call::Call`]); `Done::result` is the
+    /// number of the answer's bytes. The driver copies the call before it parses it.
     Call {
         /// The file or directory that the call is made of.
         file: FileId,
-        /// The call's bytes.
+        /// The memory of the call's bytes.
         call: Span,
         /// The memory that the answer goes to; its length is the most that the answer has.
         answer: Span,

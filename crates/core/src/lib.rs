@@ -7,10 +7,10 @@
 //! ```
 //!
 //! [`request`] is what clients ask, [`call`] what of it is about files and names rather than bytes,
-//! and [`status`] how it ends; [`io`] is the door to the kernel, behind which stand io_uring and the
-//! simulation; [`limits`] are the bounds of the data path; the rest are names ([`ids`], [`names`]),
-//! quantities ([`units`], [`sizes`], [`pieces`], [`spread`]) and choices ([`modes`], [`access`],
-//! [`link`]).
+//! and [`status`] how it ends; [`io`] is the door to the kernel, behind which stand io_uring and
+//! the simulation; [`limits`] are the bounds of the data path; the rest are names ([`ids`],
+//! [`names`]), quantities ([`units`], [`sizes`], [`pieces`], [`spread`]) and choices ([`modes`],
+//! [`access`], [`link`]).
 //!
 //! **Invariant:** this crate depends on nothing of ours and does nothing: no IO, no clock, no
 //! state, no unsafe code. [`units::Nanos`] lives here and not in `piped-model`: drivers, frames and

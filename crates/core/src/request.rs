@@ -57,7 +57,7 @@ pub struct Table {
 /// The memory of a vectored request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buffers {
-    /// One buffer.
+    /// One buffer and no more.
     One(ArenaBuffer),
     /// Several buffers, which count as one: a list of them
     /// ([`crate::pieces::BufferRow`]), with at most

@@ -74,13 +74,13 @@ pub enum Status {
     /// `NotFound`.
     #[error("the directory in which the file was to be made is not there")]
     NoDirectory = 19,
-    /// It is a directory, where a file is needed. Who may not read the export is told `Denied`.
+    /// A directory is there, where a file is needed. Who may not read the export is told `Denied`.
     #[error("it is a directory")]
     IsDirectory = 20,
     /// Something has that name already.
     #[error("something has that name already")]
     Exists = 21,
-    /// It is no directory, or a part of the path is none. Who may not read the export is told
+    /// No directory is there, or a part of the path is none. Who may not read the export is told
     /// `NotFound`.
     #[error("it is no directory, or a part of its path is none")]
     NotDirectory = 22,
@@ -148,6 +148,18 @@ impl Status {
     #[must_use]
     pub fn from_u16(number: u16) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// What an error number of the kernel's means; `Io` without a better word.
+    #[must_use]
+    pub fn of_errno(errno: i32) -> Self {
+        errno::status_of(errno)
+    }
+
+    /// The error number that says the same to a program; `None` if it went well.
+    #[must_use]
+    pub fn errno(self) -> Option<i32> {
+        errno::errno_of(self)
     }
 
     /// The status as JSON and metrics name it.

@@ -3,16 +3,21 @@
 //! The kernel's SEEK_DATA knows of data that is not on the device yet, and takes room that nothing
 //! was written to for a hole. What of a hole has room is asked of the file system's own map.
 
+use std::ops::Range as Bytes;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use piped_core::call::{Extent, ExtentKind, Range};
 use rustix::fs::SeekFrom;
 use rustix::io::{Errno, Result};
 
-use super::{end_of, place, put, stat};
-use crate::io::fiemap;
+use super::{NextRoom, Room, end_of, place, put, stat};
 
-pub(super) fn answer(file: BorrowedFd<'_>, range: Range, answer: &mut [u8]) -> Result<usize> {
+pub(super) fn answer(
+    file: BorrowedFd<'_>,
+    range: Range,
+    answer: &mut [u8],
+    next_room: NextRoom,
+) -> Result<usize> {
     let end = end_of(range)?.min(stat::length(file)?);
     let mut writer = Writer { answer, length: 0 };
     // Seeking moves the offset of an open file, which may be a client's.
@@ -24,7 +29,7 @@ pub(super) fn answer(file: BorrowedFd<'_>, range: Range, answer: &mut [u8]) -> R
     let mut at = range.offset;
     while at < end {
         let data = next(&own, SeekFrom::Data(at), end)?;
-        if at < data && !hole(&own, at, data, &mut writer)? {
+        if at < data && !hole(&own, at..data, next_room, &mut writer)? {
             break;
         }
         at = if data < end { next(&own, SeekFrom::Hole(data), end)? } else { end };
@@ -46,13 +51,20 @@ fn next(file: &OwnedFd, what: SeekFrom, end: u64) -> Result<u64> {
 }
 
 /// Writes what is known of a hole; `false` if there is no room for all of it.
-fn hole(file: &OwnedFd, start: u64, end: u64, writer: &mut Writer<'_>) -> Result<bool> {
-    let mut at = start;
+fn hole(
+    file: &OwnedFd,
+    Bytes { start: mut at, end }: Bytes<u64>,
+    next_room: NextRoom,
+    writer: &mut Writer<'_>,
+) -> Result<bool> {
     // A file system without a map has told all that it knows.
-    while let Ok(Some(room)) = fiemap::next(file.as_fd(), at, end - at) {
-        let (from, to) = (room.bytes.start.clamp(at, end), room.bytes.end.clamp(at, end));
-        // Somebody may have written to it by now.
-        let kind = if room.is_unwritten { ExtentKind::Zero } else { ExtentKind::Data };
+    while let Ok(Some(room)) = next_room(file.as_fd(), at, end - at) {
+        let (bytes, kind) = match room {
+            Room::Unwritten(bytes) => (bytes, ExtentKind::Zero),
+            // Somebody has written to it by now.
+            Room::Written(bytes) => (bytes, ExtentKind::Data),
+        };
+        let (from, to) = (bytes.start.clamp(at, end), bytes.end.clamp(at, end));
         if !writer.push(at, from, ExtentKind::Hole)? || !writer.push(from, to, kind)? {
             return Ok(false);
         }

@@ -33,12 +33,30 @@ use rustix::io::{Errno, Result};
 /// Memory of a thread for one call, in bytes: what is hashed, or read of a directory, at once.
 const SCRATCH_BYTES: usize = 1 << 20;
 
+/// Room of a file on its device: the bytes of the file that it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Bytes were written to it.
+    Written(std::ops::Range<u64>),
+    /// Nothing was written to it, so that it reads as zeros.
+    Unwritten(std::ops::Range<u64>),
+}
+
+/// The driver's question to a file system: the first piece of a range (offset, length) that has
+/// room, which may begin before and end behind it. `None`: all of it has none.
+pub(crate) type NextRoom = fn(BorrowedFd<'_>, u64, u64) -> Result<Option<Room>>;
+
 /// Carries out a call and writes its answer, and returns how long that is. May block for as long as
 /// a file system likes.
 ///
 /// # Errors
 /// What the file system says; EMSGSIZE if there is no room for the answer.
-pub(crate) fn answer(file: BorrowedFd<'_>, call: &Call<'_>, answer: &mut [u8]) -> Result<usize> {
+pub(crate) fn answer(
+    file: BorrowedFd<'_>,
+    call: &Call<'_>,
+    answer: &mut [u8],
+    next_room: NextRoom,
+) -> Result<usize> {
     match *call {
         Call::Stat { path } => stat::answer(file, path, answer),
         Call::List { path, cookie, stats } => list::answer(file, path, cookie, stats, answer),
@@ -57,7 +75,7 @@ pub(crate) fn answer(file: BorrowedFd<'_>, call: &Call<'_>, answer: &mut [u8]) -
         }
         Call::Zero { range, release } => zero::answer(file, range, release).map(nothing),
         Call::Trim { range } => trim::answer(file, range).map(nothing),
-        Call::Extents { range } => extents::answer(file, range, answer),
+        Call::Extents { range } => extents::answer(file, range, answer, next_room),
         Call::Sync { range, data_only } => sync::answer(file, range, data_only).map(nothing),
         Call::Advise { range, advice } => advise::answer(file, range, advice).map(nothing),
         Call::Digest { range } => digest::answer(file, range, answer),

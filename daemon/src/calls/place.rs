@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, Result};
 
-use crate::limits::OPEN_ATTEMPTS;
+/// Attempts at an open that a rename disturbed.
+pub(crate) const OPEN_ATTEMPTS: u32 = 8;
 
 /// How paths are resolved.
 const BENEATH: ResolveFlags =
@@ -22,11 +23,11 @@ const OUTSIDE: Errno = Errno::BADF;
 /// The reason why a path cannot lie below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadPath {
-    /// It begins at the root.
+    /// The path begins at the root.
     Absolute,
-    /// It has a zero byte.
+    /// The path has a zero byte.
     Zero,
-    /// It has `..`.
+    /// One of its parts is `..`.
     Parent,
 }
 

@@ -51,7 +51,7 @@ impl Asked {
         let Ok(call) = Call::parse(bytes) else { return -libc::EINVAL };
         room.0.resize(ANSWER_BYTES_MAX as usize, 0);
         let answer = &mut room.0[..self.answer.length.min(ANSWER_BYTES_MAX as usize)];
-        let result = calls::answer(file, &call, answer);
+        let result = calls::answer(file, &call, answer, super::fiemap::next);
         said(result, answer, |answer| self.answer.segment.store(self.answer.offset, answer).is_ok())
     }
 }

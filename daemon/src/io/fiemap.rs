@@ -5,6 +5,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use rustix::io::{Errno, Result};
 use rustix::ioctl::opcode;
 
+use crate::calls::Room;
+
 /// The kernel's `struct fiemap`, before its extents.
 #[repr(C)]
 #[derive(Default)]
@@ -42,15 +44,6 @@ const _: () = assert!(size_of::<Map>() == 88);
 /// Room that was never written to (`FIEMAP_EXTENT_UNWRITTEN`).
 const UNWRITTEN: u32 = 0x800;
 
-/// Room of a file on its device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Room {
-    /// The bytes of the file that it is for; it may begin before, and end behind, what was asked.
-    pub(crate) bytes: std::ops::Range<u64>,
-    /// Whether nothing was written to it, so that it reads as zeros.
-    pub(crate) is_unwritten: bool,
-}
-
 /// The first piece of a range that has room; `None` if all of it has none.
 ///
 /// # Errors
@@ -68,6 +61,6 @@ pub(crate) fn next(file: BorrowedFd<'_>, offset: u64, length: u64) -> Result<Opt
     }
     let Mapped { logical, length, flags, .. } = map.first;
     let bytes = logical..logical.saturating_add(length);
-    let is_unwritten = flags & UNWRITTEN != 0;
-    Ok((map.question.mapped > 0).then_some(Room { bytes, is_unwritten }))
+    let room = if flags & UNWRITTEN != 0 { Room::Unwritten(bytes) } else { Room::Written(bytes) };
+    Ok((map.question.mapped > 0).then_some(room))
 }

@@ -8,11 +8,11 @@ use piped_core::ids::DeviceId;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::export::{BENEATH, refused};
+use super::below::{BENEATH, refused};
 use super::file::{device_of, io};
 use super::file_system::{self, Server};
+use crate::calls::place::OPEN_ATTEMPTS;
 use crate::closing::{HeldFile, Room};
-use crate::limits::OPEN_ATTEMPTS;
 
 /// A directory of an export, or below one.
 #[derive(Debug)]

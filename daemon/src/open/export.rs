@@ -19,16 +19,16 @@ use piped_core::access::{Access, Creation, NewFile};
 use piped_core::ids::DeviceId;
 use piped_core::status::Status;
 use piped_text::shown_bytes;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::below::{BENEATH, CREATE, CREATE_DIRECTORY, check_below, check_path, refused};
 use super::directory::OpenedDirectory;
 use super::file::{OpenedFile, check_regular, describe, device_of, io};
 use super::file_system;
 use crate::calls::make_directory;
-use crate::calls::place::{self, BadPath};
+use crate::calls::place::OPEN_ATTEMPTS;
 use crate::closing::Room;
-use crate::limits::OPEN_ATTEMPTS;
 
 /// The directories of all exports, by name, and the rights to them.
 #[derive(Debug, Default)]
@@ -249,31 +249,6 @@ fn open_root(path: &std::path::Path) -> rustix::io::Result<(OwnedFd, Root)> {
     Ok((directory, Root { device: facts.st_dev, inode: facts.st_ino }))
 }
 
-/// The path is one that can lie below an export, and is not the export itself.
-pub(crate) fn check_path(path: &[u8]) -> Result<(), OpenFault> {
-    if path.is_empty() {
-        return Err(OpenFault::new(
-            Status::Invalid,
-            "the path is empty; name a file below the export",
-        ));
-    }
-    check_below(path)
-}
-
-/// The path is one that can lie below an export, or is the export itself.
-fn check_below(path: &[u8]) -> Result<(), OpenFault> {
-    place::check(path).map_err(|bad| match bad {
-        BadPath::Absolute => {
-            OpenFault::denied("the path is absolute; name a file below the export")
-        }
-        BadPath::Zero => OpenFault::new(Status::Invalid, "the path has a zero byte"),
-        BadPath::Parent => OpenFault::denied("the path has `..`; name a file below the export"),
-    })
-}
-
-/// How opens resolve paths: also over mounts, which are the operator's.
-pub(super) const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
-
 /// Where the path leads: an O_PATH descriptor, or a file that was just created, which is to be
 /// opened for `access`.
 fn find(
@@ -366,42 +341,6 @@ fn check_kind(directory: BorrowedFd<'_>, parent: &[u8]) -> Result<(), OpenFault>
 fn reopen(place: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
-}
-
-const CREATE: &str = "create";
-const CREATE_DIRECTORY: &str = "create the directory of";
-
-/// What the kernel says of a path, with the fix.
-pub(super) fn refused(what: &str, path: &[u8], error: Errno) -> OpenFault {
-    let path = shown_bytes(path);
-    let (status, why) = match (Status::of_errno(error.raw_os_error()), error) {
-        // Nothing else that a file is made with can be missing.
-        (Status::NotFound, _) if what == CREATE => {
-            (Status::NoDirectory, "its directory is not there; make it first")
-        }
-        (status @ Status::NotFound, _) => (status, "no such file"),
-        (status @ Status::NotDirectory, _) => {
-            (status, "a part of the path is a file, not a directory")
-        }
-        // Opens cross mounts, so the kernel speaks of a link that leads out.
-        (Status::CrossDevice, _) if what != CREATE_DIRECTORY => {
-            (Status::Loop, "a link leads out of the export, or too far")
-        }
-        (Status::Loop, _) => (Status::Loop, "a link leads out of the export, or too far"),
-        (status @ Status::NotPermitted, _) => {
-            (status, "the daemon's user may not; check owner and permissions of the file")
-        }
-        (status @ Status::WouldBlock, Errno::MFILE | Errno::NFILE) => {
-            (status, "too many open files; raise LimitNOFILE= of the unit")
-        }
-        // The verb is served, but not by this kernel.
-        (_, Errno::NOSYS) => (Status::Io, "this kernel has no openat2; exports need Linux 5.6"),
-        (status @ Status::Io, other) => {
-            return OpenFault::new(status, format!("cannot {what} `{path}`: {other}"));
-        }
-        (status, _) => return OpenFault::new(status, format!("cannot {what} `{path}`: {status}")),
-    };
-    OpenFault::new(status, format!("cannot {what} `{path}`: {why}"))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! Everything here may block in a file system, so it runs on the control thread's blocking pool,
 //! never on the control thread itself and never on a shard.
 
+pub(crate) mod below;
 pub mod directory;
 pub(crate) mod echo;
 pub mod export;

@@ -14,9 +14,9 @@ pub enum FileKind {
     Other = 0,
     /// A file with bytes.
     File = 1,
-    /// A directory.
+    /// A directory, which has names.
     Directory = 2,
-    /// A symbolic link.
+    /// A symbolic link, not followed.
     Link = 3,
 }
 
@@ -29,9 +29,9 @@ impl FileKind {
 /// What is known of a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// What it is.
+    /// The kind of thing there.
     pub kind: FileKind,
-    /// Permission bits.
+    /// Permission bits, and those beside them.
     pub mode: u32,
     /// The user that owns it, by number of its own node.
     pub user: u32,
@@ -39,7 +39,7 @@ pub struct Stat {
     pub group: u32,
     /// How many names it has.
     pub links: u32,
-    /// Length in bytes.
+    /// Length of the file in bytes.
     pub length: u64,
     /// Room that it takes on the device, in bytes.
     pub allocated: u64,
@@ -80,7 +80,7 @@ impl Stat {
     /// Bytes of the answer.
     pub const BYTES: usize = size_of::<StatBytes>();
 
-    /// Writes the answer.
+    /// Writes the answer's bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         zerocopy::transmute!(StatBytes {
@@ -145,7 +145,7 @@ impl Space {
     /// Bytes of the answer.
     pub const BYTES: usize = 40;
 
-    /// Writes the answer.
+    /// Writes the answer's bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let fields = [self.total, self.free, self.available, self.files, self.files_free];
@@ -182,11 +182,11 @@ pub enum ExtentKind {
 /// A range of a file that is all of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// The first byte.
+    /// The first byte's offset in the file.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of its bytes.
     pub length: u64,
-    /// What they are.
+    /// The kind of all these bytes.
     pub kind: ExtentKind,
 }
 
@@ -228,8 +228,9 @@ pub struct Entry<'a> {
     pub stat: Option<Stat>,
 }
 
-/// Names of a directory, as an answer has them: where to go on (8 bytes, [`Entries::END`] behind the
-/// last name), then each name with its length (2 bytes), its kind, and whether its [`Stat`] follows.
+/// Names of a directory, as an answer has them: where to go on (8 bytes, [`Entries::END`] behind
+/// the last name), then each name with its length (2 bytes), its kind, and whether its [`Stat`]
+/// follows.
 #[derive(Debug, Clone, Copy)]
 pub struct Entries<'a> {
     next: u64,

@@ -41,7 +41,7 @@ pub enum Call<'a> {
     },
     /// Names in a directory, from a place on. Answer: [`Entries`], as many as there is room for.
     List {
-        /// The directory.
+        /// The directory with the names.
         path: &'a [u8],
         /// Where to go on: 0 at first, then what the last answer said.
         cookie: u64,
@@ -50,16 +50,16 @@ pub enum Call<'a> {
     },
     /// Room on the file system. Answer: [`Space`].
     Space,
-    /// Makes a directory.
+    /// Makes a directory, and those on the way.
     MakeDirectory {
-        /// The new directory.
+        /// The path of the new directory.
         path: &'a [u8],
         /// Permission bits, of which the daemon's umask takes some away.
         mode: u32,
         /// Directories on the way are made too, and one that is there is no error.
         parents: bool,
     },
-    /// Removes a name.
+    /// Removes one name of something.
     Remove {
         /// The file, or the empty directory.
         path: &'a [u8],
@@ -108,8 +108,8 @@ pub enum Call<'a> {
         /// The bytes that nobody needs.
         range: Range,
     },
-    /// Where a file has data and where holes. Answer: [`Extent`]s in order, without gaps, as many as
-    /// there is room for.
+    /// Where a file has data and where holes. Answer: [`Extent`]s in order, without gaps, as many
+    /// as there is room for.
     Extents {
         /// The range that is asked for.
         range: Range,
@@ -138,9 +138,9 @@ pub enum Call<'a> {
 /// A range of a file's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Range {
-    /// The first byte.
+    /// The first byte's offset in the file.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of its bytes.
     pub length: u64,
 }
 
@@ -159,9 +159,9 @@ pub enum Removed {
     /// Anything but a directory.
     #[default]
     File = 0,
-    /// An empty directory.
+    /// A directory, which is empty.
     Directory = 1,
-    /// Either of them.
+    /// A file or a directory.
     Any = 2,
 }
 
@@ -169,12 +169,12 @@ pub enum Removed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Over {
-    /// It loses its name: a file, or an empty directory for a directory.
+    /// What was there loses its name: a file, or an empty directory for a directory.
     #[default]
     Replace = 0,
     /// The call fails, and nothing changes.
     Keep = 1,
-    /// It gets the old name.
+    /// What was there gets the old name.
     Exchange = 2,
 }
 
@@ -182,12 +182,12 @@ pub enum Over {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Advice {
-    /// Nothing in particular.
+    /// Nothing in particular will be done.
     #[default]
     Normal = 0,
-    /// It will be read soon.
+    /// The range will be read soon.
     WillNeed = 1,
-    /// It will not be needed soon; what of it is on the device leaves the cache.
+    /// The range will not be needed soon; what of it is on the device leaves the cache.
     DontNeed = 2,
 }
 

@@ -51,20 +51,16 @@ const OWN: [(i32, Status); 9] = [
     (5, Status::OutcomeUnknown),     // EIO
 ];
 
-impl Status {
-    /// What an error number of the kernel's means; `Io` without a better word.
-    #[must_use]
-    pub fn of_errno(errno: i32) -> Self {
-        let known = ERRNOS.iter().find(|(number, _)| *number == errno);
-        known.map_or(Self::Io, |(_, status)| *status)
-    }
+/// The status of an error number.
+pub(super) fn status_of(errno: i32) -> Status {
+    let known = ERRNOS.iter().find(|(number, _)| *number == errno);
+    known.map_or(Status::Io, |(_, status)| *status)
+}
 
-    /// The error number that says the same to a program; `None` if it went well.
-    #[must_use]
-    pub fn errno(self) -> Option<i32> {
-        let mut all = OWN.iter().chain(&ERRNOS);
-        all.find(|(_, status)| *status == self).map(|(number, _)| *number)
-    }
+/// The error number of a status.
+pub(super) fn errno_of(status: Status) -> Option<i32> {
+    let mut all = OWN.iter().chain(&ERRNOS);
+    all.find(|(_, known)| *known == status).map(|(number, _)| *number)
 }
 
 #[cfg(test)]

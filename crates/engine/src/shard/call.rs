@@ -49,11 +49,8 @@ pub(super) fn check(
     if !of_both && of_directories != is_directory || !fits {
         return Err(Status::Invalid);
     }
-    // Names, and what is known by a name, are what a directory holds.
-    let by_name = matches!(call, Call::Stat { path } if !path.is_empty());
-    let reads = call.reads() || by_name || matches!(call, Call::List { .. });
-    let (write, names) = (call.writes(), call.changes_names());
-    if !access.allows(Access { read: reads, write, names, ..Access::NONE }) {
+    let (read, write, names) = (call.reads(), call.writes(), call.changes_names());
+    if !access.allows(Access { read, write, names, ..Access::NONE }) {
         return Err(Status::Denied);
     }
     let syncs = match call {

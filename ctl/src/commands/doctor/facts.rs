@@ -104,7 +104,6 @@ pub(super) struct ExportFacts {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) write: bool,
-    pub(super) names: bool,
     pub(super) directory: Directory,
     /// All names from `/` to it, with owners and modes.
     pub(super) chain: Vec<Node>,

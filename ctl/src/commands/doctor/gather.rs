@@ -315,7 +315,6 @@ fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
             name: name.clone(),
             path: path.clone(),
             write: export.write,
-            names: export.names,
             chain: chain(path),
             direct: (directory == Directory::There).then(|| opens_directly(path)).flatten(),
             space: space.map(|it| (it.f_bavail * it.f_frsize, it.f_blocks * it.f_frsize)),

@@ -10,8 +10,8 @@ use piped_core::call::{Call, Entries, Over, Range, Removed, Stat};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use super::{World, link, make, remove, rename};
-use crate::calls::{answer, answer_at_once};
+use super::{World, answer, link, make, remove, rename};
+use crate::calls::answer_at_once;
 
 /// How often each call is tried while somebody exchanges what it walks.
 const ROUNDS: u32 = 20_000;

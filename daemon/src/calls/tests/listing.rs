@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use piped_core::call::{ANSWER_BYTES_MAX, Call, Entries, FileKind, Stat};
 use rustix::io::Errno;
 
-use super::World;
-use crate::calls::answer;
+use super::{World, answer};
 
 /// All names of a directory, in answers of so many bytes, each with what came with it.
 fn list(

@@ -8,8 +8,7 @@ use piped_core::call::{Call, Entries, FileKind, Over, Range, Removed};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 
-use super::{World, done, link, make, remove, rename};
-use crate::calls::answer;
+use super::{World, answer, done, link, make, remove, rename};
 
 /// Set for the process that has mounts of its own: the others here would see them.
 const INSIDE: &str = "PIPED_TEST_MOUNTS_INSIDE";

@@ -18,7 +18,7 @@ use super::{Client, Held, Own, gone};
 use crate::closing::{HeldFile, Room};
 use crate::control::Control;
 use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE};
-use crate::open::export::check_path;
+use crate::open::below::check_path;
 use crate::open::{RegionSource, Source, file};
 use crate::shard::message::Message;
 

@@ -97,11 +97,7 @@ fn export(it: &ExportFacts, facts: &Facts) -> Vec<Finding> {
     if findings.is_empty() {
         let room =
             it.space.map_or_else(String::new, |(free, _)| format!(", {} free", units::bytes(free)));
-        let what = match (it.write, it.names) {
-            (_, true) => "read, write and change names",
-            (true, false) => "read and write",
-            (false, false) => "read",
-        };
+        let what = if it.write { "read and write" } else { "read" };
         findings.push(Finding::ok(subject, format!("{path}: {what}, direct I/O{room}")));
     }
     findings

@@ -86,7 +86,6 @@ fn healthy() -> Facts {
             name: "data".to_owned(),
             path: "/srv/data".into(),
             write: true,
-            names: false,
             directory: Directory::There,
             chain: vec![node("/", 0o755, 0, 0), node("/srv/data", 0o750, 990, 990)],
             direct: Some(true),

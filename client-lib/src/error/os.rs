@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use piped_core::status::Status;
 
-use crate::error::{
+use super::{
     AllocateError, Cause, ConnectError, ExportError, OpenError, QueueError, RequestError,
     SessionError, SubmitFault,
 };
@@ -193,39 +193,23 @@ impl From<ExportError> for io::Error {
     }
 }
 
-impl Cause {
-    /// The error number of Linux that says the same, if the daemon gave a status that has one.
-    #[must_use]
-    pub fn raw_os_error(&self) -> Option<i32> {
-        match self {
-            Self::Status(status) => status.errno(),
-            _ => None,
-        }
+/// The number of the reason, if it has one.
+fn number(reason: Reason<'_>) -> Option<i32> {
+    match reason {
+        Reason::Status(status) => status.errno(),
+        Reason::System(error) => error.raw_os_error(),
+        Reason::Kind(_) => None,
     }
 }
 
-impl SessionError {
-    /// The error number of Linux that says the same, if there is one.
-    #[must_use]
-    pub fn raw_os_error(&self) -> Option<i32> {
-        match session(self) {
-            Reason::Status(status) => status.errno(),
-            Reason::System(error) => error.raw_os_error(),
-            Reason::Kind(_) => None,
-        }
-    }
+/// The error number of why a question was not answered.
+pub(super) fn of_session(error: &SessionError) -> Option<i32> {
+    number(session(error))
 }
 
-impl OpenError {
-    /// The error number of Linux that says the same, if there is one.
-    #[must_use]
-    pub fn raw_os_error(&self) -> Option<i32> {
-        match open(self) {
-            Reason::Status(status) => status.errno(),
-            Reason::System(error) => error.raw_os_error(),
-            Reason::Kind(_) => None,
-        }
-    }
+/// The error number of why something was not opened.
+pub(super) fn of_open(error: &OpenError) -> Option<i32> {
+    number(open(error))
 }
 
 #[cfg(test)]

@@ -1149,8 +1149,9 @@ const char *piped_last_message(void);
 const char *piped_status_text(int32_t status);
 
 /**
- * Connect to the daemon that listens on the unix socket `path`. `options` may be NULL. Free the
- * client with piped_client_free.
+ * Connect to the daemon that listens on the unix socket `path`. NULL: the one that the environment
+ * variable PIPED_CLIENT_SOCKET names, or else /run/piped/client.sock. `options` may be NULL. Free
+ * the client with piped_client_free.
  */
 piped_status piped_connect(const char *path,
                            const struct piped_connect_options *options,

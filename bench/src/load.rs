@@ -85,6 +85,11 @@ impl Asker {
         Ok(Self { client, queue, cpu, buffers: Vec::new(), random: Random::new(1) })
     }
 
+    /// Has the next reads of its length, one at a time, fill this buffer.
+    pub(crate) fn use_buffer(&mut self, buffer: Buffer) {
+        self.buffers = vec![buffer];
+    }
+
     /// Measures empty requests, one at a time.
     pub(crate) fn nops(&mut self, duration: Duration) -> Result<Timing, Failure> {
         machine::pin(self.cpu)?;

@@ -78,6 +78,9 @@ enum Group {
     /// Measure authenticated and encrypted lanes, and the effect of strangers that connect. Needs
     /// root. Exit codes as of floors.
     Security(Run),
+    /// Measure memory that programs lend: reads into each kind beside the arena's own, and 1 GiB
+    /// that is lent beside another client. Exit codes as of floors.
+    Memory(Run),
     /// Measure the planner: how far from the best possible its plans are, how long it takes, and
     /// what it gains where a disk's latency differs from read to read. Exit codes as of floors.
     Pipelines(Run),
@@ -167,7 +170,7 @@ struct Run {
         value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
     /// Write the rows into docs/benchmarks.md below the current directory, between the group's
-    /// markers, and README's table anew. `overlap`, `security`, `peers` and `rig` may write some
+    /// markers, and README's table anew. `overlap`, `security`, `memory`, `peers` and `rig` may write some
     /// rows; the others write all.
     #[arg(long, alias = "readme")]
     docs: bool,
@@ -209,6 +212,7 @@ fn main() -> ExitCode {
         Group::Security(run) => {
             rig::require_root().and_then(|()| measure(&rows::SECURITY, run, None))
         }
+        Group::Memory(run) => measure(&rows::MEMORY, run, None),
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Peers(run) => measure(&rows::PEERS, run, None),
         Group::Rig(arguments) => rig::run(arguments),

@@ -157,6 +157,7 @@ mod tests {
             &crate::rows::BUFFERS,
             &crate::rows::OVERLAP,
             &crate::rows::SECURITY,
+            &crate::rows::MEMORY,
             &crate::rows::PIPELINES,
             &crate::rows::PEERS,
         ];

@@ -99,8 +99,8 @@ pub extern "C" fn piped_memory_buffer(
     })
 }
 
-/// Where lent memory is mapped, and its length in bytes; either may be NULL. Memory that was lent by
-/// a descriptor is mapped there until it is given back and all buffers of it are freed.
+/// Where lent memory is mapped, and its length in bytes; either may be NULL. Memory that was lent
+/// by a descriptor is mapped there until it is given back and all buffers of it are freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_memory_data(
     memory: *mut piped_memory,

@@ -92,6 +92,16 @@ impl Stage {
             let strips = self.run("examples/strips.c", arguments);
             assert_eq!(strips, format!("1048576 bytes of squares\ntheir sum is {squares}\n"));
         }
+        let sum: u64 = pattern(64 << 10).iter().map(|byte| u64::from(*byte)).sum();
+        let lent = self.run("examples/lent.c", &[alpha, &self.file]);
+        let told = "a child that touches it: faults\nits parent's byte: as it was\n";
+        assert_eq!(
+            lent,
+            format!(
+                "sealed: {sum}\na child that lends: 7\nprivate: {sum}\n{told}shared: {sum}\n\
+                 cut: bad buffer\n"
+            )
+        );
         self.messages();
         self.tiled_loop();
         assert_eq!(self.run("tests/c/misuse.c", &[alpha, &self.file]), "every misuse was told\n");

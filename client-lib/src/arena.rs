@@ -1,16 +1,21 @@
-//! The memory shared with the daemon, handed out in pieces.
+//! The memory shared with the daemon, handed out in pieces: the arena, and what the program lends.
 //!
 //! First fit over ranges sorted by offset, one list a segment, in whole pages: O_DIRECT wants the
 //! alignment, and applications keep their buffers rather than make one a request. Freed neighbours
 //! join at once, so a list is never longer than the buffers that are out, plus one. A slab of size
 //! classes would be faster and would strand memory that one large read needs in one piece.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use piped_ring::{ExclusiveRange, Segment};
+use piped_ring::handshake::{Reply, Request};
+use piped_ring::{ExclusiveRange, LentKind, Segment};
+use rustix::process::{Pid, getpid};
 
 use crate::buffer::{Buffer, Home};
 use crate::control::{Control, lock};
+use crate::error::{LendError, SessionError};
 
 /// Buffers start and end at multiples of this many bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -38,16 +43,11 @@ struct Space {
 
 /// Free pieces of a segment, by offset; no two touch.
 #[derive(Debug)]
-pub(crate) struct Free(Vec<ExclusiveRange>);
+struct Free(Vec<ExclusiveRange>);
 
 impl Arena {
     pub(crate) fn new(client: u32, generation: u32, session: Arc<Control>) -> Self {
         Self { client, generation, segments: Mutex::default(), _session: Some(session) }
-    }
-
-    /// The generation of the connection that it is of.
-    pub(crate) fn generation(&self) -> u32 {
-        self.generation
     }
 
     /// The client that the arena belongs to.
@@ -91,7 +91,7 @@ impl Arena {
 
 impl Free {
     /// All of a segment.
-    pub(crate) fn of(whole: ExclusiveRange) -> Self {
+    fn of(whole: ExclusiveRange) -> Self {
         let mut free = Vec::with_capacity(PIECES);
         free.push(whole);
         Self(free)
@@ -107,7 +107,7 @@ impl Free {
     }
 
     /// The piece of so many bytes, at least 1, at an offset, if all of it is free.
-    pub(crate) fn take_at(&mut self, offset: u64, bytes: u64) -> Option<ExclusiveRange> {
+    fn take_at(&mut self, offset: u64, bytes: u64) -> Option<ExclusiveRange> {
         let place = self.0.partition_point(|free| free.offset() <= offset).checked_sub(1)?;
         let before = offset - self.0[place].offset();
         if before.checked_add(bytes)? > self.0[place].len() {
@@ -124,7 +124,7 @@ impl Free {
         Some(range)
     }
 
-    pub(crate) fn give_back(&mut self, mut range: ExclusiveRange) {
+    fn give_back(&mut self, mut range: ExclusiveRange) {
         let place = self.0.partition_point(|free| free.offset() < range.offset());
         if place < self.0.len() {
             let next = self.0.remove(place);
@@ -138,6 +138,138 @@ impl Free {
         };
         if let Err(range) = self.0[before].join(range) {
             self.0.insert(place, range);
+        }
+    }
+}
+
+/// Memory that the program lends, behind its buffers. Given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct LentMemory {
+    loan: Loan,
+    start: usize,
+    free: Mutex<Free>,
+}
+
+/// Memory of the program that a daemon has taken, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    client: u32,
+    kind: LentKind,
+    fd: OwnedFd,
+    length: u64,
+    /// Generation of the connection where it is lent, and its number there.
+    place: AtomicU64,
+    /// The daemon that has taken it.
+    daemon: Mutex<Arc<Control>>,
+    /// The process that lends it: a forked one has not.
+    process: Pid,
+}
+
+/// Stands for a segment number where there is none.
+const NOWHERE: u32 = u32::MAX;
+
+fn place(generation: u32, number: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(number)
+}
+
+impl LentMemory {
+    /// Memory that a daemon has taken, as it is mapped here.
+    pub(crate) fn new(loan: Loan, segment: Segment) -> Self {
+        let start = segment.as_ptr().expose_provenance();
+        Self { loan, start, free: Mutex::new(Free::of(ExclusiveRange::claim(segment))) }
+    }
+
+    /// First address of the memory.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.start)
+    }
+
+    /// Length of the memory in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.loan.length
+    }
+
+    /// The client whose memory it is.
+    pub(crate) fn client(&self) -> u32 {
+        self.loan.client
+    }
+
+    /// The generation of the connection where it is lent, and its number there.
+    pub(crate) fn place(&self) -> (u32, u32) {
+        self.loan.place()
+    }
+
+    /// Whether requests of an arena's connection can name it.
+    pub(crate) fn is_of(&self, arena: &Arena) -> bool {
+        let (generation, number) = self.place();
+        self.client() == arena.client && generation == arena.generation && number != NOWHERE
+    }
+
+    /// Takes the bytes at an offset, if all of them are free.
+    pub(crate) fn take(&self, offset: u64, bytes: u64) -> Option<ExclusiveRange> {
+        lock(&self.free).take_at(offset, bytes)
+    }
+
+    /// Takes a part back.
+    pub(crate) fn release(&self, range: ExclusiveRange) {
+        lock(&self.free).give_back(range);
+    }
+
+    /// Lends it to the daemon of another connection, which may refuse it.
+    pub(crate) fn lend_again(&self, generation: u32, daemon: &Arc<Control>) {
+        *lock(&self.loan.daemon) = Arc::clone(daemon);
+        let number = self.loan.ask().unwrap_or(NOWHERE);
+        self.loan.place.store(place(generation, number), Ordering::Relaxed);
+    }
+}
+
+impl Loan {
+    /// Lends memory of a client to a daemon, which is at the connection of that generation.
+    pub(crate) fn new(
+        (client, generation): (u32, u32),
+        daemon: &Arc<Control>,
+        fd: OwnedFd,
+        (length, kind): (u64, LentKind),
+    ) -> Result<Self, LendError> {
+        let loan = Self {
+            client,
+            kind,
+            fd,
+            length,
+            place: AtomicU64::new(place(generation, NOWHERE)),
+            daemon: Mutex::new(Arc::clone(daemon)),
+            process: getpid(),
+        };
+        let number = loan.ask()?;
+        loan.place.store(place(generation, number), Ordering::Relaxed);
+        Ok(loan)
+    }
+
+    fn place(&self) -> (u32, u32) {
+        // Relaxed: the word says all there is.
+        let place = self.place.load(Ordering::Relaxed);
+        ((place >> 32) as u32, place as u32)
+    }
+
+    fn ask(&self) -> Result<u32, LendError> {
+        let daemon = Arc::clone(&lock(&self.daemon));
+        if !daemon.takes_memory() {
+            return Err(LendError::Unsupported);
+        }
+        let request = Request::Lend { bytes: self.length, kind: self.kind };
+        match daemon.ask(&request, &[self.fd.as_fd()])?.0 {
+            Reply::Lent { segment } => Ok(segment),
+            _ => Err(SessionError::Unexpected.into()),
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let (_, segment) = self.place();
+        // With its daemon's session it is given back already; and a forked child has not lent it.
+        if segment != NOWHERE && self.process == getpid() {
+            lock(&self.daemon).tell(&Request::TakeBack { segment });
         }
     }
 }

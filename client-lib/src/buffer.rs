@@ -5,9 +5,8 @@ use std::sync::Arc;
 use piped_core::pieces::{BufferRow, Row};
 use piped_ring::{ExclusiveRange, SharedRange};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, LentMemory};
 use crate::error::OutOfBuffer;
-use crate::lent::LentCore;
 
 /// Memory that the daemon can move bytes to and from without a copy, made by
 /// [`crate::Client::allocate`], or of memory that the program lends ([`crate::Lent::buffer`]).
@@ -53,7 +52,7 @@ pub(crate) enum Home {
     /// A segment of the arena of a connection.
     Arena(Arc<Arena>, u32),
     /// Memory of the program.
-    Lent(Arc<LentCore>),
+    Lent(Arc<LentMemory>),
 }
 
 impl Home {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_core::access::Access;
-use piped_ring::ClientQueue;
 use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello};
 use piped_ring::layout::ENTRIES_MAX;
+use piped_ring::{ClientQueue, LentKind};
 
 use crate::arena::PAGE_BYTES;
 use crate::buffer::Buffer;
@@ -18,10 +18,11 @@ use crate::connection::{Connection, Growth, Shared};
 use crate::control::lock;
 use crate::core::Core;
 use crate::error::{
-    AllocateError, BuffersError, ConnectError, ExportError, OpenError, PiecesError, QueueError,
-    ReconnectError,
+    AllocateError, BuffersError, ConnectError, ExportError, LendError, OpenError, PiecesError,
+    QueueError, ReconnectError,
 };
 use crate::handle::{Handle, RegionExport, RegionOptions};
+use crate::lent::Lent;
 use crate::open::{OpenOptions, questions};
 use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
@@ -227,8 +228,8 @@ impl Client {
     ///   and is refused with [`crate::SubmitFault::NoRoom`] if the new arena cannot have it. Those
     ///   of reads that ended with the daemon are [`crate::BufferState::Lost`], as without a
     ///   reconnect.
-    /// - **Lent memory** is lent again and does not move. Reads into it that were under way end, also
-    ///   with [`crate::Request::resubmit`], and their parts of it are lost. If the daemon refuses
+    /// - **Lent memory** is lent again and does not move. Reads into it that were under way end,
+    ///   also with [`crate::Request::resubmit`], and their parts of it are lost. If the daemon refuses
     ///   the memory, requests are refused with [`crate::SubmitFault::NotLent`].
     /// - **Exported regions** are not offered again; see [`RegionExport`].
     ///
@@ -263,21 +264,39 @@ impl Client {
         self.shared.allocate(length)
     }
 
+    /// Lends a sealed memfd; [`Lent`] has the rules.
+    ///
+    /// # Errors
+    /// See [`LendError`].
+    pub fn lend_memfd(&self, file: impl AsFd) -> Result<Lent, LendError> {
+        Lent::by_file(&self.shared, &file, LentKind::Sealed)
+    }
+
+    /// Lends POSIX shared memory, or a file below `/dev/shm`; [`Lent`] has the rules.
+    ///
+    /// # Errors
+    /// See [`LendError`].
+    pub fn lend_shared(&self, file: impl AsFd) -> Result<Lent, LendError> {
+        Lent::by_file(&self.shared, &file, LentKind::Loose)
+    }
+
+    /// Lends private memory of this process; [`Lent`] has the rules.
+    ///
+    /// # Errors
+    /// See [`LendError`]. The area is as it was.
+    ///
+    /// # Safety
+    /// Nothing writes the area during the call. It stays mapped until the [`Lent`] and all buffers
+    /// of it are dropped. While a buffer is borrowed ([`Buffer::as_slice`]), nobody else writes its
+    /// bytes, and of a mutable borrow, nobody else reads them either.
+    #[allow(unsafe_code, reason = "the program alone knows who uses its memory")]
+    pub unsafe fn lend_private(&self, start: *mut u8, length: usize) -> Result<Lent, LendError> {
+        // SAFETY: what the function asks for is what the caller promises.
+        unsafe { Lent::by_area(&self.shared, start, length) }
+    }
+
     /// A table of pieces for vectored requests ([`crate::Request::read_pieces`]). It lies in the
     /// arena: 32 bytes for each.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use piped_client::{Access, Client, Piece, Request};
-    /// let client = Client::connect("/run/piped/client.sock")?;
-    /// let matrix = client.open_region(Some("beta"), "matrix", Access::READ)?;
-    /// // Column 3 of 1000 rows of 512 words, packed.
-    /// let column = client.pieces(&[Piece::new(3 * 8, 0, 8).repeat(1000, 512 * 8, 8)])?;
-    /// let buffer = client.allocate(8000)?;
-    /// let column = client.queue()?.run(Request::read_pieces(&matrix, &column, buffer))?.payload;
-    /// println!("{:?}", &column.as_slice()[..8]);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     /// See [`PiecesError`].
@@ -418,17 +437,6 @@ impl Client {
 
     /// Receive messages under a name, from clients of this node and of others. The handle is for
     /// [`crate::Request::receive`]; the name is free again when its last clone is gone.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use piped_client::{Client, Tag};
-    /// let client = Client::connect("/run/piped/client.sock")?;
-    /// let mail = client.offer_channel("mail")?;
-    /// let mut queue = client.queue()?;
-    /// let (buffer, bytes, tag) = queue.receive(&mail, Tag::Any, client.allocate(64 << 10)?)?;
-    /// println!("{tag}: {:?}", &buffer.as_slice()[..bytes]);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     /// See [`OpenError`].

@@ -18,10 +18,10 @@ use std::time::Duration;
 use piped_core::status::Status;
 use piped_ring::handshake::{FDS_PER_QUEUE, Reply, Request, Welcome};
 use piped_ring::segment::SEGMENT_BYTES_MAX;
-use piped_ring::{AttachFault, ClientQueue, QueueFds, Segment};
+use piped_ring::{AttachFault, ClientQueue, LentKind, QueueFds, Segment};
 use rustix::process::{Pid, getpid};
 
-use crate::arena::{Arena, PAGE_BYTES};
+use crate::arena::{Arena, LentMemory, Loan, PAGE_BYTES};
 use crate::buffer::Buffer;
 use crate::control::{Answer, Control, lock};
 use crate::core::Core;
@@ -29,7 +29,6 @@ use crate::error::{
     AllocateError, ConnectError, ExportError, LendError, QueueError, SessionError, SubmitFault,
 };
 use crate::handle::HandleCore;
-use crate::lent::LentCore;
 use crate::settings::Settings;
 
 /// One session with a daemon: its control socket, its arena and its rings.
@@ -307,7 +306,7 @@ pub(crate) struct Shared {
     /// Queues that threads have.
     queues: AtomicUsize,
     /// Memory that the program lends, for a reconnect.
-    lent: Mutex<Vec<Weak<LentCore>>>,
+    lent: Mutex<Vec<Weak<LentMemory>>>,
     /// Held by the thread that reconnects. The next connection, while handles wait for their peers.
     pub(crate) reconnecting: Mutex<Option<Connection>>,
 }
@@ -444,26 +443,32 @@ impl Shared {
         }
     }
 
-    /// Whether this is the process that connected. A forked one shares its socket with it, and would
-    /// take its answers.
+    /// Whether this is the process that connected. A forked one shares its socket with it, and
+    /// would take its answers.
     pub(crate) fn check_process(&self) -> Result<(), LendError> {
         if self.process == getpid() { Ok(()) } else { Err(LendError::Forked) }
     }
 
+    /// Lends memory of the program to the daemon.
+    pub(crate) fn loan(&self, fd: OwnedFd, terms: (u64, LentKind)) -> Result<Loan, LendError> {
+        let connection = self.connection();
+        Loan::new((self.client, connection.generation), &connection.control, fd, terms)
+    }
+
     /// Keeps memory in mind that is lent, for a reconnect.
-    pub(crate) fn remember_lent(&self, lent: &Arc<LentCore>) {
+    pub(crate) fn remember_lent(&self, lent: &Arc<LentMemory>) {
         let mut all = lock(&self.lent);
         all.retain(|lent| lent.strong_count() > 0);
         all.push(Arc::downgrade(lent));
     }
 
-    /// Lends all memory to the daemon of a connection that is not lent there yet. What it refuses is
-    /// not lent any more.
+    /// Lends all memory to the daemon of a connection that is not lent there yet. What it refuses
+    /// is not lent any more.
     pub(crate) fn lend_again(&self, connection: &Connection) {
         let all: Vec<_> = lock(&self.lent).iter().filter_map(Weak::upgrade).collect();
         for lent in all {
             if lent.place().0 != connection.generation {
-                lent.lend_again(connection);
+                lent.lend_again(connection.generation, &connection.control);
             }
         }
     }

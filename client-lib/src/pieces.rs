@@ -71,6 +71,19 @@ impl Piece {
 
 /// A table of pieces, from [`crate::Client::pieces`]. Cheap to clone, and as many requests may use
 /// it at once as like: a program that exchanges the same halo again and again makes it once.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use piped_client::{Access, Client, Piece, Request};
+/// let client = Client::connect("/run/piped/client.sock")?;
+/// let matrix = client.open_region(Some("beta"), "matrix", Access::READ)?;
+/// // Column 3 of 1000 rows of 512 words, packed.
+/// let column = client.pieces(&[Piece::new(3 * 8, 0, 8).repeat(1000, 512 * 8, 8)])?;
+/// let buffer = client.allocate(8000)?;
+/// let column = client.queue()?.run(Request::read_pieces(&matrix, &column, buffer))?.payload;
+/// println!("{:?}", &column.as_slice()[..8]);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Pieces {
     pub(crate) table: Arc<Buffer>,

@@ -23,11 +23,11 @@
 //! - `rate`: bytes moved in a second for one session (`client`) or one peer (`peer`).
 //!
 //! At a limit of bytes in execution, requests or rate, work waits. At a limit of sessions, shared
-//! or lent memory, handles, regions or channels, a new one is refused and the present ones stay. By default
-//! a user has half of what all have, so nobody can keep all others out. Sessions are opened on one
-//! thread for all shards, so limits of a user hold exactly and for the daemon as a whole. Each
-//! shard knows only its own requests in execution: a user has at most the limit of a session, times
-//! its sessions.
+//! or lent memory, handles, regions or channels, a new one is refused and the present ones stay. By
+//! default a user has half of what all have, so nobody can keep all others out. Sessions are opened
+//! on one thread for all shards, so limits of a user hold exactly and for the daemon as a whole.
+//! Each shard knows only its own requests in execution: a user has at most the limit of a session,
+//! times its sessions.
 
 use core::fmt;
 
@@ -227,15 +227,16 @@ impl Limits {
     }
 
     /// Replaces `auto` by shares of `bytes`, the memory of the machine: half of it for all clients,
-    /// and half of that for one user. Memory that clients lend is theirs already, and has the same
-    /// bounds of its own; a session may have all of its user's. The other half is for the daemon's own buffers, the page
-    /// cache and other programs. A user at its limit leaves as much to the others.
+    /// and half of that for one user. Memory that clients lend is theirs already, but what the
+    /// daemon touches of it first is charged to the daemon: it has a quarter, and half of that for
+    /// one user, a session too. The rest is for the daemon's own buffers, the page cache and other
+    /// programs. A user at its limit leaves as much to the others.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.global.arena = self.global.arena.or((bytes / 2).clamp(ARENA.0.0, ARENA.1.0));
         let half = (self.global.arena.bytes() / 2).max(ARENA.0.0);
         self.user.arena = self.user.arena.or(half);
-        self.global.lent = self.global.lent.or((bytes / 2).clamp(ARENA.0.0, ARENA.1.0));
+        self.global.lent = self.global.lent.or((bytes / 4).clamp(ARENA.0.0, ARENA.1.0));
         let half = (self.global.lent.bytes() / 2).max(ARENA.0.0);
         self.user.lent = self.user.lent.or(half);
         self.client.lent = self.client.lent.or(self.user.lent.bytes());
@@ -557,12 +558,16 @@ mod tests {
     }
 
     #[test]
-    fn lent_memory_has_the_same_shares_for_itself_and_a_session_may_have_its_users() {
+    fn lent_memory_has_shares_of_its_own_and_a_session_may_have_its_users() {
         let mut limits = Limits::default();
         limits.set("global.lent", "2GiB").expect("a size");
         let with = limits.with_memory(16 << 30);
-        let lent = [with.global.lent, with.user.lent, with.client.lent].map(MemoryLimit::bytes);
-        assert_eq!(lent, [2 << 30, 1 << 30, 1 << 30]);
+        let lent = |limits: Limits| {
+            let Limits { global, user, client, .. } = limits;
+            [global.lent, user.lent, client.lent].map(MemoryLimit::bytes)
+        };
+        assert_eq!(lent(with), [2 << 30, 1 << 30, 1 << 30]);
+        assert_eq!(lent(Limits::default().with_memory(16 << 30)), [4 << 30, 2 << 30, 2 << 30]);
         assert_eq!(with.global.arena.bytes(), 8 << 30, "one is not taken from the other");
         limits.set("client.lent", "64MiB").expect("a size");
         assert_eq!(limits.with_memory(16 << 30).client.lent.bytes(), 64 << 20);

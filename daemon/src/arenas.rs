@@ -43,12 +43,12 @@ struct Ledger {
     high: u64,
 }
 
-/// Who makes memory that a ledger counts.
+/// The maker of the memory that a ledger counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Maker {
-    /// Made by the daemon: arenas.
+    /// The daemon, for arenas.
     Daemon,
-    /// Lent by clients.
+    /// A client, which lends it.
     Client,
 }
 

@@ -139,9 +139,8 @@ pub(crate) struct Control {
     /// Places of sessions, by user, and whether they are still taken.
     places: RefCell<Vec<(u32, Weak<OwnedSemaphorePermit>)>>,
     /// Shared memory, by user.
-    arenas: Arenas,
-    /// Memory that clients lend.
-    lent: Arenas,
+    /// Memory shared with clients, by its [`Maker`].
+    ledgers: [Arenas; 2],
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,
     /// Threads that make memory, or give it back, where that takes long.
     pub(crate) patience: Patience,
@@ -222,8 +221,7 @@ impl Control {
             stopping,
             sessions: RefCell::default(),
             places: RefCell::default(),
-            arenas: Arenas::new(Maker::Daemon),
-            lent: Arenas::new(Maker::Client),
+            ledgers: [Maker::Daemon, Maker::Client].map(Arenas::new),
             opens: RefCell::default(),
             patience: Patience::default(),
             last_recording: Cell::new(0),

@@ -24,6 +24,7 @@ use piped_ring::Segment;
 use tokio::sync::Mutex;
 
 use crate::admin::Refused;
+use crate::arenas::Maker;
 use crate::control::{Control, OfUser};
 use crate::limits::STAGING_SEGMENT_BYTES;
 use crate::patience::Patience;
@@ -400,11 +401,11 @@ pub(crate) async fn report(control: &Control) -> Result<LimitsReport, Refused> {
         "global.sessions" => Use { used: sessions.len() as u64, high: limiter.sessions_high.get() },
         "global.handles" => Use { used: control.handles_open(), high: limiter.handles_high.get() },
         "global.arena" => {
-            let (used, high) = control.arena_bytes();
+            let (used, high) = control.shared_bytes(Maker::Daemon);
             Use { used, high }
         }
         "global.lent" => {
-            let (used, high) = control.lent_bytes();
+            let (used, high) = control.shared_bytes(Maker::Client);
             Use { used, high }
         }
         "client.lent" => {

@@ -1,6 +1,7 @@
 //! Floors: the kernel's work without piped. The only `unsafe` of this program is here and in
 //! `piped_ring::allocations`.
 
+pub(crate) mod area;
 mod child;
 pub(crate) mod disk;
 pub(crate) mod files;

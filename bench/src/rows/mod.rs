@@ -14,6 +14,7 @@ mod hostile;
 mod idle;
 mod limits;
 mod loops;
+mod memory;
 pub(crate) mod messages;
 mod pager;
 mod patterns;
@@ -44,6 +45,7 @@ use crate::report::{Report, Row, Unit};
 use crate::rig::{self, Rig};
 use crate::stats::{Bar, Better, Verdict};
 
+pub(crate) use memory::MEMORY;
 pub(crate) use peers::PEERS;
 pub(crate) use pipelines::PIPELINES;
 

@@ -137,6 +137,17 @@ impl Queue {
     /// Receive a message of a channel, and wait for it: the buffer, how many bytes of it are the
     /// message, and its tag.
     ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use piped_client::{Client, Tag};
+    /// let client = Client::connect("/run/piped/client.sock")?;
+    /// let mail = client.offer_channel("mail")?;
+    /// let mut queue = client.queue()?;
+    /// let (buffer, bytes, tag) = queue.receive(&mail, Tag::Any, client.allocate(64 << 10)?)?;
+    /// println!("{tag}: {:?}", &buffer.as_slice()[..bytes]);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// See [`RequestError`].
     pub fn receive(

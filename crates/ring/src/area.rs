@@ -11,9 +11,9 @@ use std::{fs, io, ptr};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::lent::Tenure;
 use crate::mapping::Mapping;
 use crate::segment::Segment;
+use crate::tenure::Tenure;
 
 /// Private memory can be lent in multiples of so many bytes, from such an address on.
 pub const AREA_PAGE_BYTES: usize = 4096;
@@ -44,7 +44,7 @@ pub enum AreaFault {
     Kind {
         /// First address of the mapping.
         start: usize,
-        /// What it is.
+        /// The kind of that memory.
         what: String,
     },
     /// The kernel refused a step.
@@ -250,7 +250,7 @@ mod tests {
         // SAFETY: nobody else uses the memory, and it is never unmapped.
         let segment = unsafe { area.take_over() }.expect("lent");
         assert_eq!(segment.as_ptr(), start);
-        let other = Segment::lent(fd.as_fd(), 3 * PAGE as u64, crate::LentKind::Sealed);
+        let other = crate::lent::map(fd.as_fd(), 3 * PAGE as u64, crate::LentKind::Sealed);
         let other = other.expect("a sealed memfd");
         let mut bytes = [0; PAGE];
         other.load(PAGE as u64, &mut bytes).expect("inside");

@@ -4,108 +4,70 @@
 //! no other file system is asked anything that could take long.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{FileType, OFlags, SealFlags};
 
 use crate::guard;
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 use crate::segment::{SEGMENT_BYTES_MAX, Segment, SegmentFault, is_tmpfs, pieces};
+use crate::tenure::{LentKind, Tenure};
 
-/// How lent memory is kept from shrinking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LentKind {
-    /// By a seal: every byte stays there.
-    Sealed,
-    /// Not at all: anybody who has the file can cut it.
-    Loose,
+/// Maps memory that a client lends, of `bytes` bytes as it says. The descriptor is not kept.
+///
+/// # Errors
+/// See [`SegmentFault`].
+pub fn map(fd: impl AsFd, bytes: u64, kind: LentKind) -> Result<Segment, SegmentFault> {
+    let fd = fd.as_fd();
+    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| SegmentFault::NotMemory)?;
+    let is_file =
+        |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let stat = rustix::fs::fstat(fd).map_err(std::io::Error::from)?;
+    if !is_file(&stat) || !is_tmpfs(fd)? {
+        return Err(SegmentFault::NotMemory);
+    }
+    let mode = rustix::fs::fcntl_getfl(fd).map_err(std::io::Error::from)? & OFlags::RWMODE;
+    if mode != OFlags::RDWR || seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
+        return Err(SegmentFault::ReadOnly);
+    }
+    if kind == LentKind::Sealed && !seals.contains(SealFlags::SHRINK) {
+        return Err(SegmentFault::NotSealed);
+    }
+    // Sealed memory is at least that long from now on: the seal was seen before.
+    let stat = rustix::fs::fstat(fd).map_err(std::io::Error::from)?;
+    let length = u64::try_from(stat.st_size).unwrap_or(0);
+    if !(1..=SEGMENT_BYTES_MAX).contains(&length) {
+        return Err(SegmentFault::Length(length));
+    }
+    if length != bytes {
+        return Err(SegmentFault::OtherLength { said: bytes, is: length });
+    }
+    let map = Mapping::shared(fd, length)?;
+    let tenure = match kind {
+        LentKind::Sealed => Tenure::Open,
+        LentKind::Loose => {
+            let mut here = 0;
+            // Between two bytes of this process: the call itself is tried, not the memory.
+            guard::copy(&raw const here, &raw mut here, 1).map_err(SegmentFault::Unguarded)?;
+            Tenure::Loose { torn: AtomicBool::new(false) }
+        }
+    };
+    Ok(Segment::lasting(map, None, tenure))
 }
 
-/// What others can do to memory, besides what they are asked for.
-#[derive(Debug)]
-pub(crate) enum Tenure {
-    /// Nothing that an owner of it would have to fear.
-    Sole,
-    /// They write it at any time.
-    Open,
-    /// They also take its pages away.
-    Loose {
-        /// Some pages were gone at an access.
-        torn: AtomicBool,
-    },
-}
-
-impl Tenure {
-    pub(crate) fn tear(&self) {
-        if let Self::Loose { torn } = self {
-            // Relaxed: the flag guards nothing but itself.
-            torn.store(true, Ordering::Relaxed);
+/// Brings lent memory into huge pages where all of its small ones are there, and makes the
+/// pages that sealed memory lacks. In pieces, each while the value that `turn` gave is held.
+pub fn settle<T>(segment: &Segment, mut turn: impl FnMut() -> T) {
+    let map = segment.mapping();
+    for piece in pieces(map.len()) {
+        let _turn = turn();
+        if piece.len() == HUGE_PAGE_BYTES && map.is_resident(piece.clone()) {
+            // What cannot be in huge pages stays in small ones.
+            let _ = map.collapse_part(piece.clone());
         }
-    }
-
-    pub(crate) fn is_torn(&self) -> bool {
-        matches!(self, Self::Loose { torn } if torn.load(Ordering::Relaxed))
-    }
-}
-
-impl Segment {
-    /// Maps memory that a client lends, of `bytes` bytes as it says. The descriptor is not kept.
-    ///
-    /// # Errors
-    /// See [`SegmentFault`].
-    pub fn lent(fd: impl AsFd, bytes: u64, kind: LentKind) -> Result<Self, SegmentFault> {
-        let fd = fd.as_fd();
-        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| SegmentFault::NotMemory)?;
-        let is_file = |stat: &rustix::fs::Stat| {
-            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        };
-        let stat = rustix::fs::fstat(fd).map_err(std::io::Error::from)?;
-        if !is_file(&stat) || !is_tmpfs(fd)? {
-            return Err(SegmentFault::NotMemory);
-        }
-        let mode = rustix::fs::fcntl_getfl(fd).map_err(std::io::Error::from)? & OFlags::RWMODE;
-        if mode != OFlags::RDWR || seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
-            return Err(SegmentFault::ReadOnly);
-        }
-        if kind == LentKind::Sealed && !seals.contains(SealFlags::SHRINK) {
-            return Err(SegmentFault::NotSealed);
-        }
-        // Sealed memory is at least that long from now on: the seal was seen before.
-        let stat = rustix::fs::fstat(fd).map_err(std::io::Error::from)?;
-        let length = u64::try_from(stat.st_size).unwrap_or(0);
-        if !(1..=SEGMENT_BYTES_MAX).contains(&length) {
-            return Err(SegmentFault::Length(length));
-        }
-        if length != bytes {
-            return Err(SegmentFault::OtherLength { said: bytes, is: length });
-        }
-        let map = Mapping::shared(fd, length)?;
-        let tenure = match kind {
-            LentKind::Sealed => Tenure::Open,
-            LentKind::Loose => {
-                let mut here = 0;
-                // Between two bytes of this process: the call itself is tried, not the memory.
-                guard::copy(&raw const here, &raw mut here, 1).map_err(SegmentFault::Unguarded)?;
-                Tenure::Loose { torn: AtomicBool::new(false) }
-            }
-        };
-        Ok(Self::lasting(map, None, tenure))
-    }
-
-    /// Brings lent memory into huge pages where all of its small ones are there, and makes the
-    /// pages that sealed memory lacks. In pieces, each while the value that `turn` gave is held.
-    pub fn settle<T>(&self, mut turn: impl FnMut() -> T) {
-        let map = self.mapping();
-        for piece in pieces(map.len()) {
-            let _turn = turn();
-            if piece.len() == HUGE_PAGE_BYTES && map.is_resident(piece.clone()) {
-                // What cannot be in huge pages stays in small ones.
-                let _ = map.collapse_part(piece.clone());
-            }
-            if !self.is_loose() {
-                // Missing pages would be made on the shard's thread when they are pinned.
-                let _ = map.populate_part(piece);
-            }
+        if !segment.is_loose() {
+            // Missing pages would be made on the shard's thread when they are pinned.
+            let _ = map.populate_part(piece);
         }
     }
 }

@@ -85,7 +85,7 @@ mod guard;
 pub mod half;
 pub mod handshake;
 pub mod layout;
-mod lent;
+pub mod lent;
 mod mapping;
 #[cfg(not(loom))]
 mod nap;
@@ -93,6 +93,7 @@ mod nap;
 pub mod queue;
 pub mod segment;
 pub mod spinner;
+mod tenure;
 #[cfg(all(feature = "test-utils", not(loom)))]
 pub mod testing;
 pub mod view;
@@ -105,9 +106,9 @@ pub use layout::{
     FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE, FLAG_FENCE, FLAG_NO_WAIT, Opcode, QueueLayout,
     SLOT_NONE,
 };
-pub use lent::LentKind;
 #[cfg(not(loom))]
 pub use queue::{AttachFault, ClientQueue, QueueFds, ServerQueue};
 pub use segment::{OutOfRange, PIECE_BYTES, Segment, SegmentFault};
 pub use spinner::{Spin, SpinBudgets, Spinner};
+pub use tenure::LentKind;
 pub use view::{ExclusiveRange, SharedRange};

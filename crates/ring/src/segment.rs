@@ -25,8 +25,8 @@ use rustix::io::{Errno, retry_on_intr};
 #[cfg(not(loom))]
 use crate::atomic::{AtomicU64, Ordering};
 use crate::guard;
-use crate::lent::Tenure;
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
+use crate::tenure::Tenure;
 
 /// The longest segment: 1 TiB. A bound that keeps every sum of an offset and a length small, far
 /// above what a machine has.

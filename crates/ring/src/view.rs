@@ -106,8 +106,8 @@ impl ExclusiveRange {
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         self.expect_sole();
-        // SAFETY: nobody else writes them unasked, see above. The range lies inside the mapping: `claim` takes all of it, `split_off` and
-        // `join` keep the bounds. The mapping lives as long as `self`, through the `Arc`, and stays
+        // SAFETY: nobody else writes them unasked, see above. The range lies inside the mapping:
+        // `claim` takes all of it, `split_off` and `join` keep the bounds. The mapping lives as long as `self`, through the `Arc`, and stays
         // backed by the seals; its bytes were initialised by the kernel. Nobody in this process
         // writes them:
         // `claim` consumed the segment, ranges never overlap, and this one is borrowed. For other

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use piped_ring::{ExclusiveRange, LentKind, Segment, SegmentFault};
+use piped_ring::{ExclusiveRange, LentKind, Segment, SegmentFault, lent};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
 const PAGE: u64 = 4096;
@@ -20,7 +20,7 @@ fn memfd(length: u64, seals: SealFlags) -> OwnedFd {
 
 fn loose(length: u64) -> (OwnedFd, Segment) {
     let fd = memfd(length, SealFlags::empty());
-    let segment = Segment::lent(&fd, length, LentKind::Loose).expect("memory");
+    let segment = lent::map(&fd, length, LentKind::Loose).expect("memory");
     (fd, segment)
 }
 
@@ -29,30 +29,30 @@ fn memory_is_taken_as_it_is_and_not_as_it_is_said_to_be() {
     let shrink = SealFlags::SHRINK;
     for length in [1, PAGE, PAGE + 100, 5 << 20] {
         let fd = memfd(length, shrink);
-        let segment = Segment::lent(&fd, length, LentKind::Sealed).expect("sealed");
-        segment.settle(|| ());
+        let segment = lent::map(&fd, length, LentKind::Sealed).expect("sealed");
+        lent::settle(&segment, || ());
         assert_eq!(segment.len(), length);
         assert!(!segment.is_loose() && !segment.is_torn());
         segment.store(length - 1, b"x").expect("the last byte");
         assert!(segment.store(length, b"x").is_err());
     }
-    let lent = |fd: &OwnedFd, said, kind| Segment::lent(fd, said, kind);
+    let map = |fd: &OwnedFd, said, kind| lent::map(fd, said, kind);
     for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::SEAL] {
-        let fault = lent(&memfd(PAGE, seals), PAGE, LentKind::Sealed);
+        let fault = map(&memfd(PAGE, seals), PAGE, LentKind::Sealed);
         assert!(matches!(fault, Err(SegmentFault::NotSealed)), "{seals:?}: {fault:?}");
     }
     for seals in [SealFlags::WRITE, SealFlags::FUTURE_WRITE] {
-        let fault = lent(&memfd(PAGE, shrink | seals), PAGE, LentKind::Sealed);
+        let fault = map(&memfd(PAGE, shrink | seals), PAGE, LentKind::Sealed);
         assert!(matches!(fault, Err(SegmentFault::ReadOnly)), "{seals:?}: {fault:?}");
     }
     for (is, said) in [(PAGE, 2 * PAGE), (2 * PAGE, PAGE), (PAGE, 0), (PAGE, u64::MAX)] {
         for kind in [LentKind::Sealed, LentKind::Loose] {
-            let fault = lent(&memfd(is, shrink), said, kind);
+            let fault = map(&memfd(is, shrink), said, kind);
             assert!(matches!(fault, Err(SegmentFault::OtherLength { .. })), "{fault:?}");
         }
     }
     for length in [0, (1 << 40) + 1] {
-        let fault = lent(&memfd(length, shrink), length, LentKind::Sealed);
+        let fault = map(&memfd(length, shrink), length, LentKind::Sealed);
         assert!(matches!(fault, Err(SegmentFault::Length(_))), "{fault:?}");
     }
 }
@@ -81,7 +81,7 @@ fn what_is_not_memory_is_refused() {
     ];
     for (what, fd) in others {
         for kind in [LentKind::Sealed, LentKind::Loose] {
-            let fault = Segment::lent(&fd, 2 << 20, kind);
+            let fault = lent::map(&fd, 2 << 20, kind);
             assert!(matches!(fault, Err(SegmentFault::NotMemory)), "{what}: {fault:?}");
         }
     }
@@ -91,7 +91,7 @@ fn what_is_not_memory_is_refused() {
     let reader = File::open(&path).expect("opens");
     std::fs::remove_file(&path).expect("removed");
     for fd in [made.as_fd(), reader.as_fd()] {
-        let fault = Segment::lent(fd, PAGE, LentKind::Loose);
+        let fault = lent::map(fd, PAGE, LentKind::Loose);
         assert!(matches!(fault, Err(SegmentFault::ReadOnly)), "{fault:?}");
     }
 }
@@ -154,7 +154,7 @@ fn whole_memory_is_whole_whichever_way_it_is_copied() {
 #[should_panic(expected = "read_at")]
 fn nobody_looks_in_place_at_what_others_can_write() {
     let fd = memfd(PAGE, SealFlags::SHRINK);
-    let range = ExclusiveRange::claim(Segment::lent(&fd, PAGE, LentKind::Sealed).expect("memory"));
+    let range = ExclusiveRange::claim(lent::map(&fd, PAGE, LentKind::Sealed).expect("memory"));
     assert!(!range.is_sole());
     let _ = range.as_slice();
 }

@@ -23,7 +23,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::wanted::check_arena;
 use super::welcome::{make_segment, memory_fault};
-use crate::arenas::Share;
+use crate::arenas::{Maker, Share};
 use crate::closing::{Account, HeldFile, Kept};
 use crate::control::Control;
 use crate::limits::{FILES_PER_SESSION, SEGMENTS_PER_SESSION};
@@ -116,9 +116,9 @@ impl Client {
             Request::Lend { bytes, kind } => {
                 let missing = || OpenFault::new(Status::Invalid, "no descriptor was passed");
                 let file = files.pop().ok_or_else(missing)?;
-                return self.take_lent(file, bytes, kind).await;
+                return lending::take(self, file, bytes, kind).await;
             }
-            Request::TakeBack { segment } => return self.end_lent(segment).await,
+            Request::TakeBack { segment } => return lending::end(self, segment).await,
             Request::CloseHandle { handle } => return self.close_handle(handle).await,
             Request::PathCosts { handle, write } => return self.path_costs(handle, write).await,
             Request::OpenFile { access, .. } => {
@@ -262,7 +262,7 @@ impl Client {
             return Ok(None);
         }
         let refused = |text| OpenFault::new(Status::WouldBlock, text);
-        self.control.reserve_arena(self.who.uid, bytes).map(Some).map_err(refused)
+        self.control.reserve(Maker::Daemon, self.who.uid, bytes).map(Some).map_err(refused)
     }
 
     fn mailbox(&self) -> &Mailbox {

@@ -9,7 +9,7 @@ use piped_core::ids::SessionId;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{Control, Mouths, SessionEars};
-use crate::arenas::Share;
+use crate::arenas::{Maker, Share};
 use crate::limits::FILES_OF_USER;
 
 /// Use by all sessions of one user.
@@ -82,10 +82,10 @@ impl Control {
                 users.entry(*uid).or_default().sessions += 1;
             }
         }
-        for (uid, memory) in self.arenas.users() {
+        for (uid, memory) in self.ledgers[Maker::Daemon as usize].users() {
             users.entry(uid).or_default().arena_bytes = memory.bytes;
         }
-        for (uid, memory) in self.lent.users() {
+        for (uid, memory) in self.ledgers[Maker::Client as usize].users() {
             users.entry(uid).or_default().lent_bytes = memory.bytes;
         }
         let core = self.core.borrow();
@@ -115,8 +115,8 @@ impl Control {
         };
         OfUser {
             sessions: places.count() as u64,
-            arena_bytes: self.arenas.of(uid).bytes,
-            lent_bytes: self.lent.of(uid).bytes,
+            arena_bytes: self.ledgers[Maker::Daemon as usize].of(uid).bytes,
+            lent_bytes: self.ledgers[Maker::Client as usize].of(uid).bytes,
             handles: core.sessions().handles_of(uid),
             regions: offered(&mut core.regions().owners()),
             channels: offered(&mut core.channels().owners()),
@@ -135,31 +135,17 @@ impl Control {
         ))
     }
 
-    /// Counts so many bytes of shared memory as a user's before they are made, or says which limit
-    /// forbids them.
-    pub(crate) fn reserve_arena(&self, uid: u32, bytes: u64) -> Result<Share, String> {
-        let share = self.arenas.reserve(uid, bytes, &self.limiter.limits())?;
+    /// Counts so many bytes of shared memory as a user's before they are made or mapped, or says
+    /// which limit forbids them.
+    pub(crate) fn reserve(&self, maker: Maker, uid: u32, bytes: u64) -> Result<Share, String> {
+        let share = self.ledgers[maker as usize].reserve(uid, bytes, &self.limiter.limits())?;
         self.note_use(uid);
         Ok(share)
-    }
-
-    /// Counts so many bytes of lent memory as a user's before they are mapped, or says which limit
-    /// forbids them.
-    pub(crate) fn reserve_lent(&self, uid: u32, bytes: u64) -> Result<Share, String> {
-        let share = self.lent.reserve(uid, bytes, &self.limiter.limits())?;
-        self.note_use(uid);
-        Ok(share)
-    }
-
-    /// Lent memory of all sessions, and the most there was, in bytes.
-    pub(crate) fn lent_bytes(&self) -> (u64, u64) {
-        let (now, high) = self.lent.all();
-        (now.bytes, high)
     }
 
     /// Shared memory of all sessions, and the most there was, in bytes.
-    pub(crate) fn arena_bytes(&self) -> (u64, u64) {
-        let (now, high) = self.arenas.all();
+    pub(crate) fn shared_bytes(&self, maker: Maker) -> (u64, u64) {
+        let (now, high) = self.ledgers[maker as usize].all();
         (now.bytes, high)
     }
 

@@ -60,8 +60,8 @@ impl Bounces {
         Some(place)
     }
 
-    /// Replaces a span, which is `before` bytes into the operation, by memory of a bounce, as far as
-    /// there is room. The address, and the bytes there are.
+    /// Replaces a span, which is `before` bytes into the operation, by memory of a bounce, as far
+    /// as there is room. The address, and the bytes there are.
     pub(super) fn replace(&mut self, place: u16, span: Span, before: u64) -> (*mut u8, u32) {
         let bounce = &mut self.all[usize::from(place)];
         let length = span.length.min(BOUNCE_BYTES - bounce.used);

@@ -172,7 +172,7 @@ impl UringIo {
         for span in spans.as_slice() {
             let loan = self.lend_span(index, *span)?;
             let (address, length) = match self.memory.is_loose(span.segment.0) {
-                true => self.bounce(index, *span, bytes)?,
+                true => bounce(self, index, *span, bytes)?,
                 false => (loan.address, loan.length),
             };
             self.ops.slot(index).buffer = loan.buffer;
@@ -191,17 +191,6 @@ impl UringIo {
             self.bounces.fill(bounce, &mut self.memory);
         }
         Ok(())
-    }
-
-    /// Memory in place of a span that can vanish, as much as there is, for an operation that has
-    /// `before` bytes already.
-    fn bounce(&mut self, index: u32, span: Span, before: u64) -> Result<(*mut u8, u32), i32> {
-        let slot = self.ops.slot(index);
-        if slot.bounce.is_none() {
-            slot.bounce = self.bounces.take();
-        }
-        let bounce = slot.bounce.ok_or(-libc::ENOBUFS)?;
-        Ok(self.bounces.replace(bounce, span, before))
     }
 
     fn lend_descriptor(
@@ -233,6 +222,17 @@ impl UringIo {
         }
         Ok(loan)
     }
+}
+
+/// Memory in place of a span that can vanish, as much as there is, for an operation that has
+/// `before` bytes already.
+fn bounce(io: &mut UringIo, index: u32, span: Span, before: u64) -> Result<(*mut u8, u32), i32> {
+    let slot = io.ops.slot(index);
+    if slot.bounce.is_none() {
+        slot.bounce = io.bounces.take();
+    }
+    let bounce = slot.bounce.ok_or(-libc::ENOBUFS)?;
+    Ok(io.bounces.replace(bounce, span, before))
 }
 
 /// Number for a target in an entry; [`flags`] gives its meaning.

@@ -35,12 +35,8 @@ pub(super) struct Snapshot {
     pub(super) refusals: Refusals,
     pub(super) sent_away: SentAway,
     pub(super) greetings: Greetings,
-    /// Shared memory of clients, and its limit.
-    pub(super) arena_bytes: u64,
-    pub(super) arena_limit_bytes: u64,
-    /// Memory that clients lend, and its limit.
-    pub(super) lent_bytes: u64,
-    pub(super) lent_limit_bytes: u64,
+    /// Memory shared with clients, made for them and lent by them, each with its limit.
+    pub(super) memory: [(u64, u64); 2],
     /// Names of peers in the configuration.
     pub(super) known_peers: BTreeSet<String>,
 }
@@ -65,10 +61,11 @@ impl Snapshot {
         let mut table = Table::default();
         table.put(&define::BUILD, &[self.version], 1.0);
         table.put(&define::START, &[], self.started);
-        table.count(&define::ARENA, &[], self.arena_bytes);
-        table.count(&define::ARENA_LIMIT, &[], self.arena_limit_bytes);
-        table.count(&define::LENT, &[], self.lent_bytes);
-        table.count(&define::LENT_LIMIT, &[], self.lent_limit_bytes);
+        let [(arena, arena_limit), (lent, lent_limit)] = self.memory;
+        table.count(&define::ARENA, &[], arena);
+        table.count(&define::ARENA_LIMIT, &[], arena_limit);
+        table.count(&define::LENT, &[], lent);
+        table.count(&define::LENT_LIMIT, &[], lent_limit);
         for (number, shard) in self.shards.iter().enumerate() {
             self.shard(&mut table, &number.to_string(), shard);
         }

@@ -23,6 +23,7 @@ use prometheus::{Registry, TextEncoder, proto};
 
 use self::families::Snapshot;
 use crate::advising;
+use crate::arenas::Maker;
 use crate::control::Control;
 use crate::io::clock;
 use crate::limits::METRICS_AGE;
@@ -90,7 +91,7 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
     for shard in &shards {
         evictions.iter_mut().zip(shard.evictions).for_each(|(count, more)| *count += more);
     }
-    let config = &control.config();
+    let (config, limits) = (&control.config(), control.limiter.limits());
     let allowed = config.exports.values().flat_map(|export| &export.peers);
     Ok(Snapshot {
         version: env!("CARGO_PKG_VERSION"),
@@ -100,10 +101,10 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
         refusals: control.refusals(),
         sent_away: control.sent_away(),
         greetings: control.greetings(),
-        arena_bytes: control.arena_bytes().0,
-        arena_limit_bytes: control.limiter.limits().global.arena.bytes(),
-        lent_bytes: control.lent_bytes().0,
-        lent_limit_bytes: control.limiter.limits().global.lent.bytes(),
+        memory: [
+            (control.shared_bytes(Maker::Daemon).0, limits.global.arena.bytes()),
+            (control.shared_bytes(Maker::Client).0, limits.global.lent.bytes()),
+        ],
         known_peers: config.peers.keys().chain(allowed).cloned().collect(),
     })
 }

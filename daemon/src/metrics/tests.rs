@@ -190,10 +190,7 @@ fn snapshot() -> Snapshot {
         refusals,
         sent_away: [[0, 0, 74, 0, 0], [0, 0, 0, 75, 0]],
         greetings,
-        arena_bytes: 74,
-        arena_limit_bytes: 75,
-        lent_bytes: 76,
-        lent_limit_bytes: 77,
+        memory: [(74, 75), (76, 77)],
         known_peers: ["beta", "gamma"].map(str::to_owned).into(),
     }
 }

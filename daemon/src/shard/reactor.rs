@@ -135,7 +135,7 @@ impl Reactor {
         if busy || self.shard.is_due(now) {
             busy |= self.drive();
         }
-        busy |= self.tell_torn();
+        busy |= memory::tell_torn(self);
         busy |= self.io.poll_registration();
         // A call without completions may have moved much of a payload, which is no lost CPU.
         busy |= self.io.submit_soon(now)?;
@@ -299,7 +299,7 @@ impl Reactor {
                 self.sessions.open(session, user, class);
                 let added = segments
                     .into_iter()
-                    .try_for_each(|segment| self.add_segment(session, segment))
+                    .try_for_each(|segment| memory::add_segment(self, session, segment))
                     .and_then(|()| {
                         queues.into_iter().try_for_each(|queue| {
                             self.sessions.add_queue(session, queue, &mut self.io)
@@ -311,10 +311,10 @@ impl Reactor {
                 let _ = answer.send(added);
             }
             Message::AddSegment { session, segment, answer } => {
-                let _ = answer.send(self.add_segment(session, segment));
+                let _ = answer.send(memory::add_segment(self, session, segment));
             }
             Message::TakeBack { session, number, answer } => {
-                self.take_back(session, number);
+                memory::take_back(self, session, number);
                 let _ = answer.send(Ok(()));
             }
             Message::AddQueue { session, queue, answer } => {
@@ -359,7 +359,7 @@ impl Reactor {
                 Err(error) => self.say_no_room(&error),
             },
             Message::SetStaging { bytes, memory, answer } => {
-                let _ = answer.send(self.set_staging(bytes, memory));
+                let _ = answer.send(memory::set_staging(self, bytes, memory));
             }
             Message::Engine(command) => self.engine(command),
             Message::Ask(question) => self.answer(question),

@@ -15,7 +15,7 @@ use super::{
     WELCOME_SEGMENTS_MAX, Welcome,
 };
 use crate::layout::{CLASS_BULK, VERSION};
-use crate::lent::LentKind;
+use crate::tenure::LentKind;
 
 mod kind {
     pub(super) const HELLO: u16 = 1;

@@ -18,7 +18,7 @@ use piped_core::access::{Access, Creation};
 use piped_core::status::Status;
 
 use crate::layout::VERSION;
-use crate::lent::LentKind;
+use crate::tenure::LentKind;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use piped_core::ids::{FileId, SegmentId};
 use piped_core::io::{Io, NOTICE_COPIED, NOTICE_IN_PLACE, Op, Resource, Spans, Token};
-use piped_ring::{LentKind, Segment};
+use piped_ring::{LentKind, lent};
 use rustix::fs::MemfdFlags;
 
 use super::sockets::exercise_in;
@@ -19,7 +19,7 @@ const EFAULT: i32 = -libc::EFAULT;
 fn loose(io: &mut UringIo, bytes: u64) -> (OwnedFd, SegmentId) {
     let memory = rustix::fs::memfd_create(c"loose", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&memory, bytes).unwrap();
-    let segment = Segment::lent(&memory, bytes, LentKind::Loose).unwrap();
+    let segment = lent::map(&memory, bytes, LentKind::Loose).unwrap();
     (memory, io.add_segment(Arc::new(segment)).unwrap())
 }
 

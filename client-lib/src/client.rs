@@ -228,9 +228,7 @@ impl Client {
     ///   and is refused with [`crate::SubmitFault::NoRoom`] if the new arena cannot have it. Those
     ///   of reads that ended with the daemon are [`crate::BufferState::Lost`], as without a
     ///   reconnect.
-    /// - **Lent memory** is lent again and does not move. Reads into it that were under way end,
-    ///   also with [`crate::Request::resubmit`], and their parts of it are lost. If the daemon refuses
-    ///   the memory, requests are refused with [`crate::SubmitFault::NotLent`].
+    /// - **Lent memory** is lent again and does not move; see [`Lent`].
     /// - **Exported regions** are not offered again; see [`RegionExport`].
     ///
     /// ```no_run
@@ -324,11 +322,8 @@ impl Client {
     pub fn queue(&self) -> Result<Queue, QueueError> {
         let connection = self.shared.connection();
         let idle = lock(&connection.idle).pop();
-        let core = match idle {
-            Some(core) => core,
-            None => self.core(&connection, connection.ring()?),
-        };
-        Ok(self.lend(&connection, core))
+        let core = idle.map_or_else(|| Ok(self.core(&connection, connection.ring()?)), Ok);
+        core.map(|core| self.lend(&connection, core))
     }
 
     /// The inside of a new queue.

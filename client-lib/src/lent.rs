@@ -33,6 +33,11 @@ use crate::error::{LendError, OutOfBuffer, PartError, SessionError};
 ///   memfd when it is given back. A forked child does not have it: what the child touches there
 ///   faults.
 ///
+/// After a reconnect the memory is lent to the new daemon, and has not moved. Reads into it that
+/// were under way have ended, also with [`crate::Request::resubmit`], and their parts of it are
+/// lost: the kernel may still write there for the old daemon. If the new daemon refuses the memory,
+/// requests are refused with [`crate::SubmitFault::NotLent`].
+///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use piped_client::{Client, OpenOptions};

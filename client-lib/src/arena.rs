@@ -269,7 +269,7 @@ impl Drop for Loan {
         let (_, segment) = self.place();
         // With its daemon's session it is given back already; and a forked child has not lent it.
         if segment != NOWHERE && self.process == getpid() {
-            lock(&self.daemon).tell(&Request::TakeBack { segment });
+            lock(&self.daemon).tell(Request::TakeBack { segment });
         }
     }
 }

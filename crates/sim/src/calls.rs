@@ -16,125 +16,122 @@ use super::stage::Cost;
 /// No room for an answer.
 const EMSGSIZE: i32 = -90;
 
-impl SimKernel {
-    pub(super) fn begin_call(&mut self, node: NodeId, key: OpKey, file: FileId, call: Span) {
-        let inode = self.file(node, file, "call").inode;
-        let bytes = self.bytes(node, call).to_vec();
-        let Ok(parsed) = Call::parse(&bytes) else {
-            return self.settle(key, EINVAL, self.now + REFUSAL);
-        };
-        let costs = self.disk.costs(inode);
-        let is_sync = matches!(parsed, Call::Sync { .. });
-        let (cost, moved) = match parsed {
-            Call::Sync { .. } => (costs.sync, self.disk.unstable_bytes(inode)),
-            Call::Digest { range } => (costs.read, self.disk.clipped(inode, range).length),
-            _ => cost_of(&costs, &parsed),
-        };
-        let device = self.disk.device_of(inode);
-        let visit = self.disk.server(device).visit(self.now, moved, &cost);
-        let fault = if is_sync { self.faults.sync_error } else { self.faults.disk_error };
-        let result = if self.random.chance(fault) { EIO } else { 0 };
-        let carry = match is_sync {
-            // What is written after it began may be missing.
-            true => Carry::Flush(self.disk.begin_flush(inode)),
-            false => Carry::Bytes(bytes),
-        };
-        let op = self.ops.get_mut(&key).expect("begun above");
-        (op.start, op.carry) = (visit.start, carry);
-        let at = visit.depart + self.spike();
-        self.settle(key, result, at);
-    }
+pub(super) fn begin(kernel: &mut SimKernel, node: NodeId, key: OpKey, file: FileId, call: Span) {
+    let inode = kernel.file(node, file, "call").inode;
+    let bytes = kernel.bytes(node, call).to_vec();
+    let Ok(parsed) = Call::parse(&bytes) else {
+        return kernel.settle(key, EINVAL, kernel.now + REFUSAL);
+    };
+    let costs = kernel.disk.costs(inode);
+    let is_sync = matches!(parsed, Call::Sync { .. });
+    let (cost, moved) = match parsed {
+        Call::Sync { .. } => (costs.sync, kernel.disk.unstable_bytes(inode)),
+        Call::Digest { range } => (costs.read, kernel.disk.clipped(inode, range).length),
+        _ => cost_of(&costs, &parsed),
+    };
+    let device = kernel.disk.device_of(inode);
+    let visit = kernel.disk.server(device).visit(kernel.now, moved, &cost);
+    let fault = if is_sync { kernel.faults.sync_error } else { kernel.faults.disk_error };
+    let result = if kernel.random.chance(fault) { EIO } else { 0 };
+    let carry = match is_sync {
+        // What is written after it began may be missing.
+        true => Carry::Flush(kernel.disk.begin_flush(inode)),
+        false => Carry::Bytes(bytes),
+    };
+    let op = kernel.ops.get_mut(&key).expect("begun above");
+    (op.start, op.carry) = (visit.start, carry);
+    let at = visit.depart + kernel.spike();
+    kernel.settle(key, result, at);
+}
 
-    /// Carries a call out whose time has come, and returns the length of its answer or an errno.
-    pub(super) fn end_call(&mut self, op: &InFlight, file: FileId, answer: Span) -> i32 {
-        let inode = self.inode(op.node, file);
-        let bytes = match &op.carry {
-            Carry::Flush(flush) => {
-                self.disk.end_flush(inode, flush);
-                return 0;
-            }
-            Carry::Bytes(bytes) => bytes,
-            Carry::Nothing => return EINVAL,
-        };
-        let Ok(call) = Call::parse(bytes) else { return EINVAL };
-        let done = self.carry_out(inode, &call);
-        let said = match done {
-            Ok(said) => said,
-            Err(errno) => return errno,
-        };
-        let room = answer.length as usize;
-        // Of extents as many as there is room for.
-        let fits = match call {
-            Call::Extents { .. } => said.len().min(room / Extent::BYTES * Extent::BYTES),
-            _ => said.len(),
-        };
-        if fits > room {
-            return EMSGSIZE;
+/// Carries a call out whose time has come, and returns the length of its answer or an errno.
+pub(super) fn end(kernel: &mut SimKernel, op: &InFlight, file: FileId, answer: Span) -> i32 {
+    let inode = kernel.inode(op.node, file);
+    let bytes = match &op.carry {
+        Carry::Flush(flush) => {
+            kernel.disk.end_flush(inode, flush);
+            return 0;
         }
-        if fits > 0 {
-            self.bytes_mut(op.node, answer.part(0, fits as u32)).copy_from_slice(&said[..fits]);
-        }
-        fits as i32
+        Carry::Bytes(bytes) => bytes,
+        Carry::Nothing => return EINVAL,
+    };
+    let Ok(call) = Call::parse(bytes) else { return EINVAL };
+    let done = carry_out(kernel, inode, &call);
+    let said = match done {
+        Ok(said) => said,
+        Err(errno) => return errno,
+    };
+    let room = answer.length as usize;
+    // Of extents as many as there is room for.
+    let fits = match call {
+        Call::Extents { .. } => said.len().min(room / Extent::BYTES * Extent::BYTES),
+        _ => said.len(),
+    };
+    if fits > room {
+        return EMSGSIZE;
     }
+    if fits > 0 {
+        kernel.bytes_mut(op.node, answer.part(0, fits as u32)).copy_from_slice(&said[..fits]);
+    }
+    fits as i32
+}
 
-    fn carry_out(&mut self, inode: InodeId, call: &Call<'_>) -> Result<Vec<u8>, i32> {
-        let length = self.disk.content(inode).len() as u64;
-        let end_of = |range: Range| range.end().ok_or(EINVAL);
-        match *call {
-            Call::Stat { path: b"" } => {
-                let costs = self.disk.costs(inode);
-                let stat = Stat {
-                    kind: FileKind::File,
-                    mode: 0o640,
-                    links: 1,
-                    length,
-                    allocated: length,
-                    inode: u64::from(inode.0),
-                    direct_offset: costs.alignment.offset,
-                    direct_memory: costs.alignment.memory,
-                    ..Stat::default()
-                };
-                return Ok(stat.to_bytes().to_vec());
-            }
-            Call::Space => {
-                let (used, costs) = (self.disk.used(inode), self.disk.costs(inode));
-                let free = costs.capacity - used;
-                let space =
-                    Space { total: costs.capacity, free, available: free, ..Space::default() };
-                return Ok(space.to_bytes().to_vec());
-            }
-            Call::Extents { range } => {
-                let Range { offset, length } = self.disk.clipped(inode, range);
-                let extent = Extent { offset, length, kind: ExtentKind::Data };
-                return Ok(if length > 0 { extent.to_bytes().to_vec() } else { Vec::new() });
-            }
-            Call::Digest { range } => {
-                if end_of(range)? > length {
-                    return Err(EINVAL);
-                }
-                let bytes = self.disk.read(inode, range.offset, range.length);
-                return Ok(Digest(*blake3::hash(&bytes).as_bytes()).0.to_vec());
-            }
-            Call::Truncate { length } => self.disk.set_length(inode, length)?,
-            Call::Allocate { range, keep_length } => {
-                let end = end_of(range)?;
-                if !keep_length {
-                    self.disk.set_length(inode, end.max(length))?;
-                }
-            }
-            Call::Zero { range, .. } => {
-                end_of(range)?;
-                self.disk.zero(inode, range)?;
-            }
-            Call::Trim { range } => {
-                end_of(range)?;
-                self.disk.zero(inode, self.disk.clipped(inode, range))?;
-            }
-            Call::Advise { .. } => {}
-            _ => return Err(ENOSYS),
+fn carry_out(kernel: &mut SimKernel, inode: InodeId, call: &Call<'_>) -> Result<Vec<u8>, i32> {
+    let length = kernel.disk.content(inode).len() as u64;
+    let end_of = |range: Range| range.end().ok_or(EINVAL);
+    match *call {
+        Call::Stat { path: b"" } => {
+            let costs = kernel.disk.costs(inode);
+            let stat = Stat {
+                kind: FileKind::File,
+                mode: 0o640,
+                links: 1,
+                length,
+                allocated: length,
+                inode: u64::from(inode.0),
+                direct_offset: costs.alignment.offset,
+                direct_memory: costs.alignment.memory,
+                ..Stat::default()
+            };
+            return Ok(stat.to_bytes().to_vec());
         }
-        Ok(Vec::new())
+        Call::Space => {
+            let (used, costs) = (kernel.disk.used(inode), kernel.disk.costs(inode));
+            let free = costs.capacity - used;
+            let space = Space { total: costs.capacity, free, available: free, ..Space::default() };
+            return Ok(space.to_bytes().to_vec());
+        }
+        Call::Extents { range } => {
+            let Range { offset, length } = kernel.disk.clipped(inode, range);
+            let extent = Extent { offset, length, kind: ExtentKind::Data };
+            return Ok(if length > 0 { extent.to_bytes().to_vec() } else { Vec::new() });
+        }
+        Call::Digest { range } => {
+            if end_of(range)? > length {
+                return Err(EINVAL);
+            }
+            let bytes = kernel.disk.read(inode, range.offset, range.length);
+            return Ok(Digest(*blake3::hash(&bytes).as_bytes()).0.to_vec());
+        }
+        Call::Truncate { length } => kernel.disk.set_length(inode, length)?,
+        Call::Allocate { range, keep_length } => {
+            let end = end_of(range)?;
+            if !keep_length {
+                kernel.disk.set_length(inode, end.max(length))?;
+            }
+        }
+        Call::Zero { range, .. } => {
+            end_of(range)?;
+            kernel.disk.zero(inode, range)?;
+        }
+        Call::Trim { range } => {
+            end_of(range)?;
+            kernel.disk.zero(inode, kernel.disk.clipped(inode, range))?;
+        }
+        Call::Advise { .. } => {}
+        _ => return Err(ENOSYS),
     }
+    Ok(Vec::new())
 }
 
 /// What a call costs that moves no bytes.

@@ -4,6 +4,7 @@ use piped_core::ids::FileId;
 use piped_core::io::{Done, Op, Span, Token};
 use piped_core::units::Nanos;
 
+use super::calls;
 use super::disk::{
     ALLOCATION_BYTES, EINVAL, EIO, InodeId, OpenFile, REFUSAL, is_misaligned, shortened,
 };
@@ -160,7 +161,7 @@ impl SimKernel {
     fn begin(&mut self, node: NodeId, key: OpKey, op: Op) {
         match op {
             Op::Nop => self.settle(key, 0, self.now),
-            Op::Call { file, call, .. } => self.begin_call(node, key, file, call),
+            Op::Call { file, call, .. } => calls::begin(self, node, key, file, call),
             Op::Read { file, offset, into } => {
                 self.begin_file(node, key, file, Transfer::Read { offset, into })
             }
@@ -292,7 +293,7 @@ impl SimKernel {
                 let inode = self.inode(op.node, file);
                 self.disk.allocate(inode, offset, length)
             }
-            Op::Call { file, answer, .. } if planned == 0 => self.end_call(op, file, answer),
+            Op::Call { file, answer, .. } if planned == 0 => calls::end(self, op, file, answer),
             _ => planned,
         }
     }

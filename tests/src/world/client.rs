@@ -8,7 +8,7 @@ use piped_core::io::Span;
 use piped_core::request::{ArenaBuffer, Class, Origin, Request, Verb};
 use piped_core::units::Nanos;
 
-use super::asked::Asking;
+use super::asked::{self, Asking};
 use super::{ClientState, Effect, InFlight, Lock, LockEnd, OneSided, OpeningState, Plan, World};
 
 /// Queues of each session.
@@ -178,7 +178,7 @@ impl World {
                 flight.effect = Effect::Sync { object, sync };
             }
             Call::Ask { object, asked } => {
-                self.prepare_asked(client, number, &mut flight, (object, asked));
+                asked::prepare(self, client, number, &mut flight, (object, asked));
             }
             Call::Send { object, tag, length } => {
                 let handle = self.handle(client, object);
@@ -381,7 +381,7 @@ impl World {
                 })
             }
             90..95 => Some(Call::Sync { object }),
-            95..99 => self.invent_asked(client, object),
+            95..99 => asked::invent(self, client, object),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use piped_core::request::{BufferState, Completion, Origin, Progress, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::{Client, ClientState, Effect, InFlight, LockEnd, Object, ObjectKind, World};
+use super::{Client, ClientState, Effect, InFlight, LockEnd, Object, ObjectKind, World, asked};
 
 /// Later than that after its deadline no request may be.
 const SLACK: Nanos = Nanos::from_millis(1);
@@ -257,7 +257,7 @@ impl World {
             | Effect::Add { .. }
             | Effect::Swap { .. } => {}
             &mut Effect::Asked(answer) => {
-                self.judge_asked(client, flight, answer, (status, bytes), name);
+                asked::judge(self, client, flight, answer, (status, bytes), name);
             }
             Effect::Pieces(scattered) => {
                 let (node, span) = (self.nodes[self.clients[client].node].id, flight.buffer);

@@ -197,9 +197,9 @@ pub enum Message {
         answer_max: u32,
         /// The client that the request is for.
         asker: Asker,
-        /// Of a call that must not be carried out twice: how many such calls the requester has made
-        /// by this handle before (a repeated one keeps its number), and how many before this one may
-        /// still be repeated.
+        /// The number of a call that must not be carried out twice: how many such calls the
+        /// requester has made by this handle before. A repeated one keeps its number. And how many
+        /// before this one may still be repeated.
         once: Option<(u32, u8)>,
         /// Time until the deadline in microseconds.
         time_left_us: u32,

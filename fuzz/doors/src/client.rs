@@ -74,8 +74,12 @@ impl Books {
     pub(crate) fn ask(&mut self, request: Request, user_data: u64) -> Origin {
         let slot = self.asked.len() as u32;
         self.asked.insert(slot, Asked { request, state: State::Running, progress: 0 });
-        if let Verb::Read { buffer, .. } | Verb::Receive { buffer, .. } | Verb::Call { buffer, .. } =
-            request.verb
+        let filled = match request.verb {
+            Verb::Read { buffer, .. } | Verb::Receive { buffer, .. } => Some(buffer),
+            Verb::Call { buffer, .. } => Some(buffer),
+            _ => None,
+        };
+        if let Some(buffer) = filled
             && buffer.segment == 0
             && let Some(end) = buffer.offset.checked_add(buffer.length)
             && end <= SEGMENT_BYTES

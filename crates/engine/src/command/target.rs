@@ -60,7 +60,7 @@ pub struct ChannelTarget {
 /// A directory that the driver has open: what calls are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryTarget {
-    /// The open directory.
+    /// The directory, as the driver has it.
     pub directory: FileId,
     /// The device that it lies on.
     pub device: DeviceId,

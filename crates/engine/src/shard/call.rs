@@ -10,14 +10,32 @@ use piped_core::status::Status;
 /// What is to be known of a call besides its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// It must not be carried out twice.
-    pub(in crate::shard) once: bool,
-    /// It changes something that a sync is to cover, and that must not be done late.
-    pub(in crate::shard) changes: bool,
-    /// It brings what was changed to stable storage: all of it, or a part.
-    pub(in crate::shard) syncs: Option<Synced>,
+    once: bool,
+    changes: bool,
+    syncs: Option<Synced>,
+    answer: u32,
+}
+
+impl Facts {
+    /// Whether it must not be carried out twice.
+    pub(in crate::shard) const fn once(self) -> bool {
+        self.once
+    }
+
+    /// Whether it changes something that a sync is to cover, and that must not be done late.
+    pub(in crate::shard) const fn changes(self) -> bool {
+        self.changes
+    }
+
+    /// How much of what was changed it brings to stable storage, if that is what it does.
+    pub(in crate::shard) const fn syncs(self) -> Option<Synced> {
+        self.syncs
+    }
+
     /// The longest answer in bytes.
-    pub(in crate::shard) answer: u32,
+    pub(in crate::shard) const fn answer(self) -> u32 {
+        self.answer
+    }
 }
 
 /// How much a sync is of.

@@ -266,7 +266,10 @@ fn a_call_that_hangs_ends_at_its_deadline_and_holds_its_buffer_alone() {
     };
     assert!(world.completions.iter().any(held));
     assert_eq!(wait_end(&mut world, 1), (Status::Ok, Stat::BYTES as u64));
-    let released = |completion: &Completion| matches!(completion, Completion::Released { origin } if origin.user_data == 2);
+    let released = |completion: &Completion| match completion {
+        Completion::Released { origin } => origin.user_data == 2,
+        _ => false,
+    };
     world.wait_until("its release", |world| world.completions.iter().any(released));
     assert_eq!(world.staged(), 0);
 }

@@ -181,7 +181,7 @@ fn parse_open_export(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault>
     })
 }
 
-/// As that of a file which is not made.
+/// A directory is opened like a file that is not made.
 fn parse_open_directory(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault> {
     match parse_open_export(reader)? {
         Request::OpenExport { peer, export, path, access, create: Creation::No } => {

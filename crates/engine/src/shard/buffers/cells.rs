@@ -16,8 +16,14 @@ const CELLS_PER_RUN: u32 = GRANULE_BYTES / CELL_BYTES;
 pub(in crate::shard) struct Cell {
     run: u32,
     number: u32,
-    /// Its memory.
-    pub(in crate::shard) span: Span,
+    span: Span,
+}
+
+impl Cell {
+    /// The memory of the cell.
+    pub(in crate::shard) const fn span(&self) -> Span {
+        self.span
+    }
 }
 
 /// Runs that are cut into cells.

@@ -44,7 +44,7 @@ pub(super) struct Buffers {
     calls: [u64; 2],
 }
 
-/// Who makes a call. Calls of clients and of peers have a part of staging each.
+/// The party that makes a call. Calls of clients and of peers have a part of staging each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallOf {
     Client,

@@ -60,7 +60,7 @@ pub(super) struct Holdings {
     /// Staging of its copies, as it is taken.
     pub(super) staging: Gauge,
     /// Staging of its calls, in bytes.
-    pub(super) call_bytes: u64,
+    call_bytes: u64,
 }
 
 /// What a client's requests came to.
@@ -214,6 +214,21 @@ impl Clients {
     /// How many sessions there are.
     pub(super) fn len(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// Bytes of staging that the calls of a client have.
+    pub(super) fn call_bytes(&self, session: SessionId) -> u64 {
+        self.sessions.get(&session).map_or(0, |session| session.holdings.call_bytes)
+    }
+
+    /// A client has one more call that takes staging, or (`false`) one less.
+    pub(super) fn count_call(&mut self, session: SessionId, begins: bool) {
+        let Some(session) = self.sessions.get_mut(&session) else { return };
+        let bytes = u64::from(limits::CELL_BYTES);
+        match begins {
+            true => session.holdings.call_bytes += bytes,
+            false => session.holdings.call_bytes -= bytes,
+        }
     }
 
     /// Whether a client may ask for something.

@@ -31,7 +31,7 @@ pub(in crate::shard) struct On {
 }
 
 impl On {
-    /// A device itself.
+    /// A device, and not its page cache.
     pub(in crate::shard) const fn new(device: DeviceId, foreign: bool) -> Self {
         Self { device, foreign, cached: false }
     }
@@ -69,7 +69,7 @@ pub(in crate::shard) struct Devices {
 struct Load {
     on: On,
     ops: u32,
-    /// Calls among them.
+    /// Calls among its operations.
     calls: u32,
     /// Bytes of its jobs.
     bytes: u64,

@@ -307,7 +307,7 @@ impl Links {
         let Some(link) = self.all.get_mut(link) else { return Ok(None) };
         let epoch = link.lanes[LaneClass::Latency as usize].epoch;
         if let Some((number, wire)) = link.numbers.asked(theirs) {
-            let target = self.served.get(number.served()).and_then(|served| served.target);
+            let target = self.served.get(number.served()).and_then(|it| it.target().ok());
             let (status, handle, length) = match target {
                 Some(target) => (Status::Ok, wire, length_of(target)),
                 None => (Status::Gone, 0, 0),
@@ -356,7 +356,7 @@ impl Links {
         let numbers = &mut self.all.get_mut(link)?.numbers;
         numbers.give(Number::told(), || {
             let key = self.served.insert(Served::new(target, None)).ok()?;
-            self.served.get_mut(key)?.receive = pin();
+            self.served.get_mut(key)?.hold(pin());
             Some(key)
         })
     }
@@ -379,7 +379,7 @@ impl Links {
 
     /// The receive whose buffer something is.
     pub(super) fn receive_of(&self, key: ServedKey) -> Option<TransferKey> {
-        self.served.get(key)?.receive.as_ref().map(Pin::key)
+        self.served.get(key)?.receive()
     }
 
     /// The number of something names nothing any more.
@@ -406,52 +406,48 @@ impl Links {
     /// A serve uses something from now on, or (`false`) no more.
     pub(super) fn note_use(&mut self, key: ServedKey, begins: bool) {
         if let Some(served) = self.served.get_mut(key) {
-            served.uses = served.uses + u32::from(begins) - u32::from(!begins);
+            served.note_use(begins);
         }
     }
 
     /// Notes that nobody names it any more. `false`: it is gone.
     pub(super) fn note_closed(&mut self, key: ServedKey) -> bool {
-        self.served.get_mut(key).map(|served| served.closed = true).is_some()
+        self.served.get_mut(key).map(Served::close).is_some()
     }
 
     /// Takes out what nothing uses any more: what ended, and all of it if it is closed.
     pub(super) fn release(&mut self, key: ServedKey) -> Option<Released> {
-        let served = self.served.get_mut(key).filter(|served| served.uses == 0)?;
-        if !served.closed {
-            return Some((served.ended.take(), None, None));
+        let (released, is_all) = self.served.get_mut(key)?.release()?;
+        if is_all {
+            self.served.remove(key);
         }
-        let Served { target, ended, ticket, receive, .. } = self.served.remove(key)?;
-        Some((target.or(ended), ticket, receive))
+        Some(released)
     }
 
     /// Access to what an open gave ends, by our ticket of the open: what it was. A file stays until
     /// nothing uses it.
     pub(super) fn end_served(&mut self, ticket: u64) -> Option<(ServedKey, Target)> {
-        let (key, _) = self.served.iter().find(|(_, served)| served.ticket == Some(ticket))?;
-        let served = self.served.get_mut(key)?;
-        let target = served.target.take()?;
-        served.ended = Some(target).filter(|it| is_open(*it));
-        Some((key, target))
+        let (key, _) = self.served.iter().find(|(_, served)| served.is_of(ticket))?;
+        Some((key, self.served.get_mut(key)?.end()?))
     }
 
     /// The exporter of something is gone: nodes that have it open are told when they ask.
     pub(super) fn revoke(&mut self, wanted: impl Fn(Target) -> bool) {
         for served in self.served.values_mut() {
-            served.target = served.target.filter(|target| !wanted(*target));
+            served.revoke(&wanted);
         }
     }
 
     /// Whether a node has such a region open.
     pub(super) fn has_region(&self, wanted: impl Fn(RegionTarget) -> bool) -> bool {
-        let is_it = |it: &Served| matches!(it.target, Some(Target::Region(r)) if wanted(r));
+        let is_it = |it: &Served| matches!(it.target(), Ok(Target::Region(r)) if wanted(r));
         self.served.iter().any(|(_, it)| is_it(it))
     }
 
     /// Files and directories among what a node has open.
     pub(super) fn files_of(&self, link: &Link) -> u32 {
         let targets = link.numbers.asked_for().filter_map(|key| self.served.get(key));
-        targets.filter(|it| it.target.is_some_and(is_open)).count() as u32
+        targets.filter(|it| it.target().is_ok_and(is_open)).count() as u32
     }
 
     pub(super) fn account(&mut self, link: LinkKey) -> Option<&mut Account<kind::Serve>> {

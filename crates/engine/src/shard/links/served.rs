@@ -2,7 +2,7 @@
 
 use piped_core::status::Status;
 
-use super::super::keys::kind;
+use super::super::keys::{TransferKey, kind};
 use super::super::numbers::Remembered;
 use super::super::pins::Pin;
 use crate::command::Target;
@@ -11,16 +11,16 @@ use crate::command::Target;
 #[derive(Debug)]
 pub(in crate::shard) struct Served {
     /// `None`: the exporter of the region is gone, or it was ended.
-    pub(super) target: Option<Target>,
+    target: Option<Target>,
     /// What was open before it was ended, as long as what ended with it still uses it.
-    pub(super) ended: Option<Target>,
+    ended: Option<Target>,
     /// Ours, of the open that it answered; none: it was told.
-    pub(super) ticket: Option<u64>,
+    ticket: Option<u64>,
     /// Serves that use it; a closed one is released after the last.
-    pub(super) uses: u32,
-    pub(super) closed: bool,
+    uses: u32,
+    closed: bool,
     /// The receive that a told buffer belongs to: the pin keeps that buffer from being given back.
-    pub(super) receive: Option<Pin<kind::Transfer>>,
+    receive: Option<Pin<kind::Transfer>>,
     /// Results of changes to a region's words and of its notifications, and how calls of a file or
     /// directory ended; unused for channels.
     pub(in crate::shard) updates: Remembered<u64>,
@@ -35,6 +35,55 @@ impl Served {
     /// What is open; [`Status::Gone`] if that is no more.
     pub(in crate::shard) fn target(&self) -> Result<Target, Status> {
         self.target.ok_or(Status::Gone)
+    }
+
+    /// Whether our ticket of the open is this one.
+    pub(super) fn is_of(&self, ticket: u64) -> bool {
+        self.ticket == Some(ticket)
+    }
+
+    /// A serve uses it from now on, or (`false`) no more.
+    pub(super) fn note_use(&mut self, begins: bool) {
+        self.uses = self.uses + u32::from(begins) - u32::from(!begins);
+    }
+
+    /// The receive that it belongs to, if it is the buffer of one.
+    pub(super) fn receive(&self) -> Option<TransferKey> {
+        self.receive.as_ref().map(Pin::key)
+    }
+
+    /// Holds the receive that it belongs to.
+    pub(super) fn hold(&mut self, receive: Option<Pin<kind::Transfer>>) {
+        self.receive = receive;
+    }
+
+    /// Nobody names it any more.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Access to it ends: what it was. What the driver has open stays until nothing uses it.
+    pub(super) fn end(&mut self) -> Option<Target> {
+        let target = self.target.take()?;
+        self.ended = Some(target).filter(|it| is_open(*it));
+        Some(target)
+    }
+
+    /// Access to it ends if it is wanted.
+    pub(super) fn revoke(&mut self, wanted: impl Fn(Target) -> bool) {
+        self.target = self.target.filter(|target| !wanted(*target));
+    }
+
+    /// What goes if nothing uses it, and whether that is all of it.
+    pub(super) fn release(&mut self) -> Option<(Released, bool)> {
+        match (self.uses, self.closed) {
+            (0, false) => Some(((self.ended.take(), None, None), false)),
+            (0, true) => {
+                let (target, receive) = (self.target.take(), self.receive.take());
+                Some(((target.or(self.ended.take()), self.ticket, receive), true))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -49,7 +49,7 @@ impl CallBody {
         self.local
     }
 
-    /// The client's buffer.
+    /// The buffer that its client gave.
     pub(in crate::shard) fn memory(&self) -> Memory {
         self.memory
     }
@@ -66,7 +66,7 @@ impl CallBody {
 
     /// The copy that was checked; none yet.
     pub(in crate::shard) fn copy(&self) -> Option<Span> {
-        self.taken.map(|taken| taken.cell.span.part(0, self.bytes))
+        self.taken.map(|taken| taken.cell.span().part(0, self.bytes))
     }
 
     /// What is known of it, once it was checked.
@@ -74,12 +74,12 @@ impl CallBody {
         self.taken.map(|taken| taken.facts)
     }
 
-    /// It was copied into a cell, and checked there.
+    /// The call was copied into a cell, and checked there.
     pub(in crate::shard) fn take(&mut self, cell: Cell, facts: Facts) {
         self.taken = Some(Taken { cell, facts });
     }
 
-    /// It is over: its cell, if it has one.
+    /// The call is over: its cell, if it has one.
     pub(in crate::shard) fn give_back(&mut self) -> Option<Cell> {
         self.taken.take().map(|taken| taken.cell)
     }
@@ -94,7 +94,7 @@ impl CallBody {
         self.started = true;
     }
 
-    /// Its number, and the incarnation of the peer that was told it.
+    /// The number that it has, and the incarnation of the peer that was told it.
     pub(in crate::shard) fn number(&self) -> Option<(u32, u64)> {
         self.number
     }

@@ -38,9 +38,9 @@ impl Called {
         Self { cell, bytes, facts, number, run: None, answered: None }
     }
 
-    /// Its bytes.
+    /// The bytes of the call.
     pub(in crate::shard) fn span(&self) -> Span {
-        self.cell.span.part(0, self.bytes)
+        self.cell.span().part(0, self.bytes)
     }
 
     /// What is known of it.
@@ -55,7 +55,7 @@ impl Called {
 
     /// Staging that an answer of at most so many bytes takes beside the cell; 0: none.
     pub(in crate::shard) fn lacks(&self, most: u32) -> u32 {
-        let bytes = self.facts.answer.min(most);
+        let bytes = self.facts.answer().min(most);
         if bytes <= ANSWER_IN_CELL || self.run.is_some() { 0 } else { bytes }
     }
 
@@ -68,7 +68,7 @@ impl Called {
     pub(in crate::shard) fn answer(&self, most: u32) -> Span {
         match self.run {
             Some((run, _)) => run.span.part(0, most),
-            None => self.cell.span.part(ANSWER_AT, most),
+            None => self.cell.span().part(ANSWER_AT, most),
         }
     }
 
@@ -77,7 +77,7 @@ impl Called {
         self.answered
     }
 
-    /// It was carried out, with an answer of so many bytes.
+    /// The call was carried out, with an answer of so many bytes.
     pub(in crate::shard) fn note_answer(&mut self, bytes: u32) {
         self.answered = Some(bytes);
     }

@@ -35,7 +35,7 @@ pub(in crate::shard) enum ServeOp {
         sink: Sink,
     },
     Sync,
-    /// `changes`: something here.
+    /// `changes`: whether it changes something here.
     Call {
         call: CalledKey,
         changes: bool,

@@ -6,7 +6,6 @@
 
 use piped_core::call::CALL_BYTES_MAX;
 use piped_core::io::{Io, Op};
-use piped_core::limits::CELL_BYTES;
 use piped_core::status::Status;
 
 use crate::shard::Shard;
@@ -44,8 +43,8 @@ impl Shard {
         }
     }
 
-    /// Copies a call out of its client's buffer, if that was not done, and checks the copy. `false`:
-    /// there is no room for it now, or the call is refused.
+    /// Copies a call out of its client's buffer, if that was not done, and checks the copy.
+    /// `false`: there is no room for it now, or the call is refused.
     pub(in crate::shard) fn take_call<I: Io>(
         &mut self,
         key: TransferKey,
@@ -69,15 +68,13 @@ impl Shard {
                 return false;
             }
         };
-        let own = self.clients.holdings(session).map_or(0, |it| it.call_bytes);
+        let own = self.clients.call_bytes(session);
         let Some(cell) = self.cx.buffers.take_cell(CallOf::Client, own) else {
             self.cx.sched.starve(Work::Transfer(key));
             return false;
         };
-        if let Some(holdings) = self.clients.holdings(session) {
-            holdings.call_bytes += u64::from(CELL_BYTES);
-        }
-        io.store(bytes, cell.span.part(0, from.length));
+        self.clients.count_call(session, true);
+        io.store(bytes, cell.span().part(0, from.length));
         self.bodies[call].take(cell, facts);
         true
     }
@@ -131,10 +128,10 @@ impl Shard {
         let facts = body.call.and_then(|call| self.bodies[call].facts());
         self.charge(Work::Transfer(key), landed, io.now());
         // One that failed may have changed something all the same.
-        if facts.is_some_and(|facts| facts.changes) {
+        if facts.is_some_and(|facts| facts.changes()) {
             self.note_unsynced(key, body, io.now());
         }
-        let status = match (status, facts.and_then(|facts| facts.syncs)) {
+        let status = match (status, facts.and_then(|facts| facts.syncs())) {
             (Status::Ok, Some(Synced::All)) => self.vouch(key, body),
             (Status::Ok, Some(Synced::Part)) => self.vouch_for_part(key, body),
             (status, _) => status,
@@ -149,9 +146,7 @@ impl Shard {
         let number = self.bodies[call].number();
         if let Some(cell) = self.bodies[call].give_back() {
             self.cx.buffers.free_cell(cell, CallOf::Client, &mut self.cx.sched);
-            if let Some(holdings) = self.clients.holdings(session) {
-                holdings.call_bytes -= u64::from(CELL_BYTES);
-            }
+            self.clients.count_call(session, false);
         }
         if let (Some((number, _)), Some(handle)) = (number, handle)
             && let Some(remote) = self.remote_of(key, handle)
@@ -172,7 +167,7 @@ impl Shard {
         incarnation: u64,
     ) -> Result<Option<(u32, u8)>, Option<Status>> {
         let Some(call) = body.call.map(|call| self.bodies[call]) else { return Ok(None) };
-        if !call.facts().is_some_and(|facts| facts.once) {
+        if !call.facts().is_some_and(|facts| facts.once()) {
             return Ok(None);
         }
         // It may have been carried out by a daemon that is no more.
@@ -192,7 +187,7 @@ impl Shard {
         let Some(body) = self.transfers.get(key).and_then(Transfer::remote) else { return };
         let (handle, Some(call)) = (body.handle, body.call) else { return };
         let state = self.bodies[call];
-        if state.number().is_some() || !state.facts().is_some_and(|facts| facts.once) {
+        if state.number().is_some() || !state.facts().is_some_and(|facts| facts.once()) {
             return;
         }
         if let Some(remote) = self.remote_of(key, handle) {

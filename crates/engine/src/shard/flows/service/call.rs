@@ -90,18 +90,18 @@ impl Shard {
         let facts = check(bytes, (access_of(target), is_directory), room)?;
         // Without a number it would be carried out each time that it comes, and with one that it
         // does not need it would be remembered.
-        if facts.once != once.is_some() {
+        if facts.once() != once.is_some() {
             return Err(Status::Invalid);
         }
         let own = self.links.get(link).map_or(0, |link| link.call_bytes());
         let cell = self.cx.buffers.take_cell(CallOf::Peer, own).ok_or(Status::WouldBlock)?;
         self.links.count_call(link, true);
         let length = bytes.len() as u32;
-        io.store(bytes, cell.span.part(0, length));
+        io.store(bytes, cell.span().part(0, length));
         let called = Called::new((cell, length), facts, once.map(|(number, _)| number));
         // There is a place for each serve, and one that finds none does not begin.
         match self.serves.keep_call(called) {
-            Some(call) => Ok(ServeOp::Call { call, changes: facts.changes }),
+            Some(call) => Ok(ServeOp::Call { call, changes: facts.changes() }),
             None => {
                 self.give_back_called(link, called);
                 Err(Status::WouldBlock)
@@ -120,7 +120,7 @@ impl Shard {
             return self.answer_call(key, bytes, io);
         }
         // It is looked at again when the old one is over.
-        if called.facts().changes && self.serves.is_behind_old(key, on.device()) {
+        if called.facts().changes() && self.serves.is_behind_old(key, on.device()) {
             return;
         }
         if let Some(status) = self.outcome_of(key, called) {

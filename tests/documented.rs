@@ -47,7 +47,7 @@ fn rule(page: &Page, block: &Block) -> Option<Rule> {
 const HERE: &str = "[listen]\naddress = \"127.0.0.1:7411\"\n[peers.beta]\naddress = \"127.0.0.1:7412\"\n\
                     [exports.data]\npath = \"/srv/data\"\n[metrics]\naddress = \"127.0.0.1:9741\"\n";
 const BETA: &str = "[listen]\naddress = \"127.0.0.1:7412\"\n[peers.alpha]\naddress = \"127.0.0.1:7411\"\n\
-                    [exports.data]\npath = \"/srv/data\"\nwrite = true\n";
+                    [exports.data]\npath = \"/srv/data\"\nwrite = true\nnames = true\n";
 
 fn plan(page: &Page) -> Plan {
     let files = page.blocks.iter().filter_map(|block| match rule(page, block) {

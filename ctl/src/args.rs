@@ -15,6 +15,15 @@ use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::dial::DialArgs;
 use crate::commands::doctor::DoctorArgs;
+use crate::commands::files::cat::CatArgs;
+use crate::commands::files::complete::CompleteArgs;
+use crate::commands::files::df::DfArgs;
+use crate::commands::files::du::DuArgs;
+use crate::commands::files::ls::LsArgs;
+use crate::commands::files::mkdir::MkdirArgs;
+use crate::commands::files::mv::MvArgs;
+use crate::commands::files::put::PutArgs;
+use crate::commands::files::rm::RmArgs;
 use crate::commands::handles::{ClientArgs, HandleArgs, PeerArgs};
 use crate::commands::keys::KeysArgs;
 use crate::commands::limits::LimitsArgs;
@@ -79,7 +88,10 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Show the daemon at a glance: features, faults, sessions, memory
     Status,
-    /// Show operations, bandwidth, latency and staging by interval
+    /// Show the work done by interval; or all that is known of a file
+    ///
+    /// With seconds, or nothing: operations, bandwidth, latency and staging. With a place: kind,
+    /// length, mode, owner and times of files and directories of exports.
     Stat(StatArgs),
     /// Show the peers and the lanes to and from them
     Peers,
@@ -127,6 +139,22 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Copy a file here, or to and from peers; daemons move the bytes
     Cp(CpArgs),
+    /// Write a file or what comes in to a file of an export, whole or not at all
+    Put(PutArgs),
+    /// Show the bytes of files of exports
+    Cat(CatArgs),
+    /// List names below exports
+    Ls(LsArgs),
+    /// Give files and directories of an export other names
+    Mv(MvArgs),
+    /// Make directories below exports
+    Mkdir(MkdirArgs),
+    /// Remove files and directories below exports
+    Rm(RmArgs),
+    /// Show the room on the file systems of exports
+    Df(DfArgs),
+    /// Show the room that files and directories take
+    Du(DuArgs),
     /// Measure requests through the daemon: rate, latency, CPU
     Bench(BenchArgs),
     /// Measure the costs of stages by loading them on purpose
@@ -135,6 +163,9 @@ pub(crate) enum Command {
     Model(ModelArgs),
     /// Print a script that completes pipectl's command line in a shell
     Completions(CompletionsArgs),
+    /// Print how a place on the command line may go on
+    #[command(hide = true)]
+    Complete(CompleteArgs),
     /// Write the manual pages of pipectl and piped into a directory
     #[command(hide = true)]
     Man(ManArgs),
@@ -439,6 +470,16 @@ mod tests {
             "pipectl stat",
             "pipectl stat -y 1 10",
             "pipectl stat --no-since-start 0.5 --json",
+            "pipectl stat b:data/f :data --json",
+            "pipectl ls",
+            "pipectl ls -laR1 b:data :data/*.log",
+            "pipectl rm -rf b:data/a",
+            "pipectl mv b:data/a b:data/b b:data/c/",
+            "pipectl mkdir -p -m 1750 b:data/a/b",
+            "pipectl put - b:data/a --mode 600 -n",
+            "pipectl cat b:data/a --offset 4k --length 1",
+            "pipectl complete",
+            "pipectl complete -- -x",
             "pipectl peers",
             "pipectl clients --json",
             "pipectl transfers --ended",
@@ -481,7 +522,16 @@ mod tests {
             "pipectl",
             "pipectl stat 0",
             "pipectl stat 1 0",
-            "pipectl stat 1 2 3",
+            "pipectl stat file",
+            "pipectl ls /tmp",
+            "pipectl rm",
+            "pipectl mv b:data/a",
+            "pipectl mv -n --exchange b:data/a b:data/b",
+            "pipectl mkdir -m 999 b:data/a",
+            "pipectl put b:data/a",
+            "pipectl put --mode 1777 a b:data/a",
+            "pipectl du -s -d 1 b:data",
+            "pipectl cat",
             "pipectl peers beta",
             "pipectl stat -y",
             "pipectl explain first",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use piped_client::{
     AllocateError, Buffer, Cause, Client, ClientBuilder, ConnectError, OpenError, QueueError,
-    RequestError, SessionError, Status, SubmitFault,
+    RequestError, SessionError, Status, StripError, SubmitFault,
 };
 
 use crate::admin;
@@ -59,11 +59,22 @@ pub(crate) fn session(what: impl fmt::Display, error: &SessionError) -> Failure 
 }
 
 pub(crate) fn request(what: impl fmt::Display, error: &RequestError) -> Failure {
-    let exit = match error.cause {
+    Failure::new(exit_of(error.cause), format!("{what}: {error}"))
+}
+
+/// The kind of failure of a request that ended so.
+pub(crate) const fn exit_of(cause: Cause) -> Exit {
+    match cause {
         Cause::Status(status) => of_status(status),
         Cause::Disconnected => Exit::Unreachable,
+        Cause::NotSubmitted(SubmitFault::Call) => Exit::Refused,
         _ => Exit::Failed,
-    };
+    }
+}
+
+/// Failure of a file that is read strip by strip.
+pub(crate) fn strips(what: impl fmt::Display, error: &StripError) -> Failure {
+    let exit = error.cause().map_or(Exit::Failed, exit_of);
     Failure::new(exit, format!("{what}: {error}"))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, trace, …
-//!                     ► client-lib (shared memory)          bench
+//!                     ► client-lib (shared memory)          bench, cp, ls, put, rm, …
 //!                     ► two daemons of its own              demo
 //!                     ► the engine in virtual time          simulate
 //!                     ► the theory alone                    model
@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod below;
 mod client;
 mod clock;
 mod commands;

@@ -51,6 +51,38 @@ pub fn render(columns: &[Column], rows: Vec<Vec<String>>, width: Option<u16>) ->
     text
 }
 
+/// Cells in as many columns as fit into the width, one below the other; text without a table.
+#[must_use]
+pub fn columns(cells: &[String], width: u16) -> String {
+    const GAP: usize = 2;
+    let width = usize::from(width);
+    let lengths: Vec<usize> = cells.iter().map(|cell| cell.chars().count()).collect();
+    // A cell has a character and the gap at least; more columns than that never fit.
+    let most = cells.len().min(width / (GAP + 1) + 1).max(1);
+    let widths_of = |lines: usize| -> Vec<usize> {
+        lengths.chunks(lines).map(|column| column.iter().max().copied().unwrap_or(0)).collect()
+    };
+    let fits = |widths: &[usize]| {
+        widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) <= width
+    };
+    let mut tried = (1..=most).rev().map(|columns| cells.len().div_ceil(columns).max(1));
+    let lines = tried.find(|&lines| fits(&widths_of(lines))).unwrap_or(cells.len().max(1));
+    let widths = widths_of(lines);
+    let mut text = String::new();
+    for line in 0..lines.min(cells.len()) {
+        let mut gap = 0;
+        for ((cell, length), width) in
+            cells.iter().zip(&lengths).skip(line).step_by(lines).zip(&widths)
+        {
+            text.push_str(&" ".repeat(gap));
+            text.push_str(cell);
+            gap = width - length + GAP;
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// Whether the numbers can stand in one line each beside words of a readable width: then only the
 /// words fold.
 fn fits_unfolded(table: &Table, columns: &[Column], width: Option<u16>) -> bool {
@@ -136,6 +168,26 @@ mod tests {
         assert_eq!(lines[0].len(), lines[1].len(), "right-aligned column ends together\n{text}");
         assert!(lines.iter().all(|line| *line == line.trim_end()), "{text:?}");
         assert!(!text.contains('\u{1b}'), "no colour codes");
+    }
+
+    #[test]
+    fn cells_stand_below_each_other_in_as_many_columns_as_fit() {
+        let cells: Vec<String> = ["a", "bb", "ccc", "d", "ee"].map(str::to_owned).into();
+        for (width, text) in [
+            (80, "a  bb  ccc  d  ee\n"),
+            (12, "a   ccc  ee\nbb  d\n"),
+            (11, "a   ccc  ee\nbb  d\n"),
+            (10, "a    d\nbb   ee\nccc\n"),
+            (3, "a\nbb\nccc\nd\nee\n"),
+            (1, "a\nbb\nccc\nd\nee\n"),
+        ] {
+            assert_eq!(columns(&cells, width), text, "{width}");
+        }
+        assert_eq!(columns(&[], 80), "");
+        let many: Vec<String> = (0..10_000).map(|number| format!("name-{number}")).collect();
+        let text = columns(&many, 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80 && line.trim_end() == line));
+        assert_eq!(text.split_whitespace().count(), many.len());
     }
 
     #[test]

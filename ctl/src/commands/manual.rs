@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args::Args;
+use crate::commands::files::complete;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -30,8 +31,10 @@ pub(crate) struct ManArgs {
 
 pub(crate) fn completions(args: &CompletionsArgs, output: &Output) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "pipectl", &mut script);
-    output.text(&String::from_utf8_lossy(&script))
+    let mut command = Args::command();
+    clap_complete::generate(args.shell, &mut command, "pipectl", &mut script);
+    let script = String::from_utf8_lossy(&script);
+    output.text(&complete::with_places(&script, args.shell, &command))
 }
 
 /// Writes `pipectl.1`, `pipectl-status.1` and so on, `piped.8` and `piped.toml.5`.

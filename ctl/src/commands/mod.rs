@@ -17,6 +17,7 @@ pub(crate) mod dial;
 pub(crate) mod doctor;
 mod explain;
 mod exports;
+pub(crate) mod files;
 pub(crate) mod handles;
 pub(crate) mod keys;
 pub(crate) mod limits;
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let admin = || Admin::new(&args.socket);
     match &args.command {
         Command::Status => status::run(&admin()?, &output, args.json),
-        Command::Stat(stat) => stat::run(&admin()?, &output, stat, args.json),
+        Command::Stat(stat) => stat::run(stat, admin, &output, args.json),
         Command::Peers => peers::run(&admin()?, &output, args.json),
         Command::Clients => clients::run(&admin()?, &output, args.json),
         Command::Transfers(transfers) => transfers::run(&admin()?, &output, transfers, args.json),
@@ -70,6 +71,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         Command::Calibrate(asked) => calibrate::run(args, asked, &output),
         Command::Bench(bench) => bench::run(args, &bench.operation, &output),
+        Command::Ls(ls) => files::ls::run(ls, admin, &output, args.json),
+        Command::Rm(rm) => files::rm::run(rm, args.json),
+        Command::Mv(mv) => files::mv::run(mv),
+        Command::Mkdir(mkdir) => files::mkdir::run(mkdir),
+        Command::Df(df) => files::df::run(df, admin, &output, args.json),
+        Command::Du(du) => files::du::run(du, &output, args.json),
+        Command::Cat(cat) => files::cat::run(cat, args.json),
+        Command::Put(put) => files::put::run(put, &output, args.json),
+        Command::Complete(asked) => files::complete::run(asked, &args.socket, &output),
         Command::Cp(cp) => cp::run(cp, &args.socket, &output, args.json),
         Command::Demo(demo) => demo::run(demo, output, args.json),
     }

@@ -1,18 +1,23 @@
 //! `pipectl stat [INTERVAL [COUNT]]`: the work done, interval by interval, as `zpool iostat` shows
-//! it.
+//! it. With places it is about files: [`files::stat`].
 //!
 //! The daemon reports sums since its start; a line is the difference of two reports. The first line
 //! is the mean since the start, which `-y` leaves out.
 
+use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::builder::{OsStringValueParser, TypedValueParser as _, ValueParser, ValueParserFactory};
+use clap::{Args as ClapArgs, ValueHint};
 use piped_config::admin::watch::{STAT, Stat};
 use serde::Serialize;
 
 use crate::admin::Admin;
+use crate::args::ClientDoor;
+use crate::below::{Below, HOW};
 use crate::clock;
+use crate::commands::files;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::units;
@@ -30,16 +35,91 @@ end at a peer. Latencies are those of reads and writes that ended well, without
 copies, to a quarter; a dash means no request.")]
 pub(crate) struct StatArgs {
     /// Leave out the first line, which is the mean since the daemon started
-    #[arg(short = 'y', long = "no-since-start", requires = "interval")]
+    #[arg(short = 'y', long = "no-since-start", requires = "operands")]
     no_since_start: bool,
 
-    /// Seconds from line to line; without it there is one line
-    #[arg(value_parser = seconds)]
-    interval: Option<Duration>,
+    /// Seconds from line to line (without it there is one), and how many lines (without it until
+    /// Ctrl-C); or files: PEER:EXPORT/PATH, or :EXPORT/PATH for an export of this node
+    #[arg(value_name = "INTERVAL [COUNT] | PLACE", value_hint = ValueHint::Url)]
+    operands: Vec<Operand>,
 
-    /// Lines to print, the first one among them; without it until Ctrl-C
-    #[arg(value_parser = clap::value_parser!(u64).range(1..), requires = "interval")]
-    count: Option<u64>,
+    #[command(flatten)]
+    door: ClientDoor,
+}
+
+/// A word of the command line: places have a colon, and numbers have none.
+#[derive(Debug, Clone)]
+enum Operand {
+    Number(String),
+    Place(Below),
+}
+
+impl Operand {
+    fn parse(text: &OsStr) -> Result<Self, String> {
+        let Some(number) = text.to_str().filter(|it| !it.contains(':')) else {
+            return Below::parse(text).map(Self::Place);
+        };
+        match number.parse() {
+            Ok(value) if (f64::MIN_POSITIVE..=f64::MAX).contains(&value) => {
+                Ok(Self::Number(number.to_owned()))
+            }
+            _ => Err(format!("write seconds and a number of lines; or places: {HOW}")),
+        }
+    }
+}
+
+impl ValueParserFactory for Operand {
+    type Parser = ValueParser;
+
+    fn value_parser() -> ValueParser {
+        OsStringValueParser::new().try_map(|text| Self::parse(&text)).into()
+    }
+}
+
+/// What is asked for.
+#[derive(Debug)]
+enum Asked {
+    Work { interval: Option<Duration>, count: Option<u64> },
+    Files(Vec<Below>),
+}
+
+impl StatArgs {
+    fn asked(&self) -> Result<Asked, Failure> {
+        let numbers = self.operands.iter().map_while(|operand| match operand {
+            Operand::Number(text) => Some(text.as_str()),
+            Operand::Place(_) => None,
+        });
+        let numbers: Vec<&str> = numbers.collect();
+        let usage = |why: &str| Failure::usage(format!("{why} (see `pipectl stat --help`)"));
+        match numbers.as_slice() {
+            all if all.len() == self.operands.len() => match *all {
+                [] => Ok(Asked::Work { interval: None, count: None }),
+                [interval] => Ok(Asked::Work { interval: every(interval)?, count: None }),
+                [interval, count] => {
+                    let count = count.parse().ok().filter(|&count| count > 0);
+                    let count = count.ok_or_else(|| usage("COUNT is a number of lines"))?;
+                    Ok(Asked::Work { interval: every(interval)?, count: Some(count) })
+                }
+                _ => Err(usage("INTERVAL and COUNT are all the numbers there are")),
+            },
+            [] if !self.no_since_start => {
+                let places = self.operands.iter().filter_map(|operand| match operand {
+                    Operand::Place(place) => Some(place.clone()),
+                    Operand::Number(_) => None,
+                });
+                let places: Vec<Below> = places.collect();
+                match places.len() == self.operands.len() {
+                    true => Ok(Asked::Files(places)),
+                    false => Err(usage("name places, or numbers")),
+                }
+            }
+            _ => Err(usage("name places, or numbers")),
+        }
+    }
+}
+
+fn every(text: &str) -> Result<Option<Duration>, Failure> {
+    seconds(text).map(Some).map_err(Failure::usage)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -50,20 +130,25 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(
-    admin: &Admin,
-    output: &Output,
     args: &StatArgs,
+    admin: impl Fn() -> Result<Admin, Failure>,
+    output: &Output,
     json: bool,
 ) -> Result<(), Failure> {
+    let (interval, count) = match args.asked()? {
+        Asked::Files(places) => return files::stat::run(&places, &args.door, output, json),
+        Asked::Work { interval, count } => (interval, count),
+    };
+    let admin = &admin()?;
     let mut printer = Printer::new(output, json);
-    let mut left = args.count.unwrap_or(if args.interval.is_some() { u64::MAX } else { 1 });
+    let mut left = count.unwrap_or(if interval.is_some() { u64::MAX } else { 1 });
     let mut before: Stat = admin.get(STAT)?;
     let mut due = clock::now();
     if !args.no_since_start {
         printer.print(&Line::new(None, &before))?;
         left -= 1;
     }
-    let Some(interval) = args.interval else { return Ok(()) };
+    let Some(interval) = interval else { return Ok(()) };
     while left > 0 {
         // Lines are due at fixed times, however long asking and printing take.
         due += interval;
@@ -257,6 +342,41 @@ mod tests {
         assert_eq!(idle.latency_p50_seconds, None);
         let whole = Line::new(None, &stat(10.0, 1000));
         assert!(whole.since_start && whole.local.reads_per_second == 110.0);
+    }
+
+    #[test]
+    fn operands_are_numbers_or_places() {
+        let asked = |words: &[&str]| {
+            let parse = |word: &&str| Operand::parse(word.as_ref());
+            let operands: Result<Vec<Operand>, String> = words.iter().map(parse).collect();
+            let door = ClientDoor { socket: "/client".into() };
+            let operands = operands.map_err(Failure::usage)?;
+            StatArgs { no_since_start: false, operands, door }.asked()
+        };
+        let work = |words: &[&str]| match asked(words) {
+            Ok(Asked::Work { interval, count }) => (interval.map(|it| it.as_secs_f64()), count),
+            other => panic!("{words:?}: {other:?}"),
+        };
+        assert_eq!(work(&[]), (None, None));
+        assert_eq!(work(&["0.5"]), (Some(0.5), None));
+        assert_eq!(work(&["1", "100000"]), (Some(1.0), Some(100_000)));
+        match asked(&["b:data/1", ":data"]) {
+            Ok(Asked::Files(places)) => assert_eq!(places.len(), 2),
+            other => panic!("{other:?}"),
+        }
+        for words in [
+            &["1", "2", "3"][..],
+            &["0"],
+            &["100000"],
+            &["1", "1.5"],
+            &["1", "b:data/1"],
+            &["b:data/1", "1"],
+            &["file"],
+            &["nan"],
+        ] {
+            let failure = asked(words).expect_err("wrong usage");
+            assert_eq!(failure.exit(), Exit::Usage, "{words:?}");
+        }
     }
 
     #[test]

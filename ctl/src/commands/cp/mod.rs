@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueHint};
 use serde::Serialize;
 
 use self::ends::{Ends, Found};
@@ -63,11 +63,11 @@ the source.";
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CpArgs {
     /// From: PATH, PEER:EXPORT/PATH, or :EXPORT/PATH for an export of this node
-    #[arg(value_name = "SRC")]
+    #[arg(value_name = "SRC", value_hint = ValueHint::Url)]
     source: Place,
 
     /// To: likewise; a directory, or EXPORT/PATH/ with a slash at its end, takes the source's name
-    #[arg(value_name = "DST")]
+    #[arg(value_name = "DST", value_hint = ValueHint::Url)]
     destination: OsString,
 
     /// Write over an existing file

@@ -1,0 +1,616 @@
+//! Files of exports on the command line (`pipectl ls`, `stat`, `rm`, `mv`, `mkdir`, `df`, `du`,
+//! `cat`, `put`, and the completion of places), with real daemons: here and at a peer, good and bad.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use system_tests::process::{Daemon, Programs, Running, eventually, free_address, pattern, words};
+
+const NOT_REACHABLE: i32 = 3;
+const REFUSED: i32 = 4;
+const NOT_FOUND: i32 = 6;
+
+/// `alpha`, which is asked, has the export `own`; `beta`, its peer, has one directory as `data`,
+/// as `fixed` (read only) and as `box` (not to be read).
+struct World {
+    alpha: Daemon,
+    beta: Daemon,
+    directory: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        Self::with_beta(|programs, _| Some(programs.piped()))
+    }
+
+    /// `beta` makes the command that runs beta's daemon, or says that it cannot.
+    fn with_beta(beta: impl FnOnce(&Programs, &Path) -> Option<Command>) -> Option<Self> {
+        let programs = Programs::find()?;
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = |name: &str| {
+            let root = directory.path().join(name);
+            fs::create_dir(&root).expect("made");
+            root
+        };
+        let (own, data) = (root("own"), root("data"));
+        let command = beta(&programs, &data)?;
+        let address = free_address();
+        let export = |name: &str, path: &Path, rights: &str| {
+            format!("[exports.{name}]\npath = \"{}\"\n{rights}\n", path.display())
+        };
+        let all = "write = true\nnames = true";
+        let here = format!("[peers.beta]\naddress = \"{address}\"\n{}", export("own", &own, all));
+        let there = format!(
+            "[listen]\naddress = \"{address}\"\n{}{}{}",
+            export("data", &data, all),
+            export("fixed", &data, ""),
+            export("box", &data, "read = false\nwrite = true")
+        );
+        let beta = Daemon::start_by(command, &programs, directory.path(), "beta", &there);
+        let alpha = Daemon::start(&programs, directory.path(), "alpha", &here);
+        alpha.await_lanes();
+        Some(Self { alpha, beta, directory })
+    }
+
+    /// Where something below `own` or `data` lies.
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("below")).expect("made");
+        fs::write(path, bytes).expect("written");
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        self.alpha.pipectl(arguments)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("pipectl starts")
+    }
+
+    /// What it prints when it does well.
+    fn told(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let log = || self.beta.log();
+        assert!(output.status.success(), "{arguments:?}: {}\n{}", words(&output), log());
+        assert!(output.stderr.is_empty(), "{arguments:?}: {}", words(&output));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn lines(&self, arguments: &[&str]) -> Vec<String> {
+        self.told(arguments).lines().map(str::to_owned).collect()
+    }
+
+    /// How it fails; what it prints of what it could do.
+    fn fails(&self, arguments: &[&str], code: i32, word: &str) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", words(&output));
+        assert!(stderr.contains(word), "{arguments:?}: {word} is not in {stderr}");
+        assert!(stderr.starts_with("pipectl: ") || stderr.starts_with("error: "), "{stderr}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Names in a directory of the world.
+    fn names(&self, directory: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(directory)).expect("there");
+        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        let mut names: Vec<String> = entries.map(|entry| name(entry.expect("read"))).collect();
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn ls_shows_names_sorted_marked_and_escaped() {
+    let Some(world) = World::new() else { return };
+    for (name, length) in [("b.log", 3), ("a.log", 2048), (".hidden", 1), ("sub/deep/c.log", 7)] {
+        world.write(&format!("data/{name}"), &pattern(length));
+    }
+    symlink("a.log", world.path("data/link")).expect("linked");
+    assert_eq!(world.lines(&["ls", "beta:data"]), ["a.log", "b.log", "link", "sub/"]);
+    assert_eq!(world.lines(&["ls", "-a", "beta:data/"])[0], ".hidden");
+    assert_eq!(world.lines(&["ls", "beta:data/a.log"]), ["beta:data/a.log"]);
+    assert_eq!(world.lines(&["ls", "beta:data/link"]), ["beta:data/link"]);
+    assert_eq!(world.lines(&["ls", "beta:data/sub//deep/"]), ["c.log"]);
+    let several = world.lines(&["ls", "beta:data/sub", ":own", "beta:data/b.log"]);
+    assert_eq!(
+        several,
+        ["beta:data/b.log", "", "beta:data/sub:", "deep/", "", ":own/:"],
+        "files first"
+    );
+    let tree = world.lines(&["ls", "-R", "beta:data"]);
+    let headings: Vec<&String> = tree.iter().filter(|line| line.ends_with(':')).collect();
+    assert_eq!(headings, ["beta:data/:", "beta:data/sub:", "beta:data/sub/deep:"]);
+    assert_eq!(tree.last().map(String::as_str), Some("c.log"));
+
+    let long = world.lines(&["ls", "-l", "beta:data"]);
+    let mtime = fs::metadata(world.path("data/a.log")).expect("there").mtime();
+    assert!(long[0].starts_with("-rw-r--r--  2.0K ") && long[0].ends_with(" a.log"), "{long:?}");
+    assert!(long[2].starts_with('l') && long[3].starts_with('d'), "{long:?}");
+    let year: i64 = long[0].split_whitespace().nth(2).expect("a date")[..4].parse().expect("year");
+    assert_eq!(year, 1970 + mtime / 31_556_952, "a date of now");
+
+    // Names that a terminal would obey, and names that are no text.
+    for name in [&b"two\nlines"[..], b"clear\x1b[2J", b"latin-\xe9"] {
+        File::create(world.path("data/sub").join(OsStr::from_bytes(name))).expect("made");
+    }
+    let escaped = ["clear\\u{1b}[2J", "deep/", "latin-\\xe9", "two\\nlines"];
+    assert_eq!(world.lines(&["ls", "beta:data/sub"]), escaped);
+    let json = world.alpha.json(&["ls", "beta:data/sub"]);
+    let entries = json["entries"].as_array().expect("a list");
+    assert_eq!(entries[0]["name"], "clear\u{1b}[2J");
+    assert_eq!(entries[2]["name_bytes"], "6c6174696e2de9");
+    assert_eq!(
+        (&entries[1]["kind"], &entries[1]["name_bytes"]),
+        (&"directory".into(), &Value::Null)
+    );
+    assert_eq!(entries[3]["bytes"], 0);
+    // A pattern leads to them, too.
+    assert_eq!(world.lines(&["ls", "beta:data/sub/lat*"]), ["beta:data/sub/latin-\\xe9"]);
+    // They can be removed by whoever wants to be rid of them, and none is made.
+    let removed = world.alpha.json(&["rm", "-r", "beta:data/sub"]);
+    assert_eq!(removed["removed_files"], 4, "{removed}");
+    world.fails(&["mkdir", "beta:data/two\nlines"], REFUSED, "two\\nlines");
+}
+
+#[test]
+fn ls_without_an_export_says_what_there_is() {
+    let Some(world) = World::new() else { return };
+    assert_eq!(world.lines(&["ls"]), [":own/", "beta:"]);
+    assert_eq!(world.lines(&["ls", ":"]), [":own/"]);
+    let json = world.alpha.json(&["ls"]);
+    assert_eq!((&json["exports"][0], &json["peers"][0]), (&"own".into(), &"beta".into()));
+    world.fails(&["ls", "beta:"], 2, "`pipectl exports` on beta");
+    world.fails(&["rm", "beta:"], 2, "names no export");
+    world.fails(&["stat", "beta:data/x", "1"], 2, "places, or numbers");
+}
+
+#[test]
+fn ten_thousand_names_in_columns_and_as_json() {
+    let Some(world) = World::new() else { return };
+    for number in 0..10_000 {
+        File::create(world.path(&format!("own/name-{number:05}"))).expect("made");
+    }
+    fs::create_dir(world.path("data/many")).expect("made");
+    for number in 0..10_000 {
+        File::create(world.path(&format!("data/many/name-{number:05}"))).expect("made");
+    }
+    for place in [":own", "beta:data/many"] {
+        let lines = world.lines(&["ls", place]);
+        let expected: Vec<String> = (0..10_000).map(|number| format!("name-{number:05}")).collect();
+        assert_eq!(lines, expected, "{place}");
+        for (width, columns) in [(40, 3), (120, 10)] {
+            let mut command = world.command(["ls", place]);
+            let output = command.env("COLUMNS", width.to_string()).output().expect("ran");
+            let text = String::from_utf8(output.stdout).expect("text");
+            let first = text.lines().next().expect("a line");
+            assert_eq!(first.split_whitespace().count(), columns, "{width}: {first}");
+            assert!(text.lines().all(|line| line.len() <= width), "{width}");
+            assert_eq!(text.split_whitespace().count(), 10_000);
+        }
+        let json = world.alpha.json(&["ls", place]);
+        let entries = json["entries"].as_array().expect("a list");
+        assert_eq!(entries.len(), 10_000);
+        assert!(entries.iter().all(|it| it["kind"] == "file" && it["bytes"] == 0));
+    }
+    assert_eq!(world.lines(&["ls", "beta:data/many/*-0999?"]).len(), 10);
+    world.told(&["rm", "beta:data/many/*"]);
+    assert_eq!(world.names("data/many"), [""; 0]);
+    let du = world.alpha.json(&["du", "-s", ":own"]);
+    assert_eq!(du["places"][0]["files"], 10_000);
+}
+
+#[test]
+fn stat_says_what_the_kernel_says() {
+    let Some(world) = World::new() else { return };
+    world.write("data/file", &pattern(5000));
+    let permissions = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(world.path("data/file"), permissions).expect("ours");
+    fs::hard_link(world.path("data/file"), world.path("data/again")).expect("linked");
+    let facts = fs::metadata(world.path("data/file")).expect("there");
+    let json = world.alpha.json(&["stat", "beta:data/file", "beta:data/"]);
+    let file = &json["files"][0];
+    for (field, value) in [
+        ("bytes", facts.len()),
+        ("allocated_bytes", facts.blocks() * 512),
+        ("links", 2),
+        ("inode", facts.ino()),
+        ("user", facts.uid().into()),
+        ("group", facts.gid().into()),
+    ] {
+        assert_eq!(file[field], value, "{field} of {file}");
+    }
+    assert_eq!((&file["mode"], &file["kind"]), (&"0640".into(), &"file".into()));
+    assert_eq!(file["modified"]["seconds_since_1970"], facts.mtime());
+    assert_eq!(file["modified"]["nanoseconds"], facts.mtime_nsec());
+    assert_eq!(json["files"][1]["kind"], "directory");
+    let text = world.told(&["stat", "beta:data/file"]);
+    for line in ["place      beta:data/file", "mode       0640 (-rw-r-----)", "links      2"] {
+        assert!(text.contains(&format!("{line}\n")), "{line} is not in {text}");
+    }
+    assert!(text.contains("4.88 KiB (5 000 bytes)"), "{text}");
+    // What it was before goes on.
+    assert_eq!(world.alpha.json(&["stat"])["since_start"], true);
+    assert_eq!(world.lines(&["stat", "0.01", "2"]).len(), 4);
+}
+
+#[test]
+fn names_are_made_changed_and_removed() {
+    let Some(world) = World::new() else { return };
+    for (root, at) in [("data", "beta:data"), ("own", ":own")] {
+        let place = |name: &str| format!("{at}/{name}");
+        world.told(&["mkdir", "-m", "711", &place("one"), &place("two")]);
+        let mode = fs::metadata(world.path(&format!("{root}/one"))).expect("made").mode();
+        assert_eq!(mode & 0o777 & !0o711, 0, "less the umask: {mode:o}");
+        world.fails(&["mkdir", &place("one")], REFUSED, "already");
+        world.fails(&["mkdir", &place("a/b/c")], NOT_FOUND, "a/b/c");
+        world.told(&["mkdir", "-p", &place("a/b/c"), &place("one")]);
+        for (name, bytes) in [("x", b"x"), ("y", b"y")] {
+            world.write(&format!("{root}/{name}"), bytes);
+        }
+        let read = |name: &str| fs::read(world.path(&format!("{root}/{name}"))).expect(name);
+        world.fails(&["mv", "-n", &place("x"), &place("y")], REFUSED, "already");
+        world.told(&["mv", "--exchange", &place("x"), &place("y")]);
+        assert_eq!((read("x"), read("y")), (b"y".to_vec(), b"x".to_vec()));
+        world.told(&["mv", "--no-sync", &place("x"), &place("y")]);
+        assert_eq!(read("y"), b"y");
+        world.told(&["mv", &place("y"), &place("two"), &place("a/b")]);
+        assert_eq!(world.names(&format!("{root}/a/b")), ["c", "two", "y"]);
+        world.fails(&["mv", &place("one"), &place("a"), &place("z")], 2, "no directory");
+        world.fails(&["mv", &place("gone"), &place("z")], NOT_FOUND, "gone");
+
+        world.fails(&["rm", &place("a")], REFUSED, "pipectl rm -r");
+        world.fails(&["rm", &place("gone")], NOT_FOUND, "no such file or directory");
+        world.told(&["rm", "-f", &place("gone"), &place("no*ne")]);
+        world.fails(&["rm", "-r", &place("")], REFUSED, "is an export");
+        // What a link leads to stays.
+        world.write("kept/file", b"kept");
+        symlink(world.path("kept"), world.path(&format!("{root}/a/link"))).expect("linked");
+        let removed = world.alpha.json(&["rm", "-r", &place("a")]);
+        assert_eq!(
+            (&removed["removed_files"], &removed["removed_directories"]),
+            (&2.into(), &4.into())
+        );
+        assert_eq!(world.names("kept"), ["file"]);
+        assert_eq!(world.names(root), ["one"]);
+        // One failure does not keep others from being removed.
+        world.write(&format!("{root}/last"), b"");
+        world.fails(&["rm", &place("gone"), &place("one"), &place("last")], REFUSED, "gone");
+        assert_eq!(world.names(root), ["one"]);
+    }
+    world.write("data/f", b"");
+    world.fails(&["mv", "beta:data/f", ":own/f"], REFUSED, "pipectl cp");
+    world.fails(&["mv", "beta:data", "beta:data/f"], REFUSED, "is an export");
+}
+
+#[test]
+fn patterns_stand_for_what_has_them() {
+    let Some(world) = World::new() else { return };
+    for name in ["a1.log", "a2.log", "b1.log", "a[1].txt", ".a3.log", "d1/x.log", "d2/y", "d3"] {
+        world.write(&format!("data/{name}"), b"");
+    }
+    let found = |operand: &str| world.lines(&["ls", operand]);
+    assert_eq!(found("beta:data/a?.log"), ["beta:data/a1.log", "beta:data/a2.log"]);
+    assert_eq!(found("beta:data/[!a]1.log"), ["beta:data/b1.log"]);
+    assert_eq!(found("beta:data/d*/*.log"), ["beta:data/d1/x.log"]);
+    assert_eq!(found("beta:data/d*/y"), ["beta:data/d2/y"]);
+    assert_eq!(found("beta:data/.a*"), ["beta:data/.a3.log"]);
+    assert_eq!(found("beta:data/a\\[1\\].txt"), ["beta:data/a[1].txt"]);
+    // One that nothing has is a name.
+    assert_eq!(found("beta:data/a[1].txt"), ["beta:data/a[1].txt"]);
+    world.fails(&["ls", "beta:data/*.none"], NOT_FOUND, "*.none");
+    world.fails(&["mkdir", "beta:data/*"], 2, "pattern");
+    world.told(&["rm", "beta:data/a*"]);
+    assert_eq!(world.names("data"), [".a3.log", "b1.log", "d1", "d2", "d3"]);
+}
+
+#[test]
+fn df_and_du_count_as_the_kernel_does() {
+    let Some(world) = World::new() else { return };
+    world.write("data/top", &pattern(10_000));
+    world.write("data/sub/one", &pattern(100_000));
+    world.write("data/sub/deep/two", &pattern(5));
+    fs::hard_link(world.path("data/top"), world.path("data/sub/top")).expect("linked");
+    let hole = File::create(world.path("data/hole")).expect("made");
+    hole.set_len(1 << 30).expect("longer");
+    let blocks = |names: &[&str]| -> u64 {
+        let of = |name: &&str| fs::metadata(world.path(name)).expect("there").blocks() * 512;
+        names.iter().map(of).sum()
+    };
+    let deep = blocks(&["data/sub/deep", "data/sub/deep/two"]);
+    let sub = deep + blocks(&["data/sub", "data/sub/one", "data/top"]);
+    let all = sub + blocks(&["data", "data/hole"]);
+    let json = world.alpha.json(&["du", "beta:data"]);
+    let rows = json["places"].as_array().expect("a list");
+    let row =
+        |number: usize| (rows[number]["place"].as_str(), rows[number]["allocated_bytes"].as_u64());
+    assert_eq!(row(0), (Some("beta:data/sub/deep"), Some(deep)));
+    assert_eq!(row(2), (Some("beta:data/"), Some(all)), "a file with two names counts once");
+    assert_eq!(rows[2]["files"], 4);
+    assert_eq!(world.lines(&["du", "-s", "beta:data"]).len(), 1);
+    assert_eq!(world.lines(&["du", "-d", "1", "beta:data"]).len(), 2);
+    assert_eq!(world.lines(&["du", "beta:data/*"]).len(), 4, "each operand, and deep");
+
+    let space = rustix::fs::statvfs(&world.path("data")).expect("a file system");
+    let json = world.alpha.json(&["df", "beta:data", "beta:box", "beta:data/sub/one"]);
+    for place in json["places"].as_array().expect("a list") {
+        assert_eq!(place["total_bytes"], space.f_blocks * space.f_frsize, "{place}");
+    }
+    assert_eq!(world.alpha.json(&["df"])["places"][0]["place"], ":own/");
+    let table = |width: &str| {
+        let mut command = world.command(["df", "beta:data"]);
+        let output = command.env("COLUMNS", width).output().expect("ran");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    assert_eq!(table("120").lines().count(), 2, "{}", table("120"));
+    assert!(table("40").lines().all(|line| line.chars().count() <= 40), "{}", table("40"));
+}
+
+#[test]
+fn cat_gives_the_bytes_and_terminals_obey_none_of_them() {
+    let Some(world) = World::new() else { return };
+    let long = pattern(3 * (1 << 20) + 17);
+    for at in ["own", "data"] {
+        world.write(&format!("{at}/long"), &long);
+        world.write(&format!("{at}/text"), b"one \x1b[2J\ntwo\n");
+        world.write(&format!("{at}/empty"), b"");
+    }
+    for at in [":own", "beta:data"] {
+        let cat = |arguments: &[&str]| {
+            let output = world.run(&[&["cat"], arguments].concat());
+            assert!(output.status.success(), "{}", words(&output));
+            output.stdout
+        };
+        let (long_place, text) = (format!("{at}/long"), format!("{at}/text"));
+        assert!(cat(&[&long_place]) == long);
+        let part = &["--offset", "1MiB", "--length", "4097", &long_place];
+        assert!(cat(part) == long[1 << 20..][..4097]);
+        assert!(cat(&["--offset", "1GiB", &long_place]).is_empty());
+        assert_eq!(cat(&[&text, &format!("{at}/empty"), &text]).len(), 26);
+        world.fails(&["cat", &format!("{at}/none"), &text], NOT_FOUND, "none");
+        world.fails(&["cat", at], REFUSED, "");
+        world.fails(&["cat", "--json", &text], 2, "--json");
+    }
+    let mut command = Command::new("script");
+    let program = world.command([""; 0]).get_program().to_owned();
+    let line = format!("{} cat beta:data/text", Path::new(&program).display());
+    command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+    command.env("PIPED_CLIENT_SOCKET", world.alpha.client_socket());
+    match command.output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+            assert_eq!(text, "one \\u{1b}[2J\ntwo\n");
+        }
+        Err(error) => eprintln!("skipped: no terminal can be made ({error})"),
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let Some(world) = World::new() else { return };
+    world.write("data/long", &pattern(32 << 20));
+    for number in 0..20_000 {
+        File::create(world.path(&format!("own/a-name-that-is-long-{number}"))).expect("made");
+    }
+    for arguments in [&["cat", "beta:data/long"][..], &["ls", ":own"], &["ls", "-l", ":own"]] {
+        let mut running = Running(world.command(arguments).spawn().expect("started"));
+        let mut stdout = running.0.stdout.take().expect("a pipe");
+        stdout.read_exact(&mut [0; 100]).expect("some of it");
+        drop(stdout);
+        let status = running.exit();
+        let stderr = std::io::read_to_string(running.0.stderr.take().expect("a pipe"));
+        assert!(status.success(), "{arguments:?}: {status}");
+        assert_eq!(stderr.expect("text"), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn put_is_whole_or_nothing() {
+    let Some(world) = World::new() else { return };
+    let long = pattern(5 * (1 << 20) + 3);
+    world.write("source", &long);
+    let source = world.path("source").display().to_string();
+    for (root, at) in [("data", "beta:data"), ("own", ":own")] {
+        let place = |name: &str| format!("{at}/{name}");
+        let file = |name: &str| world.path(&format!("{root}/{name}"));
+        let put = |place: &str, input: &[u8], more: &[&str]| {
+            let mut command = world.command([&["put", "-", place], more].concat());
+            let mut running = Running(command.stdin(Stdio::piped()).spawn().expect("started"));
+            running.0.stdin.take().expect("a pipe").write_all(input).expect("it reads");
+            running.exit()
+        };
+        assert!(put(&place("new"), &long, &["--mode", "600"]).success());
+        assert!(fs::read(file("new")).expect("made") == long);
+        assert_eq!(fs::metadata(file("new")).expect("made").mode() & 0o777, 0o600);
+        assert!(put(&place("new"), b"short", &[]).success());
+        assert_eq!(fs::read(file("new")).expect("there"), b"short", "nothing of the old one");
+        assert_eq!(put(&place("new"), b"other", &["-n"]).code(), Some(REFUSED));
+        assert!(put(&place("empty"), b"", &["--no-sync"]).success());
+        assert_eq!(fs::read(file("empty")).expect("made"), b"");
+        fs::create_dir(file("sub")).expect("made");
+        let report = world.alpha.json(&["put", &source, &place("sub/")]);
+        assert_eq!((&report["bytes"], &report["durable"]), (&long.len().into(), &true.into()));
+        assert!(fs::read(file("sub/source")).expect("made") == long);
+        world.fails(&["put", &source, &place("sub")], REFUSED, "sub/");
+        world.fails(&["put", "-", &place("sub/")], 2, "name the file");
+        world.fails(&["put", &source, &place("none/f")], NOT_FOUND, "none/f");
+        world.fails(&["put", "/nonexistent", &place("f")], NOT_FOUND, "/nonexistent");
+        // A source that fails in the middle leaves what was there.
+        let directory = world.path(root).display().to_string();
+        world.fails(&["put", &directory, &place("new")], 1, "directory");
+        assert_eq!(fs::read(file("new")).expect("there"), b"short");
+        // So does a signal, and the file beside goes.
+        let mut command = world.command(["put", "-", &place("new")]);
+        let mut running = Running(command.stdin(Stdio::piped()).spawn().expect("started"));
+        let mut input = running.0.stdin.take().expect("a pipe");
+        input.write_all(&long).expect("it reads");
+        eventually("it writes", || {
+            let names = world.names(root);
+            names.iter().any(|name| name.starts_with(".piped-put-")).then_some(())
+        });
+        running.signal(Signal::INT);
+        assert_eq!(running.exit().code(), Some(130));
+        drop(input);
+        assert_eq!(fs::read(file("new")).expect("there"), b"short");
+        assert_eq!(world.names(root), ["empty", "new", "sub"]);
+    }
+}
+
+#[test]
+fn what_is_not_there_or_not_allowed_is_told_apart() {
+    let Some(world) = World::new() else { return };
+    world.write("data/file", b"");
+    let all: [&[&str]; 9] = [
+        &["ls", "PLACE"],
+        &["stat", "PLACE"],
+        &["rm", "PLACE"],
+        &["mv", "PLACE", "PLACE2"],
+        &["mkdir", "PLACE"],
+        &["df", "PLACE"],
+        &["du", "PLACE"],
+        &["cat", "PLACE"],
+        &["put", "/dev/null", "PLACE"],
+    ];
+    let at = |arguments: &[&str], place: &str| -> Vec<String> {
+        arguments.iter().map(|word| word.replace("PLACE", place)).collect()
+    };
+    let fails = |arguments: &[String], code, word: &str| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        world.fails(&arguments, code, word);
+    };
+    for arguments in all {
+        fails(&at(arguments, "beta:none/file"), NOT_FOUND, "no export `none`");
+        fails(&at(arguments, ":none/file"), NOT_FOUND, "no export `none`");
+        fails(&at(arguments, "nobody:data/file"), NOT_FOUND, "nobody");
+        fails(&at(arguments, "/tmp/file"), 2, "PEER:EXPORT/PATH");
+        let changes = ["rm", "mv", "mkdir", "put"].contains(&arguments[0]);
+        let (code, word) = if changes { (REFUSED, "names") } else { (NOT_FOUND, "no such file") };
+        fails(&at(arguments, "beta:fixed/gone"), code, word);
+        if arguments[0] != "df" {
+            fails(&at(arguments, "beta:box/file"), REFUSED, "box");
+            fails(&at(arguments, "beta:data/../own/file"), REFUSED, "own/file");
+        }
+    }
+    // A link that leads out is a name, and nothing more.
+    symlink("/etc", world.path("data/out")).expect("linked");
+    assert_eq!(world.alpha.json(&["stat", "beta:data/out"])["files"][0]["kind"], "link");
+    world.fails(&["ls", "beta:data/out/"], REFUSED, "out");
+    world.fails(&["cat", "beta:data/out/passwd"], REFUSED, "out");
+    world.fails(&["ls", "beta:data/file/"], REFUSED, "no directory");
+    let longer = format!("beta:data/{}", "d/".repeat(600));
+    world.fails(&["stat", &longer], REFUSED, "1024");
+    world.fails(&["stat", &format!("beta:data/{}", "n".repeat(300))], REFUSED, "too long");
+
+    let mut away = world.command(["ls", "beta:data"]);
+    let output = away.env("PIPED_CLIENT_SOCKET", world.path("none")).output().expect("ran");
+    assert_eq!(output.status.code(), Some(NOT_REACHABLE), "{}", words(&output));
+    assert!(words(&output).contains("systemctl start piped"), "{}", words(&output));
+}
+
+#[test]
+fn directories_of_other_mounts_are_shown_too() {
+    let mounted = |programs: &Programs, data: &Path| {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: a mount needs root");
+            return None;
+        }
+        let at = data.join("mounted");
+        fs::create_dir(&at).expect("made");
+        let script = "mount -t tmpfs tmpfs \"$1\" && mkdir -p \"$1/a/b\" && echo there >\"$1/a/f\" \
+                      && shift && exec \"$@\"";
+        let mut command = programs.piped();
+        let piped = command.get_program().to_owned();
+        command = system_tests::process::command(Path::new("unshare"));
+        command.args(["-m", "sh", "-c", script, "sh"]).arg(at).arg(piped);
+        Some(command)
+    };
+    let Some(world) = World::with_beta(mounted) else { return };
+    assert_eq!(world.lines(&["ls", "beta:data"]), ["mounted/"]);
+    assert_eq!(world.lines(&["ls", "beta:data/mounted/a"]), ["b/", "f"]);
+    assert_eq!(world.told(&["cat", "beta:data/mounted/*/f"]), "there\n");
+    let json = world.alpha.json(&["ls", "beta:data"]);
+    assert_eq!(json["entries"][0]["kind"], "directory");
+    assert!(json["entries"][0]["inode"].is_u64(), "of the mount: {json}");
+    assert_eq!(world.alpha.json(&["stat", "beta:data/mounted/a/f"])["files"][0]["bytes"], 6);
+    world.told(&["mv", "beta:data/mounted/a/f", "beta:data/mounted/a/b/g"]);
+    assert_eq!(world.alpha.json(&["du", "-s", "beta:data"])["places"][0]["files"], 1);
+    let removed = world.alpha.json(&["rm", "-r", "beta:data/mounted/a"]);
+    assert_eq!(
+        (&removed["removed_files"], &removed["removed_directories"]),
+        (&1.into(), &2.into())
+    );
+    world.fails(&["rm", "-r", "beta:data/mounted"], REFUSED, "mounted");
+}
+
+#[test]
+fn places_are_completed_quickly_quietly_and_safely() {
+    let Some(world) = World::new() else { return };
+    for name in ["alpha.log", "album/x", "b c", "b`id`", "b\u{1b}[2J", ".hidden", "données"] {
+        world.write(&format!("data/{name}"), b"");
+    }
+    let words_of = |word: &str| world.lines(&["complete", "--", word]);
+    assert_eq!(words_of(""), [":own/", "beta:"]);
+    assert_eq!(words_of("be"), ["beta:"]);
+    assert_eq!(words_of("beta:data/al"), ["beta:data/album/", "beta:data/alpha.log"]);
+    assert_eq!(words_of("beta:data/b"), [""; 0], "a shell would take them apart, or obey");
+    assert_eq!(
+        words_of("beta:data/"),
+        ["beta:data/album/", "beta:data/alpha.log", "beta:data/données"]
+    );
+    assert_eq!(words_of("beta:data/.h"), ["beta:data/.hidden"]);
+    for word in ["beta:none/a", "nobody:x/y", "beta:", "$(id)", "-x", "/tmp/", "beta:data/none/"] {
+        assert_eq!(words_of(word), [""; 0], "{word}");
+    }
+
+    // As bash has it: words are taken apart at colons.
+    let script = world.told(&["completions", "bash"]);
+    fs::write(world.path("script"), script).expect("written");
+    let typed = |line: &str, words: &[&str]| -> Vec<String> {
+        let program = world.command([""; 0]).get_program().to_owned();
+        let mut bash = Command::new("bash");
+        let run = "source \"$SCRIPT\"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(\"$@\"); \
+                   COMP_CWORD=$(($# - 1)); _pipectl_places pipectl \"${@: -1}\" \"${@: -2:1}\"; \
+                   printf '%s\\n' \"${COMPREPLY[@]}\"";
+        bash.args(["-c", run, "bash"]).args(words).env("COMP_LINE", line);
+        bash.env("SCRIPT", world.path("script"));
+        let folder = Path::new(&program).parent().expect("in a directory").to_owned();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path =
+            std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&path)));
+        bash.env("PATH", path.expect("a path"));
+        bash.env("PIPED_CLIENT_SOCKET", world.alpha.client_socket());
+        bash.env("PIPED_ADMIN_SOCKET", world.alpha.admin_socket());
+        let output = bash.output().expect("bash runs");
+        assert!(output.stderr.is_empty(), "{}", system_tests::process::words(&output));
+        String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
+    };
+    let words = ["pipectl", "--json", "ls", "beta", ":", "data/al"];
+    assert_eq!(typed("pipectl --json ls beta:data/al", &words), ["data/album/", "data/alpha.log"]);
+    assert_eq!(typed("pipectl cp be", &["pipectl", "cp", "be"]), ["beta:"]);
+    assert!(typed("pipectl stat", &["pipectl", "stat"]).contains(&"stat".to_owned()));
+    assert!(typed("pipectl rm --f", &["pipectl", "rm", "--f"]).contains(&"--force".to_owned()));
+
+    // Daemons that stand still, or are gone, hold up no shell.
+    world.beta.process.freeze();
+    assert_eq!(words_of("beta:data/al"), [""; 0]);
+    world.beta.process.signal(Signal::CONT);
+    world.alpha.process.freeze();
+    assert_eq!(words_of("beta:data/al"), [""; 0]);
+    assert_eq!(words_of("be"), [""; 0]);
+    world.alpha.process.signal(Signal::CONT);
+    let mut away = world.command(["complete", "--", "beta:data/al"]);
+    let output = away.env("PIPED_CLIENT_SOCKET", world.path("none")).output().expect("ran");
+    assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
+}

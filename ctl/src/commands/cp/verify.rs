@@ -2,7 +2,9 @@
 //!
 //! The daemons write past the page cache, and read past it what it does not have. So the check
 //! covers the device's bytes, not the written ones. A thread for each end reads and hashes; it
-//! hashes a piece while the next ones come.
+//! hashes a piece while the next ones come. Of an end at a peer the peer is asked for the digest of
+//! each range, so that the file does not cross the wire again; the other end is read, and hashed by
+//! ranges and as a whole.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use blake3::{Hash, Hasher};
+use piped_client::call::{CALL_BYTES_MAX, Call, DIGEST_BYTES_MAX, Range};
 use piped_client::{Buffer, Client, Handle, Pending, Queue, Request, Waited};
 
 use super::CpArgs;
@@ -29,7 +32,8 @@ use crate::units;
 const PIECE: u64 = 1 << 20;
 const DEPTH: usize = 6;
 
-/// Most offsets at which both hashes are compared, so that a difference can be located.
+/// Most offsets at which both hashes are compared, so that a difference can be located; there are
+/// more where a range would be longer than a peer hashes at once (of files beyond 4 TiB).
 const MARKS_MAX: u64 = 4096;
 
 /// Number of samples of an earlier run's part, beside its last piece.
@@ -38,10 +42,31 @@ const SAMPLE: u64 = 64 << 10;
 
 const STEP: Duration = Duration::from_millis(50);
 
-/// BLAKE3 of a file, and of its beginnings.
+/// BLAKE3 of a file, as far as it is known, and of its ranges or its beginnings.
 struct Hashes {
     marks: Vec<Hash>,
-    whole: Hash,
+    whole: Option<Hash>,
+}
+
+/// How the hashes of an end are come by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Read, and hashed from the beginning to each mark.
+    Beginnings,
+    /// Read, and hashed from mark to mark.
+    Ranges,
+    /// The peer hashes from mark to mark.
+    Asked,
+}
+
+/// The ways for source and destination: one of them at most is asked for.
+fn ways(source: &Place, destination: &Place) -> [Way; 2] {
+    let is_away = |place: &Place| matches!(place, Place::Remote { peer, .. } if !peer.is_empty());
+    match (is_away(source), is_away(destination)) {
+        (_, true) => [Way::Ranges, Way::Asked],
+        (true, false) => [Way::Asked, Way::Ranges],
+        (false, false) => [Way::Beginnings; 2],
+    }
 }
 
 /// State that the two readers share with the waiting thread.
@@ -85,6 +110,7 @@ pub(super) fn compare(
     let timeout = args.timeout();
     let landed = [const { AtomicU64::new(0) }; 2];
     let shared = Shared { landed, over: AtomicBool::new(false), stop };
+    let ways = ways(&ends.source, &ends.destination);
     let queue = || client.queue().map_err(|error| client::queue(&error));
     let (source, destination) = (queue()?, queue()?);
     let mut stalled = None;
@@ -95,7 +121,10 @@ pub(super) fn compare(
             scope.spawn(move || {
                 let pace = Pace::new(PIECE, timeout);
                 let reader = Reader { client, queue, handle, place, pace, landed };
-                let hashes = reader.hash(length, shared);
+                let hashes = match ways[number] {
+                    Way::Asked => reader.ask_all(length, shared),
+                    way => reader.hash(length, way, shared),
+                };
                 // Relaxed: the flag guards nothing but itself.
                 shared.over.fetch_or(hashes.is_err(), Ordering::Relaxed);
                 hashes
@@ -149,17 +178,19 @@ pub(super) fn compare(
             // Each reader gives up without a reason only because the other has failed.
             (Err(None), _) | (_, Err(None)) => return Err(Failure::failed("not verified")),
         };
-    if source.whole == destination.whole {
-        return Ok(source.whole.to_hex().to_string());
+    let whole = source.whole.or(destination.whole);
+    match whole.filter(|_| source.marks == destination.marks) {
+        Some(whole) => Ok(whole.to_hex().to_string()),
+        None => Err(differ(ends, &source, &destination)),
     }
-    Err(differ(ends, &source, &destination))
 }
 
 fn differ(ends: &Ends, source: &Hashes, destination: &Hashes) -> Failure {
     let pairs = source.marks.iter().zip(&destination.marks);
-    let same = pairs.take_while(|(one, other)| one == other).count() as u64;
+    let same = pairs.take_while(|(one, other)| one == other).count();
     let step = mark_bytes(ends.length);
-    let (begin, end) = (same * step, ((same + 1) * step).min(ends.length));
+    let (begin, end) = (same as u64 * step, ((same as u64 + 1) * step).min(ends.length));
+    let hash = |of: &Hashes| of.marks.get(same).map_or_else(String::new, |it| it.to_string());
     let node = |place: &Place| match place {
         Place::Remote { peer, .. } if !peer.is_empty() => peer.clone(),
         _ => "this node".to_owned(),
@@ -170,8 +201,8 @@ fn differ(ends: &Ends, source: &Hashes, destination: &Hashes) -> Failure {
          kernel's log (dmesg) of {} and of {}, and copy again with --overwrite",
         ends.destination,
         ends.source,
-        destination.whole.to_hex(),
-        source.whole.to_hex(),
+        hash(destination),
+        hash(source),
         node(&ends.destination),
         node(&ends.source),
     ))
@@ -232,8 +263,13 @@ struct Read {
 
 impl Reader<'_> {
     /// Hashes all bytes. An error without a reason means that the other reader failed.
-    fn hash(mut self, length: u64, shared: &Shared<'_>) -> Result<Hashes, Option<Failure>> {
-        let mut hasher = Hasher::new();
+    fn hash(
+        mut self,
+        length: u64,
+        way: Way,
+        shared: &Shared<'_>,
+    ) -> Result<Hashes, Option<Failure>> {
+        let (mut whole, mut range) = (Hasher::new(), Hasher::new());
         let (step, mut marks) = (mark_bytes(length), Vec::new());
         let mut free = Vec::with_capacity(DEPTH);
         for _ in 0..DEPTH.min(length.div_ceil(PIECE) as usize) {
@@ -249,16 +285,75 @@ impl Reader<'_> {
             }
             let Some(oldest) = underway.pop_front() else { break };
             let (buffer, bytes) = self.end_of(oldest, done, &underway, shared)?;
-            hasher.update(&buffer.as_slice()[..bytes as usize]);
+            let piece = &buffer.as_slice()[..bytes as usize];
+            whole.update(piece);
+            if way == Way::Ranges {
+                range.update(piece);
+            }
             done += bytes;
             self.landed.store(done, Ordering::Relaxed);
             // Pieces divide the distance of marks, so no mark is skipped.
             if done.is_multiple_of(step) || done == length {
-                marks.push(hasher.finalize());
+                marks.push(if way == Way::Ranges { &range } else { &whole }.finalize());
+                range.reset();
             }
             free.push(buffer);
         }
-        Ok(Hashes { marks, whole: hasher.finalize() })
+        Ok(Hashes { marks, whole: Some(whole.finalize()) })
+    }
+
+    /// Has the peer hash all ranges. An error without a reason means that the other reader failed.
+    fn ask_all(mut self, length: u64, shared: &Shared<'_>) -> Result<Hashes, Option<Failure>> {
+        let (step, mut marks) = (mark_bytes(length), Vec::new());
+        let mut free = Vec::with_capacity(DEPTH);
+        for _ in 0..DEPTH.min(length.div_ceil(step) as usize) {
+            free.push(client::allocate(self.client, CALL_BYTES_MAX as u64)?);
+        }
+        let mut underway: VecDeque<Pending<Buffer>> = VecDeque::with_capacity(DEPTH);
+        let (mut asked, mut done) = (0, 0);
+        while done < length {
+            while asked < length
+                && let Some(mut buffer) = free.pop()
+            {
+                let range = Range { offset: asked, length: step.min(length - asked) };
+                let call = Call::Digest { range }.encode(buffer.as_mut_slice());
+                let bytes = call.map_err(|error| Failure::failed(error.to_string()))?;
+                let request = Request::call(self.handle, buffer, bytes).deadline(DEADLINE);
+                let pending = self.queue.submit(request);
+                let pending = pending.map_err(|error| client::submit(self.place, error.fault))?;
+                underway.push_back(pending);
+                asked += range.length;
+            }
+            let Some(oldest) = underway.pop_front() else { break };
+            let (buffer, bytes) = self.answer_of(oldest, shared)?;
+            let answer = buffer.as_slice().get(..bytes as usize);
+            let digest = answer.and_then(|it| it.try_into().ok()).map(Hash::from_bytes);
+            let broken = || Failure::failed(format!("{}: the digest cannot be read", self.place));
+            marks.push(digest.ok_or_else(broken)?);
+            done += step.min(length - done);
+            self.landed.store(done, Ordering::Relaxed);
+            free.push(buffer);
+        }
+        Ok(Hashes { marks, whole: None })
+    }
+
+    /// Buffer and length of a call's answer.
+    fn answer_of(
+        &mut self,
+        mut pending: Pending<Buffer>,
+        shared: &Shared<'_>,
+    ) -> Result<(Buffer, u64), Option<Failure>> {
+        loop {
+            shared.stop.check()?;
+            if shared.over.load(Ordering::Relaxed) {
+                return Err(None);
+            }
+            match pending.wait_for(&mut self.queue, STEP) {
+                Waited::Underway(again) => pending = again,
+                Waited::Ended(Err(error)) => return Err(Some(client::request(self.place, &error))),
+                Waited::Ended(Ok(ended)) => return Ok((ended.payload, ended.bytes)),
+            }
+        }
     }
 
     /// Asks for the next piece; returns its length.
@@ -312,9 +407,10 @@ impl Reader<'_> {
     }
 }
 
-/// Distance between two marks: a multiple of one read.
+/// Distance between two marks: a multiple of one read, and no more than a peer hashes at once.
 fn mark_bytes(length: u64) -> u64 {
-    length.div_ceil(MARKS_MAX).next_multiple_of(PIECE).max(PIECE)
+    let step = length.div_ceil(MARKS_MAX).next_multiple_of(PIECE);
+    step.clamp(PIECE, DIGEST_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -325,7 +421,18 @@ mod tests {
     fn marks_are_at_ends_of_pieces_and_not_too_many() {
         for length in [1, PIECE, PIECE + 1, MARKS_MAX * PIECE + 1, 1 << 50] {
             let step = mark_bytes(length);
-            assert!(step.is_multiple_of(PIECE) && length.div_ceil(step) <= MARKS_MAX, "{length}");
+            assert!(step.is_multiple_of(PIECE) && step <= DIGEST_BYTES_MAX, "{length}");
+            let is_few = length.div_ceil(step) <= MARKS_MAX;
+            assert!(is_few || step == DIGEST_BYTES_MAX, "{length}");
         }
+    }
+
+    #[test]
+    fn one_end_is_read_and_a_peer_hashes_the_other() {
+        let [here, own, away] = ["/f", ":own/f", "b:data/f"].map(|it| it.parse().expect(it));
+        assert_eq!(ways(&here, &own), [Way::Beginnings; 2]);
+        assert_eq!(ways(&here, &away), [Way::Ranges, Way::Asked]);
+        assert_eq!(ways(&away, &own), [Way::Asked, Way::Ranges]);
+        assert_eq!(ways(&away, &away), [Way::Ranges, Way::Asked]);
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn with_places(script: &str, shell: Shell, command: &Command) -> Stri
         }
         Shell::Fish => {
             let lines = commands.iter().map(|name| FISH_COMMAND.replace("COMMAND", name));
-            format!("{script}\n{FISH}{}", lines.collect::<String>())
+            format!("{script}\n{FISH}{}\n", lines.collect::<String>())
         }
         _ => script.to_owned(),
     }
@@ -169,8 +169,8 @@ function __pipectl_places
 end
 "#;
 
-const FISH_COMMAND: &str = r#"complete -c pipectl -n "__fish_pipectl_using_subcommand COMMAND" -a "(__pipectl_places)"
-"#;
+const FISH_COMMAND: &str = r#"
+complete -c pipectl -n "__fish_pipectl_using_subcommand COMMAND" -a "(__pipectl_places)""#;
 
 #[cfg(test)]
 mod tests {

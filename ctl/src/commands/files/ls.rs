@@ -97,7 +97,7 @@ pub(crate) fn run(
     }
 }
 
-/// Who shows places.
+/// Shows places, and what is in them.
 struct Lister<'a> {
     args: &'a LsArgs,
     tree: Tree,

@@ -9,9 +9,9 @@ pub(super) struct Pattern {
 
 #[derive(Debug)]
 enum Token {
-    /// Any bytes.
+    /// Any bytes, and none at all.
     Any,
-    /// One character.
+    /// One character of any length.
     One,
     /// One byte in, or not in, ranges.
     Class {

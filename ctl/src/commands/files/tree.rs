@@ -60,7 +60,7 @@ impl Right {
 pub(super) struct Named {
     pub(super) name: Vec<u8>,
     pub(super) kind: FileKind,
-    /// Of names that were asked for with it, and that are no mounts.
+    /// Facts of names that were asked for with them, and that are no mounts.
     pub(super) stat: Option<Stat>,
 }
 

@@ -1,12 +1,13 @@
-//! Calls of files: what they cost, and what they do to content.
-//!
-//! Directories are not simulated: a call that names one ends with ENOSYS, as does one with a path.
+//! Calls of files and directories: what they cost, and what they do to content. What they do to
+//! names is in [`directory`].
 
-use piped_core::call::{Call, Digest, Extent, ExtentKind, FileKind, Range, Space, Stat};
+mod directory;
+
+use piped_core::call::{Call, Digest, Extent, ExtentKind, Range, Space};
 use piped_core::ids::FileId;
 use piped_core::io::Span;
 
-use super::disk::{DeviceCosts, EINVAL, EIO, ENOSYS, InodeId, REFUSAL};
+use super::disk::{DeviceCosts, EINVAL, EIO, InodeId, REFUSAL};
 use super::kernel::SimKernel;
 use super::memory::OpKey;
 use super::net::NodeId;
@@ -23,19 +24,28 @@ pub(super) fn begin(kernel: &mut SimKernel, node: NodeId, key: OpKey, file: File
         return kernel.settle(key, EINVAL, kernel.now + REFUSAL);
     };
     let costs = kernel.disk.costs(inode);
-    let is_sync = matches!(parsed, Call::Sync { .. });
+    let is_directory = kernel.names(node).is_directory(inode);
     let (cost, moved) = match parsed {
+        _ if is_directory => (directory::cost_of(&costs, &parsed), 0),
         Call::Sync { .. } => (costs.sync, kernel.disk.unstable_bytes(inode)),
         Call::Digest { range } => (costs.read, kernel.disk.clipped(inode, range).length),
         _ => cost_of(&costs, &parsed),
     };
     let device = kernel.disk.device_of(inode);
     let visit = kernel.disk.server(device).visit(kernel.now, moved, &cost);
+    let (is_sync, syncs) = match parsed {
+        Call::Sync { .. } => (true, true),
+        Call::Rename { durable, .. } => (false, durable),
+        _ => (false, false),
+    };
     let fault = if is_sync { kernel.faults.sync_error } else { kernel.faults.disk_error };
     let result = if kernel.random.chance(fault) { EIO } else { 0 };
+    let sync_fails = syncs && !is_sync && kernel.random.chance(kernel.faults.sync_error);
     let carry = match is_sync {
-        // What is written after it began may be missing.
+        // What changes after it began may be missing.
+        true if is_directory => Carry::Names(kernel.names(node).changes_made()),
         true => Carry::Flush(kernel.disk.begin_flush(inode)),
+        false if sync_fails => Carry::Unsynced(bytes),
         false => Carry::Bytes(bytes),
     };
     let op = kernel.ops.get_mut(&key).expect("begun above");
@@ -47,21 +57,29 @@ pub(super) fn begin(kernel: &mut SimKernel, node: NodeId, key: OpKey, file: File
 /// Carries a call out whose time has come, and returns the length of its answer or an errno.
 pub(super) fn end(kernel: &mut SimKernel, op: &InFlight, file: FileId, answer: Span) -> i32 {
     let inode = kernel.inode(op.node, file);
-    let bytes = match &op.carry {
+    let (bytes, sync_fails) = match &op.carry {
         Carry::Flush(flush) => {
             kernel.disk.end_flush(inode, flush);
             return 0;
         }
-        Carry::Bytes(bytes) => bytes,
+        &Carry::Names(before) => {
+            kernel.names_mut(op.node).sync(&[inode], before);
+            return 0;
+        }
+        Carry::Bytes(bytes) => (bytes, false),
+        Carry::Unsynced(bytes) => (bytes, true),
         Carry::Nothing => return EINVAL,
     };
     let Ok(call) = Call::parse(bytes) else { return EINVAL };
-    let done = carry_out(kernel, inode, &call);
+    let room = answer.length as usize;
+    let done = match kernel.names(op.node).is_directory(inode) {
+        true => directory::carry_out(kernel, (op.node, inode), &call, (room, sync_fails)),
+        false => carry_out(kernel, (op.node, inode), &call),
+    };
     let said = match done {
         Ok(said) => said,
         Err(errno) => return errno,
     };
-    let room = answer.length as usize;
     // Of extents as many as there is room for.
     let fits = match call {
         Call::Extents { .. } => said.len().min(room / Extent::BYTES * Extent::BYTES),
@@ -76,31 +94,19 @@ pub(super) fn end(kernel: &mut SimKernel, op: &InFlight, file: FileId, answer: S
     fits as i32
 }
 
-fn carry_out(kernel: &mut SimKernel, inode: InodeId, call: &Call<'_>) -> Result<Vec<u8>, i32> {
+/// Carries out a call of a file.
+fn carry_out(
+    kernel: &mut SimKernel,
+    (node, inode): (NodeId, InodeId),
+    call: &Call<'_>,
+) -> Result<Vec<u8>, i32> {
     let length = kernel.disk.content(inode).len() as u64;
     let end_of = |range: Range| range.end().ok_or(EINVAL);
     match *call {
         Call::Stat { path: b"" } => {
-            let costs = kernel.disk.costs(inode);
-            let stat = Stat {
-                kind: FileKind::File,
-                mode: 0o640,
-                links: 1,
-                length,
-                allocated: length,
-                inode: u64::from(inode.0),
-                direct_offset: costs.alignment.offset,
-                direct_memory: costs.alignment.memory,
-                ..Stat::default()
-            };
-            return Ok(stat.to_bytes().to_vec());
+            return Ok(directory::stat_of(kernel, node, inode).to_bytes().to_vec());
         }
-        Call::Space => {
-            let (used, costs) = (kernel.disk.used(inode), kernel.disk.costs(inode));
-            let free = costs.capacity - used;
-            let space = Space { total: costs.capacity, free, available: free, ..Space::default() };
-            return Ok(space.to_bytes().to_vec());
-        }
+        Call::Space => return Ok(space_of(kernel, inode).to_bytes().to_vec()),
         Call::Extents { range } => {
             let Range { offset, length } = kernel.disk.clipped(inode, range);
             let extent = Extent { offset, length, kind: ExtentKind::Data };
@@ -129,9 +135,16 @@ fn carry_out(kernel: &mut SimKernel, inode: InodeId, call: &Call<'_>) -> Result<
             kernel.disk.zero(inode, kernel.disk.clipped(inode, range))?;
         }
         Call::Advise { .. } => {}
-        _ => return Err(ENOSYS),
+        _ => return Err(EINVAL),
     }
     Ok(Vec::new())
+}
+
+/// Room on the device of a file or directory.
+fn space_of(kernel: &SimKernel, inode: InodeId) -> Space {
+    let (used, costs) = (kernel.disk.used(inode), kernel.disk.costs(inode));
+    let free = costs.capacity - used;
+    Space { total: costs.capacity, free, available: free, ..Space::default() }
 }
 
 /// What a call costs that moves no bytes.
@@ -142,8 +155,8 @@ fn cost_of(costs: &DeviceCosts, call: &Call<'_>) -> (Cost, u64) {
 #[cfg(test)]
 mod tests {
     use piped_core::access::Alignment;
-    use piped_core::call::CALL_BYTES_MAX;
-    use piped_core::ids::SegmentId;
+    use piped_core::call::{CALL_BYTES_MAX, Entries, ExtentKind, FileKind, Over, Removed, Stat};
+    use piped_core::ids::{DeviceId, SegmentId};
     use piped_core::io::{Io, Op, Token};
     use piped_core::spread::LatencySpread;
     use piped_core::units::Nanos;
@@ -246,7 +259,7 @@ mod tests {
         assert_eq!(world.call(Call::Stat { path: b"" }, 10).0, EMSGSIZE);
         assert_eq!(world.call(Call::Truncate { length: 30_000 }, 0).0, -28, "ENOSPC");
         let list = Call::List { path: b"", cookie: 0, stats: false };
-        assert_eq!(world.call(list, 4096).0, ENOSYS);
+        assert_eq!(world.call(list, 4096).0, EINVAL);
         assert_eq!(world.content(), [7; LENGTH]);
     }
 
@@ -260,6 +273,108 @@ mod tests {
         assert_eq!(world.call(Call::Sync { range: all, data_only: true }, 0).0, 0);
         world.kernel.crash(world.node, Notice::Silent);
         assert_eq!(world.kernel.file_content(world.inode), [0; 8_192]);
+    }
+
+    /// A directory with two files and a directory with one.
+    fn with_names(faults: Faults) -> (World, InodeId) {
+        let mut world = World::new(faults);
+        let (node, device) = (world.node, DeviceId(0));
+        let [top, sub] = [(); 2].map(|()| world.kernel.create_directory(node, device));
+        let other = world.kernel.create_file(node, device, vec![1; 10]);
+        world.kernel.add_name(node, top, b"file", world.inode);
+        world.kernel.add_name(node, top, b"other", other);
+        world.kernel.add_name(node, top, b"sub", sub);
+        world.kernel.add_name(node, sub, b"keep", other);
+        world.file = world.kernel.open_file(node, top, false);
+        (world, top)
+    }
+
+    fn names(world: &World, directory: InodeId) -> Vec<String> {
+        let all = world.kernel.names_in(world.node, directory).into_iter();
+        all.map(|(name, ..)| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    fn rename<'a>(from: &'a str, to: &'a str, durable: bool) -> Call<'a> {
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        Call::Rename { from, to, over: Over::Replace, durable }
+    }
+
+    #[test]
+    fn calls_tell_of_names_and_change_them() {
+        let (mut world, top) = with_names(Faults::none());
+        let (_, stat) = world.call(Call::Stat { path: b"sub/keep" }, 4096);
+        let stat = Stat::parse(&stat).expect("a stat");
+        assert_eq!((stat.kind, stat.length, stat.links), (FileKind::File, 10, 2));
+        let (_, stat) = world.call(Call::Stat { path: b"sub" }, 4096);
+        assert_eq!(Stat::parse(&stat).expect("a stat").kind, FileKind::Directory);
+        assert_eq!(world.call(rename("file", "sub/moved", false), 0).0, 0);
+        let made = Call::MakeDirectory { path: b"a/b", mode: 0o700, parents: true };
+        assert_eq!((world.call(made, 0).0, world.call(made, 0).0), (0, 0));
+        let alone = Call::MakeDirectory { path: b"a", mode: 0o700, parents: false };
+        assert_eq!(world.call(alone, 0).0, -17, "EEXIST");
+        assert_eq!(world.call(Call::Link { from: b"sub/moved", to: b"a/b/c" }, 0).0, 0);
+        let remove = |path, kind| Call::Remove { path, kind };
+        assert_eq!(world.call(remove(b"a", Removed::Any), 0).0, -39, "ENOTEMPTY");
+        assert_eq!(world.call(remove(b"a/b/c", Removed::Any), 0).0, 0);
+        assert_eq!(world.call(remove(b"a/b", Removed::Directory), 0).0, 0);
+        assert_eq!(world.call(remove(b"other", Removed::File), 0).0, 0);
+        assert_eq!(names(&world, top), ["sub", "a"]);
+    }
+
+    #[test]
+    fn a_listing_goes_on_where_its_last_part_ended() {
+        let (mut world, _) = with_names(Faults::none());
+        let (mut cookie, mut seen, mut parts) = (Some(0), Vec::new(), 0);
+        while let Some(at) = cookie {
+            let list = Call::List { path: b"", cookie: at, stats: parts == 0 };
+            let (_, answer) = world.call(list, 8 + 4 + 5 + Stat::BYTES as u32);
+            let entries = Entries::parse(&answer).expect("names");
+            seen.extend(entries.iter().map(|it| (it.name.to_vec(), it.kind, it.stat.is_some())));
+            (cookie, parts) = (entries.next(), parts + 1);
+        }
+        let (file, directory) = (FileKind::File, FileKind::Directory);
+        let all = [(&b"file"[..], file, true), (b"other", file, false), (b"sub", directory, false)];
+        assert!(parts > 1);
+        assert_eq!(seen, all.map(|(name, kind, stat)| (name.to_vec(), kind, stat)));
+        let list = Call::List { path: b"", cookie: 0, stats: false };
+        assert_eq!(world.call(list, 8 + 4 + 3).0, EMSGSIZE);
+    }
+
+    #[test]
+    fn a_durable_rename_and_a_sync_of_a_directory_hold() {
+        for round in 0..20 {
+            let (mut world, top) = with_names(Faults::none());
+            // Each round has other chances of what is left.
+            for _ in 0..round {
+                world.kernel.random.bits();
+            }
+            assert_eq!(world.call(rename("file", "durable", true), 0).0, 0);
+            let made = Call::MakeDirectory { path: b"made", mode: 0o700, parents: false };
+            assert_eq!(world.call(made, 0).0, 0);
+            let sync = Call::Sync { range: Range::default(), data_only: false };
+            assert_eq!(world.call(sync, 0).0, 0);
+            assert_eq!(world.call(rename("other", "lost", false), 0).0, 0);
+            world.kernel.crash(world.node, Notice::Silent);
+            let left = names(&world, top);
+            assert!(left.contains(&"durable".into()) && left.contains(&"made".into()), "{left:?}");
+            assert!(left.contains(&"other".into()) != left.contains(&"lost".into()), "{left:?}");
+        }
+    }
+
+    #[test]
+    fn a_rename_whose_sync_fails_may_be_lost() {
+        let left = (0..40).map(|round| {
+            let (mut world, top) = with_names(Faults { sync_error: 1.0, ..Faults::none() });
+            for _ in 0..round {
+                world.kernel.random.bits();
+            }
+            assert_eq!(world.call(rename("file", "new", true), 0).0, EIO);
+            assert!(names(&world, top).contains(&"new".into()), "until then it is there");
+            world.kernel.crash(world.node, Notice::Silent);
+            names(&world, top).contains(&"new".into())
+        });
+        let left: Vec<bool> = left.collect();
+        assert!(left.contains(&true) && left.contains(&false));
     }
 
     #[test]

@@ -52,7 +52,6 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) const EIO: i32 = -5;
 pub(super) const EINVAL: i32 = -22;
-pub(super) const ENOSYS: i32 = -38;
 const EFBIG: i32 = -27;
 const ENOSPC: i32 = -28;
 
@@ -113,7 +112,7 @@ impl Disk {
     }
 
     pub(super) fn create(&mut self, device: DeviceId, content: Vec<u8>) -> InodeId {
-        let id = InodeId(self.inodes.len() as u32);
+        let id = self.next_inode();
         self.device(device).used += content.len() as u64;
         let stable = content.clone();
         let (dirty, flushed) = (BTreeMap::new(), BTreeMap::new());
@@ -127,6 +126,11 @@ impl Disk {
             cached: Vec::new(),
         });
         id
+    }
+
+    /// The number of the file that is created next.
+    pub(super) fn next_inode(&self) -> InodeId {
+        InodeId(self.inodes.len() as u32)
     }
 
     pub(super) fn content(&self, inode: InodeId) -> &[u8] {

@@ -13,6 +13,7 @@ use super::events::EventQueue;
 use super::faults::Faults;
 use super::lent::{Notice, ZeroCopy};
 use super::memory::{Memory, OpKey, Touch, WindowId};
+use super::names::Names;
 use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYTES};
 use super::pending::{InFlight, KernelEvent};
 use super::random::Random;
@@ -58,6 +59,7 @@ pub(super) struct Node {
     pub(super) memory: Memory,
     pub(super) files: OpenFiles,
     pub(super) inodes: Vec<InodeId>,
+    names: Names,
     pub(super) sockets: BTreeMap<SocketId, Place>,
     pub(super) tokens: BTreeMap<Token, OpKey>,
     pub(super) dones: VecDeque<Done>,
@@ -184,6 +186,7 @@ impl SimKernel {
             memory: Memory::default(),
             files: OpenFiles::new(),
             inodes: Vec::new(),
+            names: Names::default(),
             sockets: BTreeMap::new(),
             tokens: BTreeMap::new(),
             dones: VecDeque::new(),
@@ -300,6 +303,38 @@ impl SimKernel {
         let inode = self.disk.create(device, content);
         self.node_mut(node).inodes.push(inode);
         inode
+    }
+
+    /// Adds an empty directory to a device, for calls below it.
+    pub fn create_directory(&mut self, node: NodeId, device: DeviceId) -> InodeId {
+        let inode = self.create_file(node, device, Vec::new());
+        self.names_mut(node).add_root(inode);
+        inode
+    }
+
+    /// Gives a file or directory of a node a name in a directory, which is stable from the start.
+    ///
+    /// # Panics
+    /// If the directory is none.
+    pub fn add_name(&mut self, node: NodeId, directory: InodeId, name: &[u8], inode: InodeId) {
+        self.names_mut(node).add_stable(directory, name, inode);
+    }
+
+    /// What stands in a directory at present, stable or not: each name, with what it stands for and
+    /// whether that is a directory.
+    #[must_use]
+    pub fn names_in(&self, node: NodeId, directory: InodeId) -> Vec<(&[u8], InodeId, bool)> {
+        let names = self.names(node);
+        let all = names.behind(directory, 0).into_iter().map(|(name, it)| (name, it.inode()));
+        all.map(|(name, inode)| (name, inode, names.is_directory(inode))).collect()
+    }
+
+    pub(super) fn names(&self, node: NodeId) -> &Names {
+        &self.nodes[node.0 as usize].names
+    }
+
+    pub(super) fn names_mut(&mut self, node: NodeId) -> &mut Names {
+        &mut self.node_mut(node).names
     }
 
     /// Says whether the page cache has all of a file, however long it becomes.
@@ -425,6 +460,7 @@ impl SimKernel {
         for inode in place.inodes.clone() {
             self.disk.crash(inode, &mut self.random);
         }
+        self.nodes[node.0 as usize].names.crash(&mut self.random);
     }
 
     /// Restarts a crashed node, with its files and nothing else.

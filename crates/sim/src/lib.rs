@@ -32,6 +32,7 @@ mod hand;
 mod kernel;
 mod lent;
 mod memory;
+mod names;
 mod net;
 mod operations;
 mod pending;

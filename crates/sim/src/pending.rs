@@ -46,4 +46,8 @@ pub(super) enum Carry {
     /// Content of the file or memory at that time.
     Bytes(Vec<u8>),
     Flush(Flush),
+    /// The changes of names that there were then.
+    Names(u64),
+    /// A call whose effect will not be made stable, as it should.
+    Unsynced(Vec<u8>),
 }

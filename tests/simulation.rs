@@ -4,6 +4,7 @@
 //! night; `PIPED_SIM_SEED=N` replays one world and shows its last events.
 #![forbid(unsafe_code)]
 
+use piped_core::call::{Over, Removed};
 use piped_core::ids::HandleId;
 use piped_core::link::LaneClass;
 use piped_core::modes::PlannerMode;
@@ -12,7 +13,9 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_sim::{Faults, Notice, SILENCE};
 use system_tests::operators::network;
-use system_tests::world::{Call, Campaign, Life, Options, World, caught};
+use system_tests::world::{
+    Asking, Call, Campaign, Life, NameCall, Options, World, caught, directory,
+};
 
 #[test]
 fn calm_worlds_keep_all_promises() {
@@ -27,6 +30,10 @@ fn calm_worlds_keep_all_promises() {
         "eager messages",
         "early messages",
         "message received",
+        "calls of files",
+        "calls of names",
+        "names changed",
+        "directories listed",
     ];
     Campaign { name: "calm_worlds", seeds: 300, life: Life::World(Options::calm), must_see }.run();
 }
@@ -47,6 +54,9 @@ fn stormy_worlds_keep_all_promises() {
         "peer faults",
         "retries",
         "serial plans",
+        "calls of files",
+        "calls of names",
+        "names made stable before a crash",
     ];
     Campaign { name: "stormy_worlds", seeds: 700, life: Life::World(Options::stormy), must_see }
         .run();
@@ -617,6 +627,165 @@ fn requests_that_make_no_sense_are_refused() {
             ] {
                 assert_eq!(finish(world, 0, call).0, wanted, "{call:?}");
             }
+        }
+    });
+}
+
+/// Client 0 is on node 0, where one of its directories is; the other one is at its peer.
+fn directories(world: &mut World) -> [usize; 2] {
+    let both = [0, 1].map(|node| directory(world, 0, node));
+    for directory in both {
+        world.wait_open(0, directory);
+    }
+    both
+}
+
+fn with_names() -> Options {
+    Options { calls: 0.5, ..options() }
+}
+
+fn ask(object: usize, call: NameCall) -> Call {
+    Call::Ask(Asking::Names { object, call })
+}
+
+fn rename(from: usize, to: usize, over: Over, durable: bool) -> NameCall {
+    NameCall::Rename { from, to, over, durable }
+}
+
+#[test]
+fn names_are_made_moved_and_removed_here_and_at_a_peer() {
+    script(with_names(), |world| {
+        // The names `a` and `sub/x` are files. The world knows what each name is then.
+        for object in directories(world) {
+            for (wanted, call) in [
+                (Status::Ok, NameCall::Stat { name: 0 }),
+                (Status::NotFound, NameCall::Stat { name: 1 }),
+                (Status::Ok, NameCall::Make { name: 1, parents: false }),
+                (Status::Exists, NameCall::Make { name: 1, parents: false }),
+                (Status::Ok, NameCall::Make { name: 1, parents: true }),
+                (Status::IsDirectory, rename(0, 1, Over::Replace, false)),
+                (Status::Ok, rename(0, 1, Over::Exchange, true)),
+                (Status::Exists, rename(1, 3, Over::Keep, false)),
+                (Status::Ok, rename(1, 3, Over::Replace, false)),
+                (Status::NotPermitted, NameCall::Link { from: 0, to: 1 }),
+                (Status::Ok, NameCall::Link { from: 3, to: 2 }),
+                (Status::Ok, NameCall::Stat { name: 2 }),
+                (Status::IsDirectory, NameCall::Remove { name: 0, kind: Removed::File }),
+                (Status::Ok, NameCall::Remove { name: 0, kind: Removed::Any }),
+                (Status::Ok, NameCall::Sync),
+            ] {
+                assert_eq!(finish(world, 0, ask(object, call)).0, wanted, "{call:?}");
+            }
+            for number in 0..8 {
+                let call = NameCall::Strange { number };
+                assert_ne!(finish(world, 0, ask(object, call)).0, Status::Ok, "{call:?}");
+            }
+            for below in [false, true] {
+                let before = world.seen.get("directories listed").copied();
+                while world.seen.get("directories listed").copied() == before {
+                    let list = NameCall::List { below, stats: true };
+                    assert_eq!(finish(world, 0, ask(object, list)).0, Status::Ok);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_change_of_names_is_done_once_however_often_its_lane_is_lost() {
+    script(with_names(), |world| {
+        let [_, remote] = directories(world);
+        for round in 0..12 {
+            // Done twice it would be undone, and a world looks at what is there.
+            let call = ask(remote, rename(0, 3, Over::Exchange, round % 2 == 0));
+            let call = world.call(0, call, Class::Latency, None);
+            for _ in 0..3 {
+                let pause = Nanos(world.kernel.now().0 % 3_000_000);
+                world.run_for(pause);
+                world.lose_lanes(0, Notice::Within(ms(5)));
+            }
+            assert_eq!(world.wait(0, call).status, Status::Ok);
+        }
+        assert!(world.shard(0).report().counters.retries >= 1);
+    });
+}
+
+#[test]
+fn a_durable_rename_and_a_sync_of_names_survive_a_crash() {
+    script(with_names(), |world| {
+        let [_, remote] = directories(world);
+        let durable = ask(remote, rename(0, 4, Over::Replace, true));
+        assert_eq!(finish(world, 0, durable).0, Status::Ok);
+        let made = ask(remote, NameCall::Make { name: 1, parents: false });
+        assert_eq!(finish(world, 0, made).0, Status::Ok);
+        assert_eq!(finish(world, 0, ask(remote, NameCall::Sync)).0, Status::Ok);
+        world.crash(1, Notice::Within(MS));
+        world.run_for(ms(100));
+        world.restart(1);
+        world.run_for(ms(3_000));
+        for name in [1, 4] {
+            let stat = ask(remote, NameCall::Stat { name });
+            assert_eq!(finish(world, 0, stat).0, Status::Ok);
+        }
+        assert_eq!(finish(world, 0, ask(remote, NameCall::Sync)).0, Status::Ok, "nothing is lost");
+    });
+}
+
+#[test]
+fn a_sync_of_names_does_not_vouch_for_what_a_crash_took() {
+    script(with_names(), |world| {
+        let [_, remote] = directories(world);
+        let rename = ask(remote, rename(0, 1, Over::Replace, false));
+        assert_eq!(finish(world, 0, rename).0, Status::Ok);
+        world.crash(1, Notice::Within(MS));
+        world.restart(1);
+        world.run_for(ms(3_000));
+        let sync = ask(remote, NameCall::Sync);
+        assert_eq!(finish(world, 0, sync).0, Status::OutcomeUnknown);
+        assert_eq!(finish(world, 0, sync).0, Status::Ok, "it has been said");
+    });
+}
+
+#[test]
+fn whether_a_daemon_that_is_no_more_has_changed_names_is_not_known() {
+    script(with_names(), |world| {
+        let [_, remote] = directories(world);
+        let device = world.device(1);
+        world.kernel.block_device(device, ms(500));
+        let rename = ask(remote, rename(0, 1, Over::Replace, true));
+        let rename = world.call(0, rename, Class::Latency, Some(ms(60_000)));
+        let stat = ask(remote, NameCall::Stat { name: 3 });
+        let stat = world.call(0, stat, Class::Latency, Some(ms(60_000)));
+        world.run_for(ms(5));
+        world.crash(1, Notice::Within(MS));
+        world.restart(1);
+        let done =
+            |world: &World| [rename, stat].iter().all(|&it| world.finish_of(0, it).is_some());
+        assert!(world.run_until(ms(60_000), done));
+        let status = |call| world.finish_of(0, call).expect("it ended").status;
+        assert_eq!((status(rename), status(stat)), (Status::OutcomeUnknown, Status::Ok));
+    });
+}
+
+#[test]
+fn an_old_change_of_names_never_lands_on_a_newer_one() {
+    // The server notices the loss late and its disk dawdles over the old change.
+    let faults = Faults { delay: 0.5, delay_max: ms(30), ..Faults::none() };
+    script(Options { faults, ..with_names() }, |world| {
+        let [_, remote] = directories(world);
+        let made = ask(remote, NameCall::Make { name: 1, parents: true });
+        assert_eq!(finish(world, 0, made).0, Status::Ok);
+        for _ in 0..8 {
+            // One that may be repeated, and one that undoes it.
+            let call = world.call(0, made, Class::Latency, None);
+            world.run_for(Nanos(world.kernel.now().0 % 1_000_000));
+            world.lose_lanes(0, Notice::Within(ms(50)));
+            assert_eq!(world.wait(0, call).status, Status::Ok);
+            let gone = ask(remote, NameCall::Remove { name: 1, kind: Removed::Directory });
+            assert_eq!(finish(world, 0, gone).0, Status::Ok);
+            world.run_for(ms(100));
+            let stat = ask(remote, NameCall::Stat { name: 1 });
+            assert_eq!(finish(world, 0, stat).0, Status::NotFound);
         }
     });
 }

@@ -8,8 +8,10 @@ use piped_core::io::Span;
 use piped_core::request::{ArenaBuffer, Class, Origin, Request, Verb};
 use piped_core::units::Nanos;
 
-use super::asked::{self, Asking};
-use super::{ClientState, Effect, InFlight, Lock, LockEnd, OneSided, OpeningState, Plan, World};
+use super::{
+    Asking, ClientState, Effect, InFlight, Lock, LockEnd, OneSided, OpeningState, Plan, World,
+    calls, naming,
+};
 
 /// Queues of each session.
 const QUEUES: u64 = 2;
@@ -66,13 +68,6 @@ pub enum Call {
         /// The object, by its number.
         object: usize,
     },
-    /// Make a call of a file.
-    Ask {
-        /// The file, as an object.
-        object: usize,
-        /// What is asked of it.
-        asked: Asking,
-    },
     /// Send noise to a channel.
     Send {
         /// The channel, as an object.
@@ -93,6 +88,8 @@ pub enum Call {
     },
     /// Something with a board.
     OneSided(OneSided),
+    /// A call of a file or directory.
+    Ask(Asking),
     /// Wait for what the same queue has asked of an object's node.
     Flush {
         /// An object of that node.
@@ -177,9 +174,6 @@ impl World {
                 flight.verb = Verb::Sync { handle };
                 flight.effect = Effect::Sync { object, sync };
             }
-            Call::Ask { object, asked } => {
-                asked::prepare(self, client, number, &mut flight, (object, asked));
-            }
             Call::Send { object, tag, length } => {
                 let handle = self.handle(client, object);
                 let buffer = self.take_buffer(client, &mut flight, length, false);
@@ -198,6 +192,7 @@ impl World {
                 flight.effect = Effect::Receive { object, number };
             }
             Call::OneSided(call) => self.prepare_one_sided(client, number, &mut flight, call),
+            Call::Ask(asking) => calls::prepare(self, client, number, &mut flight, asking),
             Call::Flush { object } => {
                 flight.verb = Verb::Flush { handle: self.handle(client, object) };
                 flight.node = Some(self.objects[object].node);
@@ -234,7 +229,7 @@ impl World {
                 super::ObjectKind::Region { owner, .. }
                 | super::ObjectKind::Board { owner, .. }
                 | super::ObjectKind::Channel { owner, .. } => owner == client,
-                super::ObjectKind::File(_) => false,
+                super::ObjectKind::File(_) | super::ObjectKind::Directory { .. } => false,
             };
         }
         if let Some(control) = self.controls.control_mut(node) {
@@ -277,6 +272,7 @@ impl World {
             LockEnd::Call(_) => true,
             LockEnd::Time(until) => until > now,
         });
+        naming::settle(self, client);
         self.open_objects(client);
         self.offer_or_withdraw(client);
         for _ in 0..1 + self.random.below(4) {
@@ -328,6 +324,11 @@ impl World {
             objects.into_iter().partition(|&object| self.is_channel(object));
         let (boards, objects): (Vec<usize>, Vec<usize>) =
             objects.into_iter().partition(|&object| self.is_board(object));
+        let (directories, objects): (Vec<usize>, Vec<usize>) =
+            objects.into_iter().partition(|&object| naming::is_directory(self, object));
+        if self.options.calls > 0.0 && self.random.chance(self.options.calls) {
+            return calls::invent(self, client, &directories, &objects);
+        }
         if self.random.chance(self.options.boards) {
             return self.invent_one_sided(client, &boards);
         }
@@ -380,8 +381,7 @@ impl World {
                     length,
                 })
             }
-            90..95 => Some(Call::Sync { object }),
-            95..99 => asked::invent(self, client, object),
+            90..97 => Some(Call::Sync { object }),
             _ => None,
         }
     }

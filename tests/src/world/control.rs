@@ -11,7 +11,7 @@ use piped_sim::{ConnectionId, Faults, Notice};
 use piped_world::controls::Asked;
 
 use super::setup::{self, NODES};
-use super::{ClientState, ObjectKind, OpeningState, Options, Plan, World, node_name, ways};
+use super::{ClientState, ObjectKind, OpeningState, Options, Plan, World, naming, node_name, ways};
 use crate::operators::Operators;
 
 /// Everything must be at rest within that time after its cause is gone.
@@ -65,6 +65,7 @@ impl World {
         self.judge_contents();
         self.judge_mail();
         self.judge_boards();
+        naming::judge_at_end(self);
         let sealed = self.controls.seen.get("sealed connection").copied().unwrap_or(0);
         self.tally("lanes sealed", sealed);
         for (what, count) in std::mem::take(&mut self.controls.seen) {
@@ -279,11 +280,13 @@ impl World {
                 ObjectKind::File(inode) => {
                     object.expected.crash(self.kernel.file_content(inode));
                 }
+                ObjectKind::Directory { .. } => {}
                 ObjectKind::Region { .. }
                 | ObjectKind::Channel { .. }
                 | ObjectKind::Board { .. } => object.gone = true,
             }
         }
+        naming::crash(self, node);
     }
 
     /// The daemon of a node comes back.

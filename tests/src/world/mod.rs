@@ -14,12 +14,14 @@
 
 pub mod expect;
 
-mod asked;
 mod board;
+mod calls;
 mod client;
 mod control;
 mod judge;
 mod messages;
+mod names;
+mod naming;
 mod opens;
 mod operated;
 mod options;
@@ -47,15 +49,18 @@ use piped_world::controls::{Asked, Controls};
 
 use crate::operators::Operators;
 
-use self::asked::Answer;
-pub use self::asked::Asking;
 use self::board::{Board, Raise};
 pub use self::board::{Note, OneSided};
+use self::calls::Told;
+pub use self::calls::{Asking, FileCall};
 pub use self::client::Call;
 pub use self::control::ClockStep;
 use self::expect::Expected;
 pub use self::judge::Finish;
 use self::messages::Messages;
+pub use self::names::NameCall;
+use self::names::{AskedOfNames, Names};
+pub use self::naming::directory;
 pub use self::options::Options;
 use self::pieces::Scattered;
 pub use self::runner::{Campaign, Life, caught};
@@ -86,6 +91,8 @@ pub struct World {
     messages: Messages,
     /// The boards, by client.
     boards: Vec<Board>,
+    /// What is known of directories.
+    names: Vec<Names>,
     signals_made: u32,
     turns: u64,
     turns_at_once: u64,
@@ -170,6 +177,7 @@ enum ObjectKind {
     Region { owner: usize, region: RegionId, segment: SegmentId, length: u64 },
     Channel { owner: usize, channel: ChannelId },
     Board { owner: usize, region: RegionId, segment: SegmentId, length: u64 },
+    Directory { owner: usize, names: usize, directory: InodeId, below: InodeId },
 }
 
 #[derive(Debug)]
@@ -317,7 +325,6 @@ enum Effect {
         number: u64,
     },
     Pieces(Scattered),
-    Asked(Answer),
     /// A put into a slot of a board, or a notification, or both.
     Raise(Raise),
     Wait {
@@ -338,6 +345,10 @@ enum Effect {
         board: usize,
         new: u64,
     },
+    /// A call of a file.
+    Told(Told),
+    /// A call of names.
+    Names(AskedOfNames),
 }
 
 impl World {

@@ -10,7 +10,7 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, OpenRequest};
 
-use super::setup::ALL;
+use super::setup::{ALL, NAMES_TOO};
 use super::{Client, ClientState, ObjectKind, Opening, OpeningState, Plan, World};
 use crate::operators::{EXPORT, NAMES};
 
@@ -46,6 +46,14 @@ impl World {
         let (name, access) = (self.objects[object].name.clone(), ALL);
         let control = self.controls.control(node);
         let right = match self.objects[object].kind {
+            ObjectKind::Directory { .. } => {
+                let (export, access) = (EXPORT.to_owned(), NAMES_TOO);
+                let root = control.grants().root(EXPORT);
+                let allowed =
+                    control.grants().allow(Asker::User(&who), EXPORT, access, Creation::No);
+                allowed.map_err(|fault| fault.status)?;
+                Right::File { export, path: name.into_bytes(), access, root }
+            }
             ObjectKind::File(_) => {
                 let (grants, export) = (control.grants(), EXPORT.to_owned());
                 let root = grants.root(EXPORT);
@@ -120,6 +128,9 @@ impl World {
         let name = self.objects[object].name.clone();
         let (kind, name, path, access) = match self.objects[object].kind {
             ObjectKind::File(_) => (OpenKind::File, EXPORT.to_owned(), name.into(), ALL),
+            ObjectKind::Directory { .. } => {
+                (OpenKind::Directory, EXPORT.to_owned(), name.into(), NAMES_TOO)
+            }
             ObjectKind::Region { .. } | ObjectKind::Board { .. } => {
                 (OpenKind::Region, name, Vec::new(), ALL)
             }

@@ -21,7 +21,7 @@ use super::opens::{OPEN_GRACE, uses};
 use super::setup::{ALL, NODES};
 use super::{
     Call, Client, ClientState, Denied, InFlight, LockEnd, Object, ObjectKind, Opening,
-    OpeningState, Plan, World,
+    OpeningState, Plan, World, naming,
 };
 use crate::operators::judge::{self, NAMING, Party};
 use crate::operators::network::{REST, calmed, up};
@@ -58,7 +58,7 @@ impl World {
         let control = self.controls.control(node);
         for object in self.objects.iter_mut().filter(|it| it.node == node && !it.gone) {
             object.gone = match object.kind {
-                ObjectKind::File(_) => false,
+                ObjectKind::File(_) | ObjectKind::Directory { .. } => false,
                 ObjectKind::Channel { .. } => control.find_channel(&object.name, 0).is_err(),
                 ObjectKind::Region { region, .. } | ObjectKind::Board { region, .. } => {
                     !control.regions().has(region)
@@ -108,6 +108,7 @@ impl World {
 
     /// A client has no session any more.
     pub(super) fn leave(&mut self, client: usize) {
+        naming::leave(self, client);
         let rest = self.kernel.now() + self.options.quarantine;
         let place = &mut self.clients[client];
         place.state = ClientState::Gone;
@@ -259,7 +260,7 @@ impl World {
     /// Whether a client offers an object: the object ends with the handle.
     fn is_own(&self, client: usize, object: usize) -> bool {
         match self.objects[object].kind {
-            ObjectKind::File(_) => false,
+            ObjectKind::File(_) | ObjectKind::Directory { .. } => false,
             ObjectKind::Region { owner, .. }
             | ObjectKind::Channel { owner, .. }
             | ObjectKind::Board { owner, .. } => owner == client,

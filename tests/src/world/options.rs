@@ -64,6 +64,8 @@ pub struct Options {
     pub channels: bool,
     /// Which part of what clients do is done to boards; 0: nobody has one.
     pub boards: f64,
+    /// Which part of what clients do is calls of files and of their directories; 0: they have none.
+    pub calls: f64,
     /// Which messages are sent without being announced.
     pub eager: EagerMode,
     /// Whether lanes send without a copy.
@@ -120,6 +122,7 @@ impl Options {
             serial_first: false,
             channels: false,
             boards: 0.0,
+            calls: 0.0,
             eager: EagerMode::Auto,
             zero_copy: ZeroCopyMode::Auto,
             two_ways: false,
@@ -172,6 +175,7 @@ impl Options {
             serial_first: random.chance(0.4),
             channels: true,
             boards: 0.3,
+            calls: 0.2,
             eager: match random.below(3) {
                 0 => EagerMode::Auto,
                 _ => EagerMode::Fixed(random.length(1 << 18) as u32 - 1),

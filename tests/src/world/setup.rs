@@ -10,22 +10,27 @@ use piped_core::io::Span;
 use piped_core::link::Checksum;
 use piped_core::spread::LatencySpread;
 use piped_core::units::Nanos;
-use piped_engine::command::{ChannelTarget, Command, FileTarget, RegionTarget, Target};
+use piped_engine::command::{
+    ChannelTarget, Command, DirectoryTarget, FileTarget, RegionTarget, Target,
+};
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_sim::{Cost, DeviceCosts, EventQueue, InodeId, Random, SimKernel};
 use piped_world::controls::{Controls, OWN_USER, Setup, Surroundings, region};
 use zeroize::Zeroizing;
 
+use super::calls::CALL_ROOM_MAX;
 use super::expect::Expected;
 use super::messages::Messages;
 use super::{
-    Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World,
+    Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World, naming,
     node_name,
 };
 use crate::operators::{self, CLIENT, EXPORT, NAMES, Operators};
 
 pub(super) const NODES: usize = 2;
 pub(super) const ALL: Access = Access::ALL;
+/// What a handle of a directory may do.
+pub(super) const NAMES_TOO: Access = Access { names: true, ..Access::READ_WRITE };
 
 impl World {
     /// A world whose whole course follows from the seed and the options.
@@ -40,6 +45,7 @@ impl World {
             options,
             messages: Messages::default(),
             boards: Vec::new(),
+            names: Vec::new(),
             signals_made: 0,
             nodes: Vec::new(),
             clients: Vec::new(),
@@ -116,6 +122,7 @@ impl World {
         let peers = (0..NODES).filter(|&other| other != node).map(|other| (other, NAMES[other]));
         let shards = vec![self.nodes[node].id];
         let mut setup = Setup::plain((node, NAMES[node]), peers.clone(), EXPORT, shards);
+        setup.config.exports.values_mut().for_each(|export| export.names = true);
         if self.options.two_ways {
             setup = setup.with_second(node, peers);
         }
@@ -159,7 +166,7 @@ impl World {
             let opened = self.clients[client].handles.iter().any(|open| {
                 open.object == object && !matches!(open.state, OpeningState::Failed(_))
             });
-            if !opened && !self.objects[object].gone {
+            if !opened && !self.objects[object].gone && !naming::is_strange(self, client, object) {
                 self.open_object(client, object);
             }
         }
@@ -192,6 +199,12 @@ impl World {
             | ObjectKind::Board { region, segment, length, .. } => {
                 Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
             }
+            ObjectKind::Directory { directory, .. } => Target::Directory(DirectoryTarget {
+                directory: self.kernel.open_file(node.id, directory, false),
+                device: node.device,
+                access: NAMES_TOO,
+                foreign: node.foreign,
+            }),
             ObjectKind::Channel { .. } => unreachable!("it is one of the above"),
         }
     }
@@ -270,6 +283,9 @@ impl World {
             self.add_object(node, name, kind, vec![0], &[]);
         }
         self.clients[client].region_segments.push(segment);
+        if self.options.calls > 0.0 && self.options.operators.is_none() {
+            (0..NODES).for_each(|node| naming::add(self, client, node));
+        }
         if self.options.boards > 0.0 {
             let board = self.add_board(client, node, session);
             self.clients[client].region_segments.push(board);
@@ -321,9 +337,9 @@ impl World {
         (areas, content)
     }
 
-    /// Bytes of the arena for each request: the longest with room to be misaligned.
+    /// Bytes of the arena for each request: the longest, or a call's, with room to be misaligned.
     pub(super) fn piece_bytes(&self) -> u64 {
-        self.options.longest + 8192
+        self.options.longest.max(CALL_ROOM_MAX) + 8192
     }
 
     fn device_costs(&mut self, capacity: u64) -> DeviceCosts {

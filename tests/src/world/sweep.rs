@@ -38,7 +38,9 @@ pub const KINDS: [Kind; 11] = [
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 58] = [
+const MUST_SEE: [&str; 63] = [
+    "calls of files",
+    "calls of names",
     "client came anew",
     "client died with calls in flight",
     "connection cut",
@@ -47,6 +49,7 @@ const MUST_SEE: [&str; 58] = [
     "dial cleared that held something",
     "dial forbidden",
     "dial set with calls in flight",
+    "directories listed",
     "discarded bytes",
     "ended Cancelled",
     "ended DeadlineExceeded",
@@ -69,6 +72,8 @@ const MUST_SEE: [&str; 58] = [
     "message received at the end",
     "mispredicted bounces",
     "moved in pieces",
+    "names changed",
+    "names made stable before a crash",
     "no room for one more offer",
     "node crashed with calls of its peer in flight",
     "nodes can be connected",

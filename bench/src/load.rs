@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use piped_client::{
-    Buffer, Class, Client, ClientBuilder, Completed, Handle, Queue, Request, WaitPolicy,
+    Buffer, Call, Class, Client, ClientBuilder, Completed, Handle, Queue, Request, WaitPolicy,
 };
 use piped_ring::allocations;
 
@@ -256,6 +256,16 @@ impl Asker {
             return Err(Failure::new(format!("copy: {copied} bytes of {bytes}")));
         }
         Ok(took)
+    }
+
+    /// One call of a file or directory: the buffer and the bytes of the answer.
+    pub(crate) fn call(
+        &mut self,
+        of: &Handle,
+        call: &Call<'_>,
+        buffer: Buffer,
+    ) -> Result<(Buffer, usize), Failure> {
+        self.queue.call(of, call, buffer).doing("call")
     }
 
     fn read(&mut self, ask: Ask<'_>, buffer: Buffer, slot: usize) -> Result<Instant, Failure> {

@@ -84,6 +84,9 @@ enum Group {
     /// Measure the planner: how far from the best possible its plans are, how long it takes, and
     /// what it gains where a disk's latency differs from read to read. Exit codes as of floors.
     Pipelines(Run),
+    /// Measure names of a peer's directory, and what is known of its files, against gets and the
+    /// kernel here. Exit codes as of floors.
+    Names(Run),
     /// Measure piped beside other programs that do the same, where they are installed, and beside
     /// itself in other places. Exit codes as of floors.
     Peers(Run),
@@ -170,8 +173,8 @@ struct Run {
         value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
     /// Write the rows into docs/benchmarks.md below the current directory, between the group's
-    /// markers, and README's table anew. `overlap`, `security`, `memory`, `peers` and `rig` may write some
-    /// rows; the others write all.
+    /// markers, and README's table anew. `overlap`, `security`, `memory`, `names`, `peers` and `rig`
+    /// may write some rows; the others write all.
     #[arg(long, alias = "readme")]
     docs: bool,
     /// Directory for the file that is read, on a real disk. Default: beside this program.
@@ -214,6 +217,7 @@ fn main() -> ExitCode {
         }
         Group::Memory(run) => measure(&rows::MEMORY, run, None),
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
+        Group::Names(run) => measure(&rows::NAMES, run, None),
         Group::Peers(run) => measure(&rows::PEERS, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),

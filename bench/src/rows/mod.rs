@@ -16,6 +16,7 @@ mod limits;
 mod loops;
 mod memory;
 pub(crate) mod messages;
+mod names;
 mod pager;
 mod patterns;
 pub(crate) mod peers;
@@ -46,6 +47,7 @@ use crate::rig::{self, Rig};
 use crate::stats::{Bar, Better, Verdict};
 
 pub(crate) use memory::MEMORY;
+pub(crate) use names::NAMES;
 pub(crate) use peers::PEERS;
 pub(crate) use pipelines::PIPELINES;
 

@@ -1,0 +1,3 @@
+pub mod invent;
+pub mod mirror;
+pub mod piped;

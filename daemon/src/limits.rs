@@ -36,10 +36,6 @@ pub const TRANSFERS_MAX: u32 = 6144;
 /// Operations at the driver of one shard.
 pub const OPS_MAX: u32 = 4096;
 
-/// Threads of a shard for files of foreign file systems and for calls: as many as the engine begins
-/// there, and as many more for devices, each of which may begin one, and has so many calls.
-pub const ASIDE_THREADS: usize = 2 * piped_core::limits::FOREIGN_OPS_MAX as usize;
-
 /// Files and sockets of one shard. The limit of open files of the process may lower it.
 pub const FILES_MAX: u32 = 32 * 1024;
 

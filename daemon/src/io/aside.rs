@@ -22,10 +22,13 @@ use piped_ring::Segment;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::UringError;
-use super::calls::{Asked, Room};
+use super::answer::{Asked, Room};
 use super::wake::WatchId;
 use crate::closing::HeldFile;
-use crate::limits::ASIDE_THREADS;
+
+/// Threads of a shard for files of foreign file systems and for calls: as many as the engine begins
+/// there, and as many more for devices, each of which may begin one, and has so many calls.
+const ASIDE_THREADS: usize = 2 * piped_core::limits::FOREIGN_OPS_MAX as usize;
 
 /// Time that an idle thread waits for more jobs.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -26,6 +26,7 @@
 
 use std::io;
 
+mod answer;
 mod aside;
 mod bounce;
 mod calls;

@@ -9,7 +9,7 @@ use super::counters::OpKind;
 use super::ring::Patience;
 use super::tables::DescriptorKind;
 use super::uring::UringIo;
-use super::{clock, page_cache, socket};
+use super::{calls, clock, page_cache, socket};
 use piped_core::modes::IoFeature;
 
 impl Io for UringIo {
@@ -25,7 +25,7 @@ impl Io for UringIo {
         let Some(index) = self.ops.take(token, kind) else { return false };
         self.counters.ops[kind as usize] += 1;
         if let Op::Call { file, call, answer } = op {
-            self.begin_call(index, file, call, answer);
+            calls::begin(self, index, file, call, answer);
             return true;
         }
         if let Some(job) = self.prepare_aside(index, &op) {

@@ -319,8 +319,8 @@ impl UringIo {
         self.add_descriptor(Fd::Foreign(Arc::new(file.into()))).map(FileId)
     }
 
-    /// Takes an open directory over, for calls; the ring never sees it. `foreign`: of a foreign file
-    /// system.
+    /// Takes an open directory over, for calls; the ring never sees it. `foreign`: of a foreign
+    /// file system.
     ///
     /// # Errors
     /// [`UringError::Full`]; the directory is closed then. [`UringError::Setup`] for lack of

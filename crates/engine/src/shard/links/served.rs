@@ -21,9 +21,7 @@ pub(in crate::shard) struct Served {
     closed: bool,
     /// The receive that a told buffer belongs to: the pin keeps that buffer from being given back.
     receive: Option<Pin<kind::Transfer>>,
-    /// Results of changes to a region's words and of its notifications, and how calls of a file or
-    /// directory ended; unused for channels.
-    pub(in crate::shard) updates: Remembered<u64>,
+    updates: Remembered<u64>,
 }
 
 impl Served {
@@ -35,6 +33,12 @@ impl Served {
     /// What is open; [`Status::Gone`] if that is no more.
     pub(in crate::shard) fn target(&self) -> Result<Target, Status> {
         self.target.ok_or(Status::Gone)
+    }
+
+    /// Results of changes to a region's words and of its notifications, and how calls of a file or
+    /// directory ended; unused for channels.
+    pub(in crate::shard) const fn updates(&mut self) -> &mut Remembered<u64> {
+        &mut self.updates
     }
 
     /// Whether our ticket of the open is this one.

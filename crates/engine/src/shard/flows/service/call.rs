@@ -83,7 +83,7 @@ impl Shard {
     ) -> Result<ServeOp, Status> {
         let (_, served) = self.links.named(link, handle).ok_or(Status::BadHandle)?;
         if let Some((number, behind)) = once {
-            served.updates.forget_before(number.wrapping_sub(behind.into()));
+            served.updates().forget_before(number.wrapping_sub(behind.into()));
         }
         let target = served.target()?;
         let (_, _, is_directory) = callee_of(target).ok_or(Status::Invalid)?;
@@ -136,7 +136,7 @@ impl Shard {
     /// What came of a call that was carried out before.
     fn outcome_of(&mut self, key: ServeKey, called: Called) -> Option<Status> {
         let served = self.links.served_mut(self.serves.get(key)?.served)?;
-        let known = served.updates.get(called.number()?)?;
+        let known = served.updates().get(called.number()?)?;
         Some(Status::from_u16(known as u16).unwrap_or(Status::Io))
     }
 
@@ -186,9 +186,9 @@ impl Shard {
         // What the driver never began may be carried out yet.
         if let Some(number) = number.filter(|_| result != ECANCELED)
             && let Some(served) = self.links.served_mut(served)
-            && !served.updates.has(number)
+            && !served.updates().has(number)
         {
-            served.updates.add(number, status as u64);
+            served.updates().add(number, status as u64);
         }
     }
 

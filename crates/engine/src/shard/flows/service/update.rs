@@ -64,8 +64,8 @@ impl Shard {
         let PeerLane { lane, link } = on;
         let Asked { handle, change, sequence, behind, .. } = asked;
         let (_, served) = self.links.named(link, handle).ok_or(Status::BadHandle)?;
-        served.updates.forget_before(sequence.wrapping_sub(behind.into()));
-        if let Some(value) = served.updates.get(sequence) {
+        served.updates().forget_before(sequence.wrapping_sub(behind.into()));
+        if let Some(value) = served.updates().get(sequence) {
             return Ok(value);
         }
         let region = match served.target()? {
@@ -92,7 +92,7 @@ impl Shard {
             }
         };
         if let Some((_, served)) = self.links.named(link, handle) {
-            served.updates.add(sequence, value);
+            served.updates().add(sequence, value);
         }
         Ok(value)
     }

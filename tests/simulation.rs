@@ -95,7 +95,7 @@ fn worlds_whose_lanes_lend_keep_all_promises() {
     ];
     Campaign {
         name: "worlds_whose_lanes_lend",
-        seeds: 400,
+        seeds: 800,
         life: Life::World(Options::lending),
         must_see,
     }

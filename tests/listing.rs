@@ -343,7 +343,7 @@ fn df_and_du_count_as_the_kernel_does() {
     assert_eq!(world.lines(&["du", "-d", "1", "beta:data"]).len(), 2);
     assert_eq!(world.lines(&["du", "beta:data/*"]).len(), 4, "each operand, and deep");
 
-    let space = rustix::fs::statvfs(&world.path("data")).expect("a file system");
+    let space = rustix::fs::statvfs(world.path("data")).expect("a file system");
     let json = world.alpha.json(&["df", "beta:data", "beta:box", "beta:data/sub/one"]);
     for place in json["places"].as_array().expect("a list") {
         assert_eq!(place["total_bytes"], space.f_blocks * space.f_frsize, "{place}");

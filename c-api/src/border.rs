@@ -160,6 +160,16 @@ pub(crate) fn bytes_mut<'a>(to: *mut u8, length: usize) -> Result<&'a mut [u8], 
     Ok(unsafe { std::slice::from_raw_parts_mut(to, length) })
 }
 
+/// Places for values. NULL is none.
+pub(crate) fn places<'a, T>(to: *mut T, count: usize) -> Result<&'a mut [MaybeUninit<T>], Fault> {
+    check_bytes(to.cast_const().cast(), count.saturating_mul(size_of::<T>()))?;
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: as in `bytes_mut`, and what may not have been written yet is not taken for more.
+    Ok(unsafe { std::slice::from_raw_parts_mut(to.cast(), count) })
+}
+
 fn check_bytes(at: *const u8, length: usize) -> Result<(), Fault> {
     match length {
         0 => Ok(()),

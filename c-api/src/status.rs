@@ -1,9 +1,9 @@
 //! Results of calls and requests: one list of numbers for both.
 
 use client_lib::{
-    AllocateError, Cause, ConnectError, ExportError, LendError, OpenError, PartError, PiecesError,
-    QueueError, ReconnectError, RequestError, SessionError, Status, StripError, SubmitFault,
-    TileError,
+    AllocateError, CallError, Cause, ConnectError, ExportError, LendError, OpenError, PartError,
+    PiecesError, QueueError, ReconnectError, RequestError, SessionError, Status, StripError,
+    SubmitFault, TileError,
 };
 
 use crate::fault::Fault;
@@ -433,6 +433,12 @@ macro_rules! faults {
 faults! {
     ConnectError: of_connect,
     RequestError: |error| error.cause.into(),
+    CallError: |error| match error {
+        CallError::Request(error) => error.cause.into(),
+        CallError::Memory(error) => of_allocate(error),
+        CallError::Open(error) => of_open(error),
+        CallError::Answer(_) => PIPED_BROKEN,
+    },
     SubmitFault: |fault| (*fault).into(),
     ExportError: |error| of_session(&error.cause),
     SessionError: of_session,

@@ -45,9 +45,10 @@ pub(crate) enum Kind {
     Strips,
     Tiles,
     Memory,
+    List,
 }
 
-const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::Memory as u8;
+const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::List as u8;
 
 /// Why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

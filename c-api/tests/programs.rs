@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::{Libraries, archive, here, is_there, succeed};
-use system_tests::process::{BLOCKS_BYTES, Pair, Programs, Running, eventually, mutual, pattern};
+use system_tests::process::{
+    BLOCKS_BYTES, Daemon, Pair, Programs, Running, eventually, mutual, pattern,
+};
 
 const C: &[&str] = &["cc", "-std=c11"];
 const CPP: &[&str] = &["c++", "-std=c++17"];
@@ -102,9 +104,33 @@ impl Stage {
                  cut: bad buffer\n"
             )
         );
+        self.names();
         self.messages();
         self.tiled_loop();
         assert_eq!(self.run("tests/c/misuse.c", &[alpha, &self.file]), "every misuse was told\n");
+    }
+
+    /// A node whose export lets clients change names.
+    fn names(&self) {
+        let programs = Programs::find().expect("found before");
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path().join("root");
+        fs::create_dir(&root).expect("made");
+        let export = format!("[exports.data]\npath = {root:?}\nwrite = true\nnames = true\n");
+        let node = Daemon::start(&programs, directory.path(), "gamma", &export);
+        let told = self.run("examples/names.c", &[&node.client_socket(), &"data"]);
+        let mut lines: Vec<_> = told.lines().collect();
+        // A directory's names are in no order.
+        lines[..2].sort_unstable();
+        let wanted = [
+            "report: 21 bytes",
+            "today/",
+            "1048576 bytes, some of them with data",
+            "the digest is another",
+            "nothing is left",
+        ];
+        assert_eq!(lines, wanted);
+        assert_eq!(fs::read_dir(root).expect("there").count(), 0);
     }
 
     /// Four processes, two on each node.

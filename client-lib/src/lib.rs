@@ -39,13 +39,17 @@
 
 mod affinity;
 mod arena;
+#[cfg(feature = "async")]
+mod async_directory;
 mod buffer;
 mod buffers;
+mod calls;
 mod client;
 mod clock;
 mod connection;
 mod control;
 mod core;
+mod directory;
 mod drops;
 mod error;
 mod file;
@@ -74,9 +78,15 @@ mod wait;
 
 pub use core::QueueCounters;
 
+#[cfg(feature = "async")]
+pub use async_directory::AsyncDirectory;
 pub use buffer::Buffer;
 pub use buffers::Buffers;
+#[cfg(feature = "async")]
+pub use calls::{AsyncCalls, AsyncPaged};
+pub use calls::{CallError, Calls, Extents, Name, Names, Paged};
 pub use client::{Client, ClientBuilder};
+pub use directory::Directory;
 pub use error::{
     AllocateError, BufferState, BuffersError, BuffersFault, Cause, ConnectError, ExportError,
     LendError, OpenError, OutOfBuffer, PartError, PiecesError, PiecesFault, QueueError,

@@ -10,16 +10,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::affinity;
-use crate::clock;
 use crate::connection::{Growth, Shared};
 use crate::core::{Core, QueueCounters};
-use crate::error::{ReconnectError, RequestError, SubmitError, SubmitFault};
+use crate::error::{AllocateError, RequestError, SubmitError, SubmitFault};
 use crate::payload::Payload;
 use crate::pending::Pending;
 use crate::request::{Completed, Released, Request, RequestId};
 use crate::table::Owner;
 use crate::wait::WaitPolicy;
+use crate::{affinity, clock, reconnect};
 
 /// Submits requests and gives their results: one for each thread, from [`crate::Client::queue`].
 ///
@@ -67,9 +66,6 @@ pub struct Queue {
     /// `Send`, but not `Sync`: one thread at a time.
     one_thread: PhantomData<Cell<()>>,
 }
-
-/// Nanoseconds between two looks for a queue at a daemon that gave none.
-const NAP_NS: u64 = 5_000_000;
 
 impl Queue {
     pub(crate) fn new(core: Core, shared: Arc<Shared>) -> Self {
@@ -201,17 +197,13 @@ impl Queue {
             if let Some(expires_ns) = core.parked_until_ns().filter(|_| core.is_dead()) {
                 let until_ns = expires_ns.min(patience_ns).min(end_ns.unwrap_or(u64::MAX));
                 let found = self.shared.reconnect(until_ns, patience_ns);
-                let hopeless = match found {
-                    Ok(_) => false,
-                    Err(ReconnectError::Away { .. }) => clock::now_ns() >= patience_ns,
-                    Err(_) => true,
-                };
+                let hopeless = reconnect::is_hopeless(&found, patience_ns);
                 self.core_mut().expire_parked(hopeless);
             }
             self.refresh();
             if self.core().is_dead() && self.core().table.parked() > 0 {
                 // A daemon that has no queue for it, or ended again at once.
-                clock::nap(NAP_NS);
+                clock::nap(reconnect::NAP_NS);
             }
             let left_ns = end_ns.map(|end_ns| end_ns.saturating_sub(clock::now_ns()));
             if self.core_mut().wait_until(left_ns.map(Duration::from_nanos), &ready) {
@@ -222,6 +214,14 @@ impl Queue {
                 return false;
             }
         }
+    }
+
+    /// Allocates a buffer of `length` bytes of the queue's client.
+    ///
+    /// # Errors
+    /// See [`AllocateError`].
+    pub fn allocate(&self, length: usize) -> Result<crate::Buffer, AllocateError> {
+        self.shared.allocate(length)
     }
 
     /// Submit any request and wait for its result.

@@ -19,6 +19,18 @@ use crate::handle::{HandleCore, Reopened};
 const PAUSE_FIRST_NS: u64 = 5_000_000;
 const PAUSE_LONGEST_NS: u64 = 200_000_000;
 
+/// Nanoseconds between two looks for a queue at a daemon that gave none.
+pub(crate) const NAP_NS: u64 = 5_000_000;
+
+/// Whether requests that wait for the next daemon wait in vain.
+pub(crate) fn is_hopeless(found: &Result<Reconnected, ReconnectError>, patience_ns: u64) -> bool {
+    match found {
+        Ok(_) => false,
+        Err(ReconnectError::Away { .. }) => clock::now_ns() >= patience_ns,
+        Err(_) => true,
+    }
+}
+
 /// Outcome of a reconnect; see [`crate::Client::reconnect`].
 ///
 /// ```

@@ -11,15 +11,12 @@ use super::session::Session;
 use super::waiting::Ends;
 use crate::clock;
 use crate::control::lock;
-use crate::error::ReconnectError;
 use crate::queue::Queue;
+use crate::reconnect;
 use crate::request::RequestId;
 
 /// Wakers that are taken out at once, under the lock, and woken outside.
 const WAKERS: usize = 16;
-
-/// Until the next look for a queue at a daemon that gave none.
-const NAP_NS: u64 = 5_000_000;
 
 /// A queue behind its lock, and the tasks that wait for it.
 #[derive(Debug)]
@@ -254,15 +251,11 @@ impl Driven {
         while let Some((expires_ns, since_ns, bytes)) = self.with(parked) {
             let patience_ns = since_ns.saturating_add(within_ns);
             let found = shared.reconnect(expires_ns.min(patience_ns), patience_ns);
-            let hopeless = match found {
-                Ok(_) => {
-                    // Room for their buffers, which the queue does not wait for.
-                    drop(shared.allocate(bytes));
-                    false
-                }
-                Err(ReconnectError::Away { .. }) => clock::now_ns() >= patience_ns,
-                Err(_) => true,
-            };
+            if found.is_ok() {
+                // Room for their buffers, which the queue does not wait for.
+                drop(shared.allocate(bytes));
+            }
+            let hopeless = reconnect::is_hopeless(&found, patience_ns);
             let dead = self.with(|state| {
                 state.queue.core_mut().expire_parked(hopeless);
                 state.queue.look();
@@ -270,7 +263,7 @@ impl Driven {
             });
             if dead {
                 // A daemon that has no queue for it, or ended again at once.
-                clock::nap(NAP_NS);
+                clock::nap(reconnect::NAP_NS);
             }
         }
     }

@@ -107,11 +107,11 @@ impl ExclusiveRange {
     pub fn as_slice(&self) -> &[u8] {
         self.expect_sole();
         // SAFETY: nobody else writes them unasked, see above. The range lies inside the mapping:
-        // `claim` takes all of it, `split_off` and `join` keep the bounds. The mapping lives as long as `self`, through the `Arc`, and stays
-        // backed by the seals; its bytes were initialised by the kernel. Nobody in this process
-        // writes them:
-        // `claim` consumed the segment, ranges never overlap, and this one is borrowed. For other
-        // processes see `claim`.
+        // `claim` takes all of it, `split_off` and `join` keep the bounds. The mapping lives as
+        // long as `self`, through the `Arc`, and stays backed: by its seals, or as who lent the
+        // memory promised. Its bytes were initialised by the kernel. Nobody in this process writes
+        // them: `claim` consumed the segment, ranges never overlap, and this one is borrowed. For
+        // other processes see `claim`.
         unsafe { slice::from_raw_parts(self.start(), self.length as usize) }
     }
 

@@ -496,7 +496,7 @@ fn what_is_not_there_or_not_allowed_is_told_apart() {
         fails(&at(arguments, "nobody:data/file"), NOT_FOUND, "nobody");
         fails(&at(arguments, "/tmp/file"), 2, "PEER:EXPORT/PATH");
         let changes = ["rm", "mv", "mkdir", "put"].contains(&arguments[0]);
-        let (code, word) = if changes { (REFUSED, "names") } else { (NOT_FOUND, "no such file") };
+        let (code, word) = if changes { (REFUSED, "names") } else { (NOT_FOUND, "no such") };
         fails(&at(arguments, "beta:fixed/gone"), code, word);
         if arguments[0] != "df" {
             fails(&at(arguments, "beta:box/file"), REFUSED, "box");

@@ -88,12 +88,12 @@ fn names(args: &CompleteArgs, directory: &str, begun: &str) -> Option<BTreeSet<S
     let place = Below::parse(OsStr::from_bytes(directory.as_bytes())).ok()?;
     let mut tree = Tree::connect(&args.door).ok()?;
     let names = tree.list(&place, false).ok()?.into_iter();
-    let names = names.filter(|it| begun.starts_with('.') || !it.name.starts_with(b"."));
+    let names = names.filter(|it| begun.starts_with('.') || !it.name().starts_with(b"."));
     let word = |kind, name: &str| {
         let mark = if kind == FileKind::Directory { "/" } else { "" };
         format!("{directory}/{name}{mark}")
     };
-    let names = names.filter_map(|it| Some(word(it.kind, std::str::from_utf8(&it.name).ok()?)));
+    let names = names.filter_map(|it| Some(word(it.kind(), std::str::from_utf8(it.name()).ok()?)));
     Some(names.collect())
 }
 

@@ -147,9 +147,11 @@ impl Walk<'_> {
         let mut sum = Sum { allocated: stat.allocated, length: 0, files: 0 };
         let mut left = Vec::new();
         for name in names {
-            match (name.kind, name.stat) {
-                (FileKind::Directory, stat) => left.push((place.child(&name.name), stat)),
-                (_, Some(stat)) => sum.add(self.count(&stat)),
+            match (name.kind(), name.stat()) {
+                (FileKind::Directory, stat) => {
+                    left.push((place.child(name.name()), stat.copied()));
+                }
+                (_, Some(stat)) => sum.add(self.count(stat)),
                 // Gone meanwhile.
                 (_, None) => {}
             }

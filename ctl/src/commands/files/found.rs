@@ -61,9 +61,9 @@ fn one(tree: &mut Tree, operand: &Below) -> Result<Vec<Below>, Failure> {
                 names => names.map_err(|fault| fault.of(place))?,
             };
             let leads_on = |kind| matches!(kind, FileKind::Directory | FileKind::Link);
-            let names = names.iter().filter(|it| number == last || leads_on(it.kind));
-            let names = names.filter(|it| pattern.matches(&it.name));
-            matching.extend(names.map(|it| place.child(&it.name)));
+            let names = names.iter().filter(|it| number == last || leads_on(it.kind()));
+            let names = names.filter(|it| pattern.matches(it.name()));
+            matching.extend(names.map(|it| place.child(it.name())));
         }
         (places, is_sure) = (matching, true);
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::shown::{self, Report};
-use super::tree::{Named, Tree};
+use super::tree::Tree;
 use super::{after, each, found::found};
 use crate::admin::Admin;
 use crate::args::ClientDoor;
@@ -166,30 +166,26 @@ impl Lister<'_> {
     fn names(&mut self, place: &Below) -> Result<Vec<Below>, Failure> {
         let stats = self.args.long || self.json;
         let mut names = self.tree.list(place, stats).map_err(|fault| fault.of(place))?;
-        names.retain(|it| self.args.all || !it.name.starts_with(b"."));
-        for it in names.iter_mut().filter(|it| stats && it.stat.is_none()) {
-            // A mount, or gone meanwhile.
-            it.stat = self.tree.stat(&place.child(&it.name)).ok();
-        }
-        let directories = names.iter().filter(|it| it.kind == FileKind::Directory);
-        let directories = directories.map(|it| place.child(&it.name)).collect();
-        if self.json {
-            let report =
-                |it: &Named| Report::new(&place.child(&it.name), it.kind, it.stat.as_ref());
-            self.all.extend(names.iter().map(report));
-            return Ok(directories);
-        }
-        if self.headed {
+        names.retain(|it| self.args.all || !it.name().starts_with(b"."));
+        let directories = names.iter().filter(|it| it.kind() == FileKind::Directory);
+        let directories = directories.map(|it| place.child(it.name())).collect();
+        if !self.json && self.headed {
             let line = if self.told { "\n" } else { "" };
             self.output.line(format_args!("{line}{place}:"))?;
             self.told = true;
         }
-        let row = |it: Named| Row {
-            kind: it.kind,
-            stat: it.stat,
-            name: shown_bytes(&it.name).into_owned(),
-        };
-        self.rows(names.into_iter().map(row).collect())?;
+        let mut rows = Vec::with_capacity(names.len());
+        for it in &names {
+            let stat = if stats { self.tree.known(place, it) } else { None };
+            if self.json {
+                let child = place.child(it.name());
+                self.all.push(Report::new(&child, it.kind(), stat.as_ref()));
+            } else {
+                let name = shown_bytes(it.name()).into_owned();
+                rows.push(Row { kind: it.kind(), stat, name });
+            }
+        }
+        self.rows(rows)?;
         Ok(directories)
     }
 

@@ -125,8 +125,11 @@ fn target(args: &PutArgs, tree: &mut Tree) -> Result<Below, Failure> {
             Failure::usage(format!("{place} is a directory: name the file in it, as {place}NAME"))
         })?;
     }
-    tree.check_names(&place).map_err(|fault| {
-        fault.of(&place).and("`pipectl cp` writes in place, and needs `write` alone")
+    tree.check_names(&place).map_err(|fault| match fault.status() {
+        Some(Status::Denied) => {
+            fault.of(&place).and("`pipectl cp` writes in place, and needs `write` alone")
+        }
+        _ => fault.of(&place),
     })?;
     match tree.find(&place) {
         Ok(Some(stat)) if stat.kind == FileKind::Directory => {

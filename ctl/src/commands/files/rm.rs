@@ -117,8 +117,8 @@ fn directory(tree: &mut Tree, place: &Below, report: &mut Report) -> Result<(), 
         };
         left.push((place.clone(), true));
         for name in names {
-            let child = place.child(&name.name);
-            if name.kind == FileKind::Directory {
+            let child = place.child(name.name());
+            if name.kind() == FileKind::Directory {
                 left.push((child, false));
                 continue;
             }

@@ -58,10 +58,25 @@ impl Right {
 /// A name in a directory.
 #[derive(Debug)]
 pub(super) struct Named {
-    pub(super) name: Vec<u8>,
-    pub(super) kind: FileKind,
+    name: Vec<u8>,
+    kind: FileKind,
     /// Facts of names that were asked for with them, and that are no mounts.
-    pub(super) stat: Option<Stat>,
+    stat: Option<Stat>,
+}
+
+impl Named {
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(super) const fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// What is known of it; nothing of mounts, or if it was not asked for.
+    pub(super) const fn stat(&self) -> Option<&Stat> {
+        self.stat.as_ref()
+    }
 }
 
 /// Reason why a call was not done.
@@ -147,6 +162,9 @@ const fn why(status: Status) -> Option<&'static str> {
         Status::NotDirectory => "a part of the path is no directory",
         Status::NotEmpty => "the directory is not empty: `pipectl rm -r` removes what is in it too",
         Status::ReadOnly => "its file system is mounted read only",
+        Status::Invalid => {
+            "such a name is not made or changed: one has control characters, or there is none"
+        }
         _ => return None,
     })
 }
@@ -219,6 +237,11 @@ impl Tree {
         names.sort_by(|one, other| one.name.cmp(&other.name));
         names.dedup_by(|one, other| one.name == other.name);
         Ok(names)
+    }
+
+    /// What is known of a name in a directory, also of a mount; nothing of what is gone.
+    pub(super) fn known(&mut self, directory: &Below, named: &Named) -> Option<Stat> {
+        named.stat.or_else(|| self.stat(&directory.child(&named.name)).ok())
     }
 
     /// Room on the file system of a directory.

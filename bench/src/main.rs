@@ -173,8 +173,8 @@ struct Run {
         value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
     /// Write the rows into docs/benchmarks.md below the current directory, between the group's
-    /// markers, and README's table anew. `overlap`, `security`, `memory`, `names`, `peers` and `rig`
-    /// may write some rows; the others write all.
+    /// markers, and README's table anew. `overlap`, `security`, `memory`, `names`, `peers` and
+    /// `rig` may write some rows; the others write all.
     #[arg(long, alias = "readme")]
     docs: bool,
     /// Directory for the file that is read, on a real disk. Default: beside this program.

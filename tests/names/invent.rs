@@ -4,15 +4,15 @@ use piped_client::call::{Over, Range, Removed};
 use piped_sim::Random;
 
 /// Files open at a time.
-pub const SLOTS: usize = 6;
+pub(crate) const SLOTS: usize = 6;
 /// No file becomes longer.
-pub const LENGTH_MAX: u64 = 256 << 10;
+pub(crate) const LENGTH_MAX: u64 = 256 << 10;
 /// The longest transfer.
-pub const BYTES_MAX: u64 = 48 << 10;
+pub(crate) const BYTES_MAX: u64 = 48 << 10;
 
 /// An operation. Files that are open are numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Op {
+pub(crate) enum Op {
     /// Makes a file, which must not be there, and opens it.
     Create {
         slot: usize,
@@ -97,7 +97,7 @@ pub enum Op {
 
 impl Op {
     /// Whether it is one request, which can be under way when a daemon is killed.
-    pub const fn is_request(&self) -> bool {
+    pub(crate) const fn is_request(&self) -> bool {
         !matches!(
             self,
             Self::Create { .. }
@@ -105,11 +105,13 @@ impl Op {
                 | Self::Close { .. }
                 | Self::List { .. }
                 | Self::Extents { .. }
+                // Directories on the way may be made, and the last one not.
+                | Self::Make { parents: true, .. }
         )
     }
 
     /// The open file that it is about.
-    pub const fn slot(&self) -> Option<usize> {
+    pub(crate) const fn slot(&self) -> Option<usize> {
         match *self {
             Self::Read { slot, .. }
             | Self::Write { slot, .. }
@@ -126,7 +128,7 @@ impl Op {
     }
 
     /// The bytes that it changes, if it changes bytes and no names.
-    pub const fn bytes(&self) -> Option<Range> {
+    pub(crate) const fn bytes(&self) -> Option<Range> {
         match *self {
             Self::Write { range, .. }
             | Self::Zero { range, .. }
@@ -142,21 +144,21 @@ impl Op {
 
 /// Makes operations.
 #[derive(Debug)]
-pub struct Inventor {
+pub(crate) struct Inventor {
     random: Random,
 }
 
 impl Inventor {
-    pub const fn new(random: Random) -> Self {
+    pub(crate) const fn new(random: Random) -> Self {
         Self { random }
     }
 
-    pub fn chance(&mut self, probability: f64) -> bool {
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
         self.random.chance(probability)
     }
 
     /// The next one; `open`: which files are open.
-    pub fn invent(&mut self, open: [bool; SLOTS]) -> Op {
+    pub(crate) fn invent(&mut self, open: [bool; SLOTS]) -> Op {
         let opened: Vec<usize> = (0..SLOTS).filter(|&slot| open[slot]).collect();
         let any = self.random.below(SLOTS as u64) as usize;
         let of_file = !opened.is_empty() && self.random.chance(0.5);

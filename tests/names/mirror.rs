@@ -16,7 +16,7 @@ use super::invent::{Op, SLOTS};
 
 /// How an operation ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told {
+pub(crate) enum Told {
     Refused(Status),
     Nothing,
     Bytes(Vec<u8>),
@@ -28,49 +28,49 @@ pub enum Told {
 
 /// What must agree of a file or directory in two places.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Known {
-    pub kind: FileKind,
-    pub mode: u32,
-    pub links: u32,
+pub(crate) struct Known {
+    pub(crate) kind: FileKind,
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
     /// Of a file.
-    pub length: Option<u64>,
+    pub(crate) length: Option<u64>,
 }
 
 /// A directory, and files below it that are open.
 #[derive(Debug)]
-pub struct Mirror {
+pub(crate) struct Mirror {
     root: PathBuf,
     /// Each with the path that it was opened by.
     files: [Option<(File, PathBuf)>; SLOTS],
 }
 
 impl Mirror {
-    pub fn new(root: PathBuf) -> Self {
+    pub(crate) fn new(root: PathBuf) -> Self {
         Self { root, files: Default::default() }
     }
 
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    pub fn open_files(&self) -> [bool; SLOTS] {
+    pub(crate) fn open_files(&self) -> [bool; SLOTS] {
         self.files.each_ref().map(Option::is_some)
     }
 
     /// Whether the path of an open file leads to it still.
-    pub fn is_where_it_was(&self, slot: usize) -> bool {
+    pub(crate) fn is_where_it_was(&self, slot: usize) -> bool {
         self.files[slot].as_ref().is_some_and(|(file, path)| {
             let known = fs::symlink_metadata(path).map(|it| it.ino());
             known.is_ok_and(|inode| file.metadata().is_ok_and(|it| it.ino() == inode))
         })
     }
 
-    pub fn close_all(&mut self) {
+    pub(crate) fn close_all(&mut self) {
         self.files = Default::default();
     }
 
     /// Performs an operation.
-    pub fn perform(&mut self, op: &Op) -> Told {
+    pub(crate) fn perform(&mut self, op: &Op) -> Told {
         self.try_perform(op).unwrap_or_else(|error| {
             let errno = error.raw_os_error().unwrap_or_else(|| panic!("{op:?}: {error}"));
             Told::Refused(Status::of_errno(errno))
@@ -181,7 +181,7 @@ impl Mirror {
     }
 
     /// The bytes of a file, whose part in that range may be anything and is taken over.
-    pub fn take_bytes(&self, there: &Tree, range: Range) {
+    pub(crate) fn take_bytes(&self, there: &Tree, range: Range) {
         let here = Tree::of(&self.root);
         assert!(there.paths().eq(here.paths()), "names were changed by what changes bytes");
         for (path, (new, old)) in
@@ -215,7 +215,7 @@ fn bytes_of(file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// The part of a range that bytes have.
-pub fn part(bytes: &[u8], range: Range) -> &[u8] {
+pub(crate) fn part(bytes: &[u8], range: Range) -> &[u8] {
     let end = (range.offset + range.length).min(bytes.len() as u64) as usize;
     &bytes[(range.offset as usize).min(end)..end]
 }
@@ -237,7 +237,7 @@ fn known(facts: &fs::Metadata) -> Known {
 
 /// All that is below a directory.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Tree(BTreeMap<String, Leaf>);
+pub(crate) struct Tree(BTreeMap<String, Leaf>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Leaf {
@@ -248,7 +248,7 @@ struct Leaf {
 }
 
 impl Tree {
-    pub fn of(root: &Path) -> Self {
+    pub(crate) fn of(root: &Path) -> Self {
         let (mut leaves, mut firsts) = (BTreeMap::new(), BTreeMap::new());
         let mut left = vec![String::new()];
         // In an order that is the same in both places.
@@ -282,7 +282,7 @@ impl Tree {
     }
 
     /// Panics with the first difference.
-    pub fn compare(&self, wanted: &Self) {
+    pub(crate) fn compare(&self, wanted: &Self) {
         assert!(self.paths().eq(wanted.paths()), "names differ:\n{self:?}\n{wanted:?}");
         for (path, leaf) in &self.0 {
             let other = &wanted.0[path];

@@ -18,14 +18,14 @@ const BUFFER_BYTES: usize = BYTES_MAX as usize;
 
 /// How an operation ended, if that is known.
 #[derive(Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     Told(Told),
     InDoubt(String),
 }
 
 /// A client, with the directory and the files that it has open.
 #[derive(Debug)]
-pub struct Piped {
+pub(crate) struct Piped {
     client: Client,
     queue: Queue,
     peer: Option<&'static str>,
@@ -35,7 +35,7 @@ pub struct Piped {
 }
 
 impl Piped {
-    pub fn connect(socket: &Path, peer: Option<&'static str>) -> Self {
+    pub(crate) fn connect(socket: &Path, peer: Option<&'static str>) -> Self {
         let client = eventually("the daemon serves", || Client::connect(socket).ok());
         let names = Access { names: true, ..Access::READ_WRITE };
         let root = eventually("the export is open", || {
@@ -45,12 +45,12 @@ impl Piped {
         Self { client, queue, peer, root, files: Default::default(), buffer: None }
     }
 
-    pub fn close_all(&mut self) {
+    pub(crate) fn close_all(&mut self) {
         self.files = Default::default();
     }
 
     /// Waits until a daemon that was killed is asked again.
-    pub fn await_answer(&mut self) {
+    pub(crate) fn await_answer(&mut self) {
         eventually("it answers again", || {
             let stat = Op::Stat { path: String::new() };
             matches!(self.perform(&stat), Ended::Told(Told::Known(_))).then_some(())
@@ -58,7 +58,7 @@ impl Piped {
     }
 
     /// Performs an operation.
-    pub fn perform(&mut self, op: &Op) -> Ended {
+    pub(crate) fn perform(&mut self, op: &Op) -> Ended {
         match op {
             Op::Create { slot, path } => {
                 self.open(*slot, path, OpenOptions::read_write().create_new(true).mode(0o640))
@@ -79,7 +79,7 @@ impl Piped {
     }
 
     /// Performs an operation that is one request, and something while it is under way.
-    pub fn perform_under(&mut self, op: &Op, meanwhile: &mut dyn FnMut()) -> Ended {
+    pub(crate) fn perform_under(&mut self, op: &Op, meanwhile: &mut dyn FnMut()) -> Ended {
         let request = self.request(op);
         let pending = self.queue.submit(request).expect("room");
         self.queue.flush();

@@ -21,7 +21,7 @@ use crate::rows::{Bench, Entry, FILE_NAME, Group, KIB, MOMENT, floor};
 use crate::stats::Bar;
 use crate::{clock, machine};
 
-/// Rows of names.
+/// Rows of names and stats.
 pub(crate) static NAMES: Group = Group { name: "names", rows_stand_alone: true, entries: &ENTRIES };
 
 const ENTRIES: [Entry; 4] =
@@ -62,7 +62,7 @@ fn list(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
             }),
             Arm::variant("piped".to_owned(), || {
                 let begun = clock::now();
-                let names = asker.list(&handle, stats)?;
+                let names = list_there(&mut asker, &handle, stats)?;
                 Ok(names as f64 / begun.elapsed().as_secs_f64())
             }),
         ];
@@ -84,8 +84,8 @@ fn list(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     })
 }
 
-/// A stat of a peer's open file, or of a path there whose names the kernel has in its cache, against
-/// a get of the same client from the same node.
+/// A stat of a peer's open file, or of a path there whose names the kernel has in its cache,
+/// against a get of the same client from the same node.
 fn stat(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let by_path = name.ends_with("path");
     let file = bench.file()?;
@@ -102,7 +102,7 @@ fn stat(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
                 Ok(asker.borrow_mut().reads(ask, MOMENT)?.p50())
             }),
             Arm::variant("stat".to_owned(), || {
-                Ok(asker.borrow_mut().stats(&of, path.as_bytes(), MOMENT)?.p50())
+                Ok(stats_there(&mut asker.borrow_mut(), &of, path.as_bytes(), MOMENT)?.p50())
             }),
             Arm::variant("statx here".to_owned(), || {
                 machine::pin(cpu)?;
@@ -129,43 +129,46 @@ fn open_file(asker: &Asker) -> Result<Handle, Failure> {
     asker.client.open_export(Some(PEER), EXPORT, FILE_NAME, OpenOptions::read()).doing("open")
 }
 
-impl Asker {
-    /// Lists a directory from its first name to its last, and counts them.
-    fn list(&mut self, of: &Handle, stats: bool) -> Result<usize, Failure> {
-        machine::pin(self.cpu)?;
-        let mut buffer = self.client.allocate(ANSWER_BYTES_MAX as usize).doing("allocate")?;
-        let (mut cookie, mut names) = (Some(0), 0);
-        while let Some(at) = cookie {
-            let call = Call::List { path: b"", cookie: at, stats };
-            let (answered, bytes) = self.call(of, &call, buffer)?;
-            buffer = answered;
-            let entries = Entries::parse(&buffer.as_slice()[..bytes]).doing("a listing")?;
-            names += entries.iter().count();
-            cookie = entries.next();
-        }
-        if names < FILES {
-            return Err(Failure::new(format!("{names} names of {FILES}")));
-        }
-        Ok(names)
+/// Lists a directory from its first name to its last, and counts them.
+fn list_there(asker: &mut Asker, of: &Handle, stats: bool) -> Result<usize, Failure> {
+    machine::pin(asker.cpu)?;
+    let mut buffer = asker.client.allocate(ANSWER_BYTES_MAX as usize).doing("allocate")?;
+    let (mut cookie, mut names) = (Some(0), 0);
+    while let Some(at) = cookie {
+        let call = Call::List { path: b"", cookie: at, stats };
+        let (answered, bytes) = asker.call(of, &call, buffer)?;
+        buffer = answered;
+        let entries = Entries::parse(&buffer.as_slice()[..bytes]).doing("a listing")?;
+        names += entries.iter().count();
+        cookie = entries.next();
     }
+    if names < FILES {
+        return Err(Failure::new(format!("{names} names of {FILES}")));
+    }
+    Ok(names)
+}
 
-    /// Measures stats for a while, one at a time.
-    fn stats(&mut self, of: &Handle, path: &[u8], duration: Duration) -> Result<Timing, Failure> {
-        machine::pin(self.cpu)?;
-        let mut buffer = self.client.allocate(4 * KIB).doing("allocate")?;
-        let mut latencies = Vec::with_capacity(1 << 18);
-        let start = clock::now();
-        let mut begun = start;
-        while begun - start < duration && latencies.len() < latencies.capacity() {
-            let (answered, bytes) = self.call(of, &Call::Stat { path }, buffer)?;
-            buffer = answered;
-            let ended = clock::now();
-            latencies.push((ended - begun).as_nanos() as u64);
-            Stat::parse(&buffer.as_slice()[..bytes]).doing("a stat")?;
-            begun = ended;
-        }
-        Ok(Timing::new(latencies, begun - start))
+/// Measures stats for a while, one at a time.
+fn stats_there(
+    asker: &mut Asker,
+    of: &Handle,
+    path: &[u8],
+    duration: Duration,
+) -> Result<Timing, Failure> {
+    machine::pin(asker.cpu)?;
+    let mut buffer = asker.client.allocate(4 * KIB).doing("allocate")?;
+    let mut latencies = Vec::with_capacity(1 << 18);
+    let start = clock::now();
+    let mut begun = start;
+    while begun - start < duration && latencies.len() < latencies.capacity() {
+        let (answered, bytes) = asker.call(of, &Call::Stat { path }, buffer)?;
+        buffer = answered;
+        let ended = clock::now();
+        latencies.push((ended - begun).as_nanos() as u64);
+        Stat::parse(&buffer.as_slice()[..bytes]).doing("a stat")?;
+        begun = ended;
     }
+    Ok(Timing::new(latencies, begun - start))
 }
 
 /// Makes the directory, with empty files, if it is not there.

@@ -9,7 +9,7 @@ use piped_core::call::{
 use piped_core::request::Verb;
 use piped_core::status::Status;
 
-use super::names::NameCall;
+use super::outcome::NameCall;
 use super::{Call, Effect, InFlight, ObjectKind, World, naming};
 
 /// The least room that a client has for names: for one with all that is known of it.
@@ -20,14 +20,14 @@ pub(super) const CALL_ROOM_MAX: u64 = 1024;
 /// A call in the words of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
-    /// Of a file.
+    /// A call of a file.
     File {
         /// The file, as an object.
         object: usize,
         /// What is asked of it.
         call: FileCall,
     },
-    /// Of the client's directory on a node.
+    /// A call of the client's directory on a node.
     Names {
         /// The directory, as an object.
         object: usize,
@@ -59,7 +59,7 @@ pub enum FileCall {
         /// And where it ends.
         end: u64,
     },
-    /// Makes bytes zeros.
+    /// Makes some bytes zeros.
     Zero {
         /// Where the range begins.
         start: u64,
@@ -77,7 +77,7 @@ pub enum FileCall {
     Lengthen {
         /// Its end before, at most.
         from: u64,
-        /// Its new length.
+        /// The length that it gets.
         length: u64,
         /// With room on the device.
         allocate: bool,

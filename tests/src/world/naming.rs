@@ -4,9 +4,8 @@ use piped_core::call::{Call as Said, Entries, FileKind, Over, Range as Bytes, Re
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::names::{
-    AskedOfNames, KEPT, Listed, NAMES, NameCall, Names, STAYS, STRANGE, SUB, TOP, Thing, Things,
-};
+use super::names::{AskedOfNames, Listed, Names, STAYS};
+use super::outcome::{KEPT, NAMES, NameCall, STRANGE, SUB, TOP, Thing, Things};
 use super::{Effect, ObjectKind, Options, World};
 
 /// A client's directory on a node, as an object.

@@ -6,6 +6,10 @@
 //! `PIPED_CAMPAIGN_SEED=N` repeats one; a failure prints its seed and the last operations.
 #![forbid(unsafe_code)]
 
+mod invent;
+mod mirror;
+mod piped;
+
 use std::collections::VecDeque;
 use std::fs;
 use std::path::PathBuf;
@@ -14,13 +18,9 @@ use piped_sim::Random;
 use rustix::process::Signal;
 use system_tests::process::{Daemon, Programs, free_address};
 
-use self::names::invent::{Inventor, Op};
-use self::names::mirror::{Mirror, Told, Tree};
-use self::names::piped::{Ended, Piped};
-
-/// The parts of these tests.
-#[path = "names/mod.rs"]
-mod names;
+use self::invent::{Inventor, Op};
+use self::mirror::{Mirror, Told, Tree};
+use self::piped::{Ended, Piped};
 
 /// Operations of a campaign, if nobody says.
 const OPERATIONS: u64 = 20_000;
@@ -143,6 +143,8 @@ fn campaign(peer: Option<&'static str>) {
                     piped = Piped::connect(&scene.alpha.client_socket(), peer);
                 }
                 piped.await_answer();
+                // What it had asked of its peer is over as well.
+                scene.beta.await_rest();
                 ended
             }
         };

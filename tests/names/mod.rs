@@ -1,3 +1,0 @@
-pub mod invent;
-pub mod mirror;
-pub mod piped;

@@ -85,3 +85,23 @@ impl Buffers {
         list.parts().is_some().then_some(Self { list })
     }
 }
+
+/// Moves all buffers of a list, and its own memory, which is written when it is submitted. If one
+/// cannot be moved, the list comes back with what could.
+pub(crate) fn bring_all(
+    mut list: Buffer,
+    bring: impl Fn(Buffer) -> Result<Buffer, Buffer>,
+) -> Result<Buffer, Buffer> {
+    let all = list.take_parts();
+    let mut failed = false;
+    let mut parts = Vec::with_capacity(all.len());
+    for part in all {
+        let part = if failed { Err(part) } else { bring(part) };
+        failed |= part.is_err();
+        parts.push(part.unwrap_or_else(|part| part));
+    }
+    match bring(list) {
+        Ok(list) if !failed => Ok(list.with_parts(parts)),
+        Ok(list) | Err(list) => Err(list.with_parts(parts)),
+    }
+}

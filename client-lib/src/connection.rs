@@ -23,6 +23,7 @@ use rustix::process::{Pid, getpid};
 
 use crate::arena::{Arena, LentMemory, Loan, PAGE_BYTES};
 use crate::buffer::Buffer;
+use crate::buffers::bring_all;
 use crate::control::{Answer, Control, lock};
 use crate::core::Core;
 use crate::error::{
@@ -384,7 +385,7 @@ impl Shared {
             return Ok(buffer);
         }
         if buffer.parts().is_some() {
-            return self.bring_parts(buffer, to, growth);
+            return bring_all(buffer, |part| self.bring(part, to, 0..0, growth));
         }
         if buffer.is_lent() {
             return Err(buffer);
@@ -420,27 +421,6 @@ impl Shared {
     /// Whether a buffer is of an earlier connection of this client than `to`.
     pub(crate) fn must_bring(&self, buffer: &Buffer, to: &Connection) -> bool {
         !buffer.is_of(&to.arena) && buffer.is_of_client(self.client)
-    }
-
-    /// Moves all buffers of a list, and its own memory, which is written when it is submitted.
-    fn bring_parts(
-        &self,
-        mut list: Buffer,
-        to: &Connection,
-        growth: Growth,
-    ) -> Result<Buffer, Buffer> {
-        let all = list.take_parts();
-        let mut failed = false;
-        let mut parts = Vec::with_capacity(all.len());
-        for part in all {
-            let part = if failed { Err(part) } else { self.bring(part, to, 0..0, growth) };
-            failed |= part.is_err();
-            parts.push(part.unwrap_or_else(|part| part));
-        }
-        match self.bring(list, to, 0..0, growth) {
-            Ok(list) if !failed => Ok(list.with_parts(parts)),
-            Ok(list) | Err(list) => Err(list.with_parts(parts)),
-        }
     }
 
     /// Whether this is the process that connected. A forked one shares its socket with it, and

@@ -16,6 +16,7 @@ use piped_core::status::Status;
 use piped_ring::{ClientQueue, Descriptor, FLAG_BUFFERS, Opcode};
 
 pub use self::counters::QueueCounters;
+use self::place::{place_buffer, place_list};
 use self::spin::WaitSpin;
 use crate::arena::Arena;
 use crate::connection::{Connection, Growth, Link, Shared};
@@ -138,9 +139,11 @@ impl Core {
             let pieces = pieces.as_ref();
             let start = match &mut buffer {
                 Some(buffer) if buffer.parts().is_some() => {
-                    self.place_list(&mut descriptor, buffer, pieces)?
+                    place_list(&self.arena, &mut descriptor, buffer, pieces)?
                 }
-                Some(buffer) => self.place_buffer(&mut descriptor, buffer, piece, pieces, parks)?,
+                Some(buffer) => {
+                    place_buffer(&self.arena, &mut descriptor, buffer, piece, pieces, parks)?
+                }
                 None => 0,
             };
             Ok((start, parks))

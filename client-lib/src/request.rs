@@ -416,9 +416,9 @@ impl<B> Request<B> {
         self
     }
 
-    /// For a read, write, call, atomic or notification: begin only when all of these that this queue
-    /// asked of the same node before are over. Without a fence the daemon does requests in any
-    /// order, and only notifications wait for puts.
+    /// For a read, write, call, atomic or notification: begin only when all of these that this
+    /// queue asked of the same node before are over. Without a fence the daemon does requests in
+    /// any order, and only notifications wait for puts.
     pub fn fence(mut self) -> Self {
         self.descriptor.flags |= FLAG_FENCE;
         self

@@ -47,8 +47,8 @@ pub struct Name {
     pub stat: Option<Stat>,
 }
 
-/// Names of a directory, page by page: [`Calls::list`] without the calls, for loops that make others
-/// in between.
+/// Names of a directory, page by page: [`Calls::list`] without the calls, for loops that make
+/// others in between.
 #[derive(Debug)]
 pub struct Names {
     path: OsString,

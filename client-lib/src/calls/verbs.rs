@@ -11,8 +11,10 @@ use super::{CallError, Calls, SHORT};
 
 /// Writes each function twice: the one of tasks waits without blocking.
 macro_rules! verbs {
-    ($($(#[$doc:meta])* $name:ident($($of:ident: $type:ty),*) -> $answer:ty = $read:expr, $call:expr;)*)
-    => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($of:ident: $type:ty),*) -> $answer:ty = $read:expr, $call:expr;
+    )*) => {
         impl Calls<'_> {$(
             $(#[$doc])*
             ///

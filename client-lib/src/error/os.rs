@@ -8,7 +8,6 @@ use super::{
     AllocateError, Cause, ConnectError, ExportError, OpenError, QueueError, RequestError,
     SessionError, SubmitFault,
 };
-use crate::strip::StripError;
 
 /// The kind of error that a status is to a program that reads and writes files.
 ///
@@ -172,17 +171,6 @@ impl From<RequestError> for io::Error {
     /// dropped: who wants it takes it out before.
     fn from(error: RequestError) -> Self {
         of(cause(error.cause).kind(), error.cause)
-    }
-}
-
-impl From<StripError> for io::Error {
-    /// Keeps the cause and its text, or the error where it is about memory or the range.
-    fn from(error: StripError) -> Self {
-        match error {
-            StripError::Request { error, .. } => error.into(),
-            StripError::Memory(error) => error.into(),
-            StripError::Range { .. } => of(ErrorKind::InvalidInput, error),
-        }
     }
 }
 

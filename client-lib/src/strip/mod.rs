@@ -243,6 +243,17 @@ pub enum StripError {
 
 crate::told::debug_is_told!(StripError);
 
+impl From<StripError> for std::io::Error {
+    /// Keeps the cause and its text, or the error where it is about memory or the range.
+    fn from(error: StripError) -> Self {
+        match error {
+            StripError::Request { error, .. } => error.into(),
+            StripError::Memory(error) => error.into(),
+            StripError::Range { .. } => Self::new(std::io::ErrorKind::InvalidInput, error),
+        }
+    }
+}
+
 impl StripError {
     /// The daemon's status, if it was a request that failed with one.
     #[must_use]

@@ -129,7 +129,7 @@ impl Client {
             }
             Request::OpenExport { peer, export, path, access, create } => {
                 if self.is_here(&peer) {
-                    self.open_export(export, path, access, create).await
+                    self.open_export((export, path), access, Some(create)).await
                 } else {
                     let kind = OpenKind::File;
                     let open = OpenRequest { kind, name: export, path, access, create };
@@ -138,7 +138,7 @@ impl Client {
             }
             Request::OpenDirectory { peer, export, path, access } => {
                 if self.is_here(&peer) {
-                    self.open_directory(export, path, access).await
+                    self.open_export((export, path), access, None).await
                 } else {
                     let kind = OpenKind::Directory;
                     let open =

@@ -11,6 +11,7 @@
 mod codec;
 pub mod fds;
 mod fields;
+mod kind;
 
 use std::os::fd::AsFd;
 

@@ -15,7 +15,7 @@ use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 
 use super::{Client, Held, Own, gone};
-use crate::closing::{HeldFile, Room};
+use crate::closing::HeldFile;
 use crate::control::Control;
 use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE};
 use crate::open::below::check_path;
@@ -60,49 +60,39 @@ impl Client {
         self.install(Source::File(opened), Right::Passed(access)).await
     }
 
+    /// Opens what lies below an export of this node: a file, which may be made, or (`create` is
+    /// none) a directory.
     pub(super) async fn open_export(
         &mut self,
-        export: String,
-        path: Vec<u8>,
+        (export, path): (String, Vec<u8>),
         access: Access,
-        create: Creation,
+        create: Option<Creation>,
     ) -> Opened {
         let (exports, who) = (self.control.exports(), self.who.clone());
         let root = exports.grants().root(&export);
         let right = Right::File { export: export.clone(), path: path.clone(), access, root };
-        let room = self.room_for(FILES_PER_OPEN)?;
-        let opened = self
-            .blocking(move || exports.open(Asker::User(&who), &export, &path, access, create, room))
-            .await?;
-        self.install(Source::File(opened), right).await
-    }
-
-    pub(super) async fn open_directory(
-        &mut self,
-        export: String,
-        path: Vec<u8>,
-        access: Access,
-    ) -> Opened {
-        let (exports, who) = (self.control.exports(), self.who.clone());
-        let root = exports.grants().root(&export);
-        let right = Right::File { export: export.clone(), path: path.clone(), access, root };
-        let room = self.room_for(1)?;
-        let opened = self
-            .blocking(move || {
-                exports.open_directory(Asker::User(&who), &export, &path, access, room)
-            })
-            .await?;
-        self.install(Source::Directory(opened), right).await
-    }
-
-    /// Room for descriptors that are about to be opened.
-    fn room_for(&self, files: u32) -> Result<Room, OpenFault> {
-        self.files.try_room(files).ok_or_else(|| {
+        let room = self.files.try_room(if create.is_some() { FILES_PER_OPEN } else { 1 });
+        let room = room.ok_or_else(|| {
             let text = format!(
                 "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
             );
             OpenFault::new(Status::WouldBlock, text)
-        })
+        })?;
+        let open = move || {
+            let who = Asker::User(&who);
+            match create {
+                Some(create) => {
+                    let opened = exports.open(who, &export, &path, access, create, room);
+                    opened.map(Source::File)
+                }
+                None => {
+                    let opened = exports.open_directory(who, &export, &path, access, room);
+                    opened.map(Source::Directory)
+                }
+            }
+        };
+        let opened = self.blocking(open).await?;
+        self.install(opened, right).await
     }
 
     pub(super) async fn export_region(

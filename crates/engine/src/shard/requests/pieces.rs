@@ -25,7 +25,7 @@ const CRITICAL_BYTES: u64 = 4096;
 pub(in crate::shard) struct VectorBody {
     place: Place,
     direction: Direction,
-    /// The client's memory.
+    /// Where the client's bytes lie.
     buffers: Buffers,
     rows: Rows,
     /// Bytes of the table for which a part was started.
@@ -276,7 +276,7 @@ impl VectorBody {
         self.direction
     }
 
-    /// The client's memory.
+    /// Where the client's bytes lie.
     pub(in crate::shard) fn buffers(&self) -> &Buffers {
         &self.buffers
     }

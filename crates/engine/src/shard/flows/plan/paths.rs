@@ -226,8 +226,8 @@ impl Shard {
         }
     }
 
-    /// As [`Self::disk_there`], for a plan: before its first report a file's disk is taken to cost
-    /// what disks do.
+    /// The stages of [`Self::disk_there`], for a plan: before its first report a file's disk is
+    /// taken to cost what disks do.
     fn expect_disk(
         &mut self,
         session: SessionId,

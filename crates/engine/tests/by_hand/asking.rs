@@ -1,6 +1,6 @@
 //! What we ask of a peer, for clients that rewrite the memory they receive into.
 
-use piped_core::access::{Creation, OpenKind};
+use piped_core::access::{Creation, NewFile, OpenKind};
 use piped_core::ids::{HandleId, SegmentId, SessionId};
 use piped_core::io::{Io, Span};
 use piped_core::limits;
@@ -514,5 +514,35 @@ fn a_first_write_to_a_peers_file_is_planned_with_a_disk() {
         let names: Vec<_> = it.stages.iter().map(|stage| stage.name.as_str()).collect();
         let disk = names.iter().any(|name| name.contains("disk write"));
         assert_eq!(disk, has_disk, "{names:?}");
+    }
+}
+
+#[test]
+fn a_file_that_was_made_is_not_made_again_at_the_next_daemon_of_its_peer() {
+    for create in [Creation::OPEN, Creation::New(NewFile::PLAIN)] {
+        let mut world = World::new();
+        world.add_peer();
+        let line = world.answer_connect(LaneClass::Latency, CREDIT);
+        world.session(SESSION, ARENA);
+        let (kind, name, path) = (OpenKind::File, "data".to_owned(), b"file".to_vec());
+        let open = OpenRequest { kind, name, path, access: ALL, create };
+        let (handle, peer, ticket, session) = (HANDLE, PEER, 0, SESSION);
+        world.command(Command::OpenRemote { ticket, session, handle, peer, open });
+        let mut asked = |world: &mut World, line| loop {
+            match world.next(line) {
+                Message::Open { ticket, create, .. } => break (ticket, create),
+                Message::Close { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        let (ticket, wanted) = asked(&mut world, line);
+        assert_eq!(wanted, create);
+        let (status, length) = (Status::Ok, 0);
+        world.send(line, Message::Opened { ticket, status, handle: 3, length }, &[]);
+        world.settle();
+        while world.take_frame(line).is_some() {}
+        world.hang_up(line);
+        let line = world.answer_connect_as(LaneClass::Latency, CREDIT, 4711);
+        assert_eq!(asked(&mut world, line).1, Creation::No, "after {create:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! The peers that this node asks, as far as they come and go: their connections, and what is opened
 //! there.
 
+use piped_core::access::Creation;
 use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
 use piped_core::io::{Io, Resource};
 use piped_core::limits;
@@ -246,6 +247,8 @@ impl Shard {
         let first = remote.ticket.take();
         if status == Status::Ok {
             remote.number = Some((number, incarnation));
+            // A file that was made is not made twice: it would be an empty one, or be in the way.
+            remote.open.create = Creation::No;
         }
         let result = if status == Status::Ok { Ok(length) } else { Err(status) };
         if status != Status::Ok {

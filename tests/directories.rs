@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use piped_client::call::{Advice, ExtentKind, FileKind, Over, Removed};
 use piped_client::{
-    Access, AsyncCalls, AsyncClient, AsyncDirectory, Calls, Client, ClientBuilder, Directory,
-    OpenOptions, Status, TokioRuntime,
+    Access, AsyncCalls, AsyncClient, AsyncDirectory, AsyncFile, Calls, Client, ClientBuilder,
+    Directory, File, OpenOptions, Status, TokioRuntime,
 };
 use system_tests::process::{Daemon, Programs, eventually, free_address, pattern};
+use tokio::io::AsyncSeekExt as _;
 
 const LENGTH: usize = 100_000;
 /// More than one page of an answer has.
@@ -210,6 +212,25 @@ fn a_replacement_is_seen_whole_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_seek_to_the_end_finds_the_end_of_now() {
+    let Some(scene) = Scene::start() else { return };
+    let client = scene.client();
+    for peer in PLACES {
+        let data = directory(&client, peer, "");
+        let blocks = data.open_file("blocks", OpenOptions::read()).expect("there");
+        let mut file = File::new(&client, &blocks).expect("a queue");
+        let end = |file: &mut File| file.seek(SeekFrom::End(0)).expect("told");
+        assert_eq!(end(&mut file), LENGTH as u64);
+        for length in [5_000, 5] {
+            let ours = fs::File::options().write(true).open(scene.root(peer).join("blocks"));
+            ours.expect("ours").set_len(length).expect("cut");
+            assert_eq!(end(&mut file), length);
+            assert_eq!(file.read(&mut [0; 9]).expect("the end"), 0);
+        }
+    }
+}
+
+#[test]
 fn tasks_do_the_same() {
     let Some(scene) = Scene::start() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -245,6 +266,8 @@ fn tasks_do_the_same() {
             let file = AsyncCalls::new(&queue, &file);
             file.truncate(10).await.expect("cut");
             assert_eq!(fs::metadata(root.join("blocks")).expect("there").size(), 10);
+            let mut end = AsyncFile::new(&queue, file.handle());
+            assert_eq!(end.seek(SeekFrom::End(0)).await.expect("told"), 10);
             let mut extents = file.extents(0..10);
             let extent = extents.next().await.expect("told").expect("one");
             assert_eq!((extent.offset, extent.length), (0, 10));

@@ -240,6 +240,31 @@ int main(int argc, char **argv) {
     EXPECT(piped_progress(queue, request, &number), PIPED_STALE);
     CHECK(piped_buffer_data(buffer, &data, &length));
 
+    /* Calls of files and directories. */
+    struct piped_file_info known;
+    struct piped_name name;
+    struct piped_extent extent;
+    piped_list *list = NULL;
+    size_t extents = 0;
+    EXPECT(piped_stat(queue, file, NULL, &known), PIPED_NULL);
+    EXPECT(piped_stat(queue, file, "", NULL), PIPED_NULL);
+    EXPECT(piped_stat(queue, (piped_handle *)queue, "", &known), PIPED_WRONG_KIND);
+    EXPECT(piped_remove(queue, file, "x", 9), PIPED_ARGUMENT);
+    EXPECT(piped_rename(queue, file, "x", "y", 9, 0), PIPED_ARGUMENT);
+    EXPECT(piped_rename(queue, file, "x", "y", PIPED_OVER_KEEP, 1u << 30), PIPED_UNSUPPORTED);
+    EXPECT(piped_advise(queue, file, 0, 0, 9), PIPED_ARGUMENT);
+    EXPECT(piped_zero(queue, file, UINT64_MAX, 2, 0), PIPED_RANGE);
+    EXPECT(piped_extents(queue, file, 0, 1, NULL, 1, &extents), PIPED_NULL);
+    EXPECT(piped_extents(queue, file, 0, 1, &extent, 1, NULL), PIPED_NULL);
+    EXPECT(piped_list_open(file, "", 1u << 30, &list), PIPED_UNSUPPORTED);
+    CHECK(piped_list_open(file, "", 0, &list));
+    EXPECT(piped_list_next(list, queue, NULL), PIPED_NULL);
+    EXPECT(piped_list_next(list, queue, &name) != PIPED_OK, 1); /* a file has no names */
+    CHECK(piped_list_free(list));
+    EXPECT(piped_list_free(list), PIPED_STALE);
+    EXPECT(piped_list_next(list, queue, &name), PIPED_STALE);
+    CHECK(piped_list_free(NULL));
+
     /* Tables of pieces. */
     piped_pieces *pieces = NULL;
     struct piped_piece rows[2] = {{.length = 8}, {.offset = 64, .at = 4089, .length = 8}};

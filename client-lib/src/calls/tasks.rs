@@ -42,6 +42,12 @@ impl AsyncCalls {
         Self { queue: queue.clone(), handle: handle.clone() }
     }
 
+    /// The handle that the calls are of.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Names in a directory, as [`crate::Calls::list`] has them.
     #[must_use]
     pub fn list(&self, path: impl AsRef<Path>, stats: bool) -> AsyncPaged<Names> {

@@ -74,6 +74,11 @@ impl Cursor {
         self.length = self.length.max(end);
     }
 
+    /// The file is so long now.
+    pub(super) fn set_length(&mut self, length: u64) {
+        self.length = length;
+    }
+
     /// Moves the position, as files do.
     pub(super) fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let place = match to {

@@ -13,6 +13,7 @@ use self::cursor::{Cursor, Plan, WRITE_BYTES};
 #[cfg(any(feature = "tokio", feature = "futures"))]
 pub use self::tasks::AsyncFile;
 use crate::buffer::Buffer;
+use crate::calls::Calls;
 use crate::client::Client;
 use crate::error::QueueError;
 use crate::handle::Handle;
@@ -24,9 +25,8 @@ use crate::strip::{StripReader, Strips};
 /// A file has a queue and buffers of its own. Reads that follow each other are read ahead in strips
 /// ([`StripReader`]). Writes are gathered until 256 KiB are together, and until [`Write::flush`], a
 /// seek, a read, or the end: nobody notices if one fails when the file is dropped. `flush` hands
-/// them to the daemon, and [`File::sync`] brings them to stable storage. The end of the file, for
-/// [`SeekFrom::End`], is where it was when the handle was opened, or what was read or written
-/// since.
+/// them to the daemon, and [`File::sync`] brings them to stable storage. [`SeekFrom::End`] asks how
+/// long the file is now; a region is as long as it was.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -215,6 +215,12 @@ impl Write for File {
 impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.flush()?;
+        if let SeekFrom::End(_) = to {
+            // What has no such call has the length that it had.
+            if let Ok(stat) = Calls::new(&mut self.queue, &self.handle).stat("") {
+                self.cursor.set_length(stat.length);
+            }
+        }
         self.cursor.seek(to)
     }
 

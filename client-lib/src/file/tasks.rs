@@ -4,9 +4,12 @@ use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use piped_core::call::Stat;
+
 use super::Gathered;
 use super::cursor::{Cursor, Plan, WRITE_BYTES};
 use crate::buffer::Buffer;
+use crate::calls::AsyncCalls;
 use crate::handle::Handle;
 use crate::strip::{StripStream, Strips};
 use crate::tasks::AsyncQueue;
@@ -23,14 +26,12 @@ type Boxed<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 ///
 /// ```no_run
 /// # #[cfg(feature = "tokio")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn read() -> Result<(), Box<dyn std::error::Error>> {
 /// use piped_client::{AsyncClient, AsyncFile, OpenOptions};
 /// let client = AsyncClient::connect_default().await?;
 /// let handle = client.open_export(Some("beta"), "data", "log", OpenOptions::read()).await?;
 /// let mut file = AsyncFile::new(&client.queue().await?, &handle);
-/// let mut out = tokio::io::sink();
-/// # // `tokio::io::copy(&mut file, &mut out).await?` with tokio's feature `io-util`.
-/// # let _ = (&mut file, &mut out);
+/// tokio::io::copy(&mut file, &mut tokio::io::stdout()).await?;
 /// # Ok(()) }
 /// ```
 pub struct AsyncFile {
@@ -46,6 +47,8 @@ pub struct AsyncFile {
     gathered: Option<Gathered>,
     allocating: Option<Boxed<Buffer>>,
     writing: Option<Boxed<()>>,
+    /// Asks how long the file is.
+    sizing: Option<Boxed<Stat>>,
     #[cfg(feature = "tokio")]
     seeking: Option<SeekFrom>,
 }
@@ -72,6 +75,7 @@ impl AsyncFile {
             gathered: None,
             allocating: None,
             writing: None,
+            sizing: None,
             #[cfg(feature = "tokio")]
             seeking: None,
         }
@@ -220,6 +224,18 @@ impl AsyncFile {
 
     fn poll_seek_to(&mut self, cx: &mut Context<'_>, to: SeekFrom) -> Poll<io::Result<u64>> {
         ready!(self.poll_written(cx))?;
+        if let SeekFrom::End(_) = to {
+            let sizing = self.sizing.get_or_insert_with(|| {
+                let calls = AsyncCalls::new(&self.queue, &self.handle);
+                Box::pin(async move { Ok(calls.stat("").await?) })
+            });
+            let known = ready!(sizing.as_mut().poll(cx));
+            self.sizing = None;
+            // What has no such call has the length that it had.
+            if let Ok(stat) = known {
+                self.cursor.set_length(stat.length);
+            }
+        }
         let before = self.cursor.position();
         let sought = self.cursor.seek(to);
         if self.cursor.position() != before {

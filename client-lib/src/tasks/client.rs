@@ -39,7 +39,7 @@ use crate::socket::{SocketOrigin, default_socket};
 ///
 /// ```no_run
 /// # #[cfg(feature = "tokio")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn read() -> Result<(), Box<dyn std::error::Error>> {
 /// use piped_client::{AsyncClient, OpenOptions};
 /// let client = AsyncClient::connect("/run/piped/client.sock").await?;
 /// let file = client.open_file("/srv/data/blocks", OpenOptions::read()).await?;

@@ -78,6 +78,36 @@
 #define PIPED_BUFFERED 64
 
 /**
+ * Access to a directory: names below it may be made, changed and removed.
+ */
+#define PIPED_NAMES 8
+
+/**
+ * For piped_list_open: each name comes with what is known of it.
+ */
+#define PIPED_WITH_STATS 1
+
+/**
+ * For piped_allocate: the file does not become longer.
+ */
+#define PIPED_KEEP_LENGTH 1
+
+/**
+ * For piped_zero: the range's room on the device is given up, if that is as fast.
+ */
+#define PIPED_RELEASE 1
+
+/**
+ * For piped_sync_range: without what is not needed to read the data again.
+ */
+#define PIPED_DATA_ONLY 1
+
+/**
+ * Bytes of a digest of piped_digest.
+ */
+#define PIPED_DIGEST_BYTES 32
+
+/**
  * A write with this flag completes when its bytes are on stable storage.
  */
 #define PIPED_DURABLE 1
@@ -631,6 +661,11 @@ typedef struct piped_client piped_client;
 typedef struct piped_handle piped_handle;
 
 /**
+ * A list of the names of a directory. For one thread at a time.
+ */
+typedef struct piped_list piped_list;
+
+/**
  * Memory of the program that is lent to the daemon, until it is given back and all buffers of it
  * are freed. For all threads.
  */
@@ -754,6 +789,120 @@ typedef struct piped_result {
 } piped_result;
 
 /**
+ * What is known of a file or directory.
+ */
+typedef struct piped_file_info {
+    /**
+     * Length of the file in bytes.
+     */
+    uint64_t length;
+    /**
+     * Room that it takes on the device, in bytes.
+     */
+    uint64_t allocated;
+    /**
+     * Number on its file system, the same for all its names.
+     */
+    uint64_t inode;
+    /**
+     * Time of the last change of its bytes, in seconds since 1970.
+     */
+    int64_t modified_seconds;
+    /**
+     * Time of the last change of anything here, in seconds since 1970.
+     */
+    int64_t changed_seconds;
+    /**
+     * Nanoseconds that belong to modified_seconds.
+     */
+    uint32_t modified_nanoseconds;
+    /**
+     * Nanoseconds that belong to changed_seconds.
+     */
+    uint32_t changed_nanoseconds;
+    /**
+     * What it is (piped_file_kind).
+     */
+    uint32_t kind;
+    /**
+     * Permission bits, without the kind.
+     */
+    uint32_t mode;
+    /**
+     * The user that owns it, by number of its own node.
+     */
+    uint32_t user;
+    /**
+     * The group that owns it, by number of its own node.
+     */
+    uint32_t group;
+    /**
+     * How many names it has.
+     */
+    uint32_t links;
+    /**
+     * What offsets and lengths of direct I/O must be multiples of; 0: there is none.
+     */
+    uint32_t direct_offset;
+    /**
+     * What addresses of direct I/O must be multiples of; 0: there is none.
+     */
+    uint32_t direct_memory;
+    /**
+     * Reserved, and always 0.
+     */
+    uint32_t reserved;
+} piped_file_info;
+
+/**
+ * Room on a file system.
+ */
+typedef struct piped_space_info {
+    /**
+     * All of it, in bytes.
+     */
+    uint64_t total;
+    /**
+     * What nothing takes, in bytes.
+     */
+    uint64_t free;
+    /**
+     * What of it the daemon may take, in bytes.
+     */
+    uint64_t available;
+    /**
+     * How many files there can be; 0: there is no such bound.
+     */
+    uint64_t files;
+    /**
+     * How many more files there can be.
+     */
+    uint64_t files_free;
+} piped_space_info;
+
+/**
+ * A name of a directory, until the next call on its list.
+ */
+typedef struct piped_name {
+    /**
+     * The name, which ends with a NUL. NULL: there are no more.
+     */
+    const char *name;
+    /**
+     * What it stands for (piped_file_kind).
+     */
+    uint32_t kind;
+    /**
+     * Whether `stat` is there: with PIPED_WITH_STATS, if the name was there still.
+     */
+    bool has_stat;
+    /**
+     * What is known of it.
+     */
+    struct piped_file_info stat;
+} piped_name;
+
+/**
  * Equal pieces at equal distances: one, or the rows of a block of a matrix. All in bytes.
  */
 typedef struct piped_piece {
@@ -812,6 +961,28 @@ typedef struct piped_counters {
      */
     uint64_t reserved[3];
 } piped_counters;
+
+/**
+ * A range of a file that is all of one kind.
+ */
+typedef struct piped_extent {
+    /**
+     * Where its first byte lies.
+     */
+    uint64_t offset;
+    /**
+     * How many bytes it has.
+     */
+    uint64_t length;
+    /**
+     * What it is (piped_extent_kind).
+     */
+    uint32_t kind;
+    /**
+     * Reserved, and always 0.
+     */
+    uint32_t reserved;
+} piped_extent;
 
 /**
  * Options of a loop over strips. Set size to sizeof; 0 is always the default. All options have
@@ -1383,8 +1554,8 @@ piped_status piped_memory_buffer(struct piped_memory *memory,
                                  struct piped_buffer **buffer);
 
 /**
- * Where lent memory is mapped, and its length in bytes; either may be NULL. Memory that was lent by
- * a descriptor is mapped there until it is given back and all buffers of it are freed.
+ * Where lent memory is mapped, and its length in bytes; either may be NULL. Memory that was lent
+ * by a descriptor is mapped there until it is given back and all buffers of it are freed.
  */
 piped_status piped_memory_data(struct piped_memory *memory, void **data, size_t *length);
 
@@ -1393,6 +1564,108 @@ piped_status piped_memory_data(struct piped_memory *memory, void **data, size_t 
  * lent. NULL is nothing.
  */
 piped_status piped_memory_give_back(struct piped_memory *memory);
+
+/**
+ * Open the directory `path` below the export `export` of the node `peer`, or of this node (NULL);
+ * an empty path is the export itself. `flags`: PIPED_READ, PIPED_WRITE, PIPED_NAMES, as many as
+ * are needed. Calls are made of it. Free it with piped_handle_free.
+ */
+piped_status piped_open_directory(struct piped_client *client,
+                                  const char *peer,
+                                  const char *export_,
+                                  const char *path,
+                                  uint32_t flags,
+                                  struct piped_handle **handle);
+
+/**
+ * What is known of a file or directory now. `path`: below the directory that is open; "" is what
+ * is open itself. A link at the end of the path is not followed.
+ */
+piped_status piped_stat(struct piped_queue *queue,
+                        struct piped_handle *handle,
+                        const char *path,
+                        struct piped_file_info *known);
+
+/**
+ * Room on the file system of what is open.
+ */
+piped_status piped_space(struct piped_queue *queue,
+                         struct piped_handle *handle,
+                         struct piped_space_info *space);
+
+/**
+ * A list of the names in a directory, in no order. `flags`: PIPED_WITH_STATS. Nothing is asked for
+ * yet. Free it with piped_list_free.
+ */
+piped_status piped_list_open(struct piped_handle *handle,
+                             const char *path,
+                             uint32_t flags,
+                             struct piped_list **list);
+
+/**
+ * The next name of a list; `name->name` is NULL behind the last one. While others change the
+ * directory, a name that stays is given once. After a failure there are none.
+ */
+piped_status piped_list_next(struct piped_list *list,
+                             struct piped_queue *queue,
+                             struct piped_name *name);
+
+/**
+ * Free a list. NULL is nothing.
+ */
+piped_status piped_list_free(struct piped_list *list);
+
+/**
+ * Make a directory with these permission bits, of which the daemon's umask takes some away.
+ * `flags`: PIPED_CREATE_PARENTS makes those on the way too, and one that is there is no error.
+ */
+piped_status piped_make_directory(struct piped_queue *queue,
+                                  struct piped_handle *handle,
+                                  const char *path,
+                                  uint32_t mode,
+                                  uint32_t flags);
+
+/**
+ * Remove a name. `kind`: what it must stand for (piped_removed).
+ */
+piped_status piped_remove(struct piped_queue *queue,
+                          struct piped_handle *handle,
+                          const char *path,
+                          uint32_t kind);
+
+/**
+ * Give something another name, in one step that others see whole or not at all. `over`: what
+ * becomes of something that has the new name (piped_over). `flags`: PIPED_DURABLE ends when the
+ * change is on stable storage.
+ */
+piped_status piped_rename(struct piped_queue *queue,
+                          struct piped_handle *handle,
+                          const char *from,
+                          const char *to,
+                          uint32_t over,
+                          uint32_t flags);
+
+/**
+ * Give a file one more name, which nothing else has.
+ */
+piped_status piped_link(struct piped_queue *queue,
+                        struct piped_handle *handle,
+                        const char *from,
+                        const char *to);
+
+/**
+ * Replace the file `path` below the export `export` of the node `peer`, or of this node (NULL), or
+ * make it, with these permission bits: others see the old bytes or the new ones, whenever they
+ * look and whatever crashes. Returns when the new ones are on stable storage.
+ */
+piped_status piped_replace(struct piped_client *client,
+                           struct piped_queue *queue,
+                           const char *peer,
+                           const char *export_,
+                           const char *path,
+                           const uint8_t *bytes,
+                           size_t length,
+                           uint32_t mode);
 
 /**
  * A table of `count` rows, 1 to 65536, of 1 GiB together at most (PIPED_RANGE). It lies in the
@@ -1494,6 +1767,81 @@ piped_status piped_queue_spin_budget(struct piped_queue *queue, uint64_t *spin_n
  * NULL, is false if the shard has no CPU of its own.
  */
 piped_status piped_queue_pin_to_shard(struct piped_queue *queue, bool *moved);
+
+/**
+ * Cut a file off at a length, or make it longer by zeros that take no room.
+ */
+piped_status piped_truncate(struct piped_queue *queue,
+                            struct piped_handle *handle,
+                            uint64_t length);
+
+/**
+ * Make sure that a range of a file has room on the device. `flags`: PIPED_KEEP_LENGTH.
+ */
+piped_status piped_allocate(struct piped_queue *queue,
+                            struct piped_handle *handle,
+                            uint64_t offset,
+                            uint64_t length,
+                            uint32_t flags);
+
+/**
+ * Make a range of a file zeros. `flags`: PIPED_RELEASE.
+ */
+piped_status piped_zero(struct piped_queue *queue,
+                        struct piped_handle *handle,
+                        uint64_t offset,
+                        uint64_t length,
+                        uint32_t flags);
+
+/**
+ * Give up the room of a range on the device; its bytes are zeros then.
+ */
+piped_status piped_trim(struct piped_queue *queue,
+                        struct piped_handle *handle,
+                        uint64_t offset,
+                        uint64_t length);
+
+/**
+ * Where a file has data and where holes, in order: fills up to `capacity` places at `extents` and
+ * says in `count` how many. The rest of the range is asked for from the end of the last one on; 0
+ * are the end of the file.
+ */
+piped_status piped_extents(struct piped_queue *queue,
+                           struct piped_handle *handle,
+                           uint64_t offset,
+                           uint64_t length,
+                           struct piped_extent *extents,
+                           size_t capacity,
+                           size_t *count);
+
+/**
+ * Bring a range of a file to stable storage; of a directory, its names. Length 0: to the end of
+ * the file. `flags`: PIPED_DATA_ONLY.
+ */
+piped_status piped_sync_range(struct piped_queue *queue,
+                              struct piped_handle *handle,
+                              uint64_t offset,
+                              uint64_t length,
+                              uint32_t flags);
+
+/**
+ * Tell the page cache what will be done with a range (piped_advice). Length 0: to the end of the
+ * file.
+ */
+piped_status piped_advise(struct piped_queue *queue,
+                          struct piped_handle *handle,
+                          uint64_t offset,
+                          uint64_t length,
+                          uint32_t advice);
+
+/**
+ * The BLAKE3 digest of a range of a file, of 1 GiB at most: PIPED_DIGEST_BYTES bytes at `digest`.
+ */
+piped_status piped_digest(struct piped_queue *queue,
+                          struct piped_handle *handle,
+                          uint64_t offset,
+                          uint64_t length,
+                          uint8_t (*digest)[PIPED_DIGEST_BYTES]);
 
 /**
  * Let others reach a buffer by name, here and on other nodes. `flags`, what they may do:

@@ -231,7 +231,7 @@ fn kind(kind: fs::FileType) -> FileKind {
 
 fn known(facts: &fs::Metadata) -> Known {
     let kind = kind(facts.file_type());
-    let length = (kind == FileKind::File).then(|| facts.len());
+    let length = (kind == FileKind::File).then_some(facts.len());
     Known { kind, mode: facts.mode() & 0o7777, links: facts.nlink() as u32, length }
 }
 

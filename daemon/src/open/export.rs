@@ -504,7 +504,7 @@ mod tests {
         let new = |mode, parents| NewFile { mode, parents };
         let root = world._dir.path().join("root");
         let mode = |path: &str| {
-            let facts = rustix::fs::stat(&root.join(path)).expect("made");
+            let facts = rustix::fs::stat(root.join(path)).expect("made");
             facts.st_mode & 0o7777
         };
         let own = Creation::New(new(0o600, false));

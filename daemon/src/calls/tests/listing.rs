@@ -13,13 +13,16 @@ use rustix::io::Errno;
 
 use super::{World, answer};
 
+/// A name with what came with it.
+type Listed = (Vec<u8>, FileKind, Option<Stat>);
+
 /// All names of a directory, in answers of so many bytes, each with what came with it.
 fn list(
     directory: BorrowedFd<'_>,
     path: &str,
     stats: bool,
     room: usize,
-) -> Result<Vec<(Vec<u8>, FileKind, Option<Stat>)>, Errno> {
+) -> Result<Vec<Listed>, Errno> {
     let (mut bytes, mut cookie, mut all) = (vec![0; room], 0, Vec::new());
     loop {
         let call = Call::List { path: path.as_bytes(), cookie, stats };

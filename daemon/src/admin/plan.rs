@@ -154,7 +154,7 @@ fn at_peer(
 
 fn unopened(fault: &OpenFault) -> Refused {
     let status = match fault.status {
-        Status::NotFound => StatusCode::NOT_FOUND,
+        Status::NotFound | Status::NoExport | Status::NoDirectory => StatusCode::NOT_FOUND,
         Status::Denied => StatusCode::FORBIDDEN,
         Status::Invalid => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -528,7 +528,7 @@ fn a_file_that_was_made_is_not_made_again_at_the_next_daemon_of_its_peer() {
         let open = OpenRequest { kind, name, path, access: ALL, create };
         let (handle, peer, ticket, session) = (HANDLE, PEER, 0, SESSION);
         world.command(Command::OpenRemote { ticket, session, handle, peer, open });
-        let mut asked = |world: &mut World, line| loop {
+        let asked = |world: &mut World, line| loop {
             match world.next(line) {
                 Message::Open { ticket, create, .. } => break (ticket, create),
                 Message::Close { .. } => {}

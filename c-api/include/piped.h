@@ -641,6 +641,155 @@ typedef uint32_t piped_schedule;
 #endif // __cplusplus
 
 /**
+ * What a name stands for.
+ */
+enum piped_file_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * A device, a FIFO, a socket.
+     */
+    PIPED_KIND_OTHER = 0,
+    /**
+     * A file with bytes.
+     */
+    PIPED_KIND_FILE = 1,
+    /**
+     * A directory, which has names.
+     */
+    PIPED_KIND_DIRECTORY = 2,
+    /**
+     * A symbolic link, which no call follows at the end of a path.
+     */
+    PIPED_KIND_LINK = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_file_kind piped_file_kind;
+#else
+typedef uint32_t piped_file_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What a name that is removed must stand for.
+ */
+enum piped_removed
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Anything but a directory.
+     */
+    PIPED_REMOVE_FILE = 0,
+    /**
+     * A directory, which must be empty.
+     */
+    PIPED_REMOVE_DIRECTORY = 1,
+    /**
+     * A file or an empty directory.
+     */
+    PIPED_REMOVE_ANY = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_removed piped_removed;
+#else
+typedef uint32_t piped_removed;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What becomes of something that has the new name of a piped_rename.
+ */
+enum piped_over
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Something loses the name: a file, or an empty directory for a directory.
+     */
+    PIPED_OVER_REPLACE = 0,
+    /**
+     * The call fails, and nothing changes.
+     */
+    PIPED_OVER_KEEP = 1,
+    /**
+     * Something gets the old name.
+     */
+    PIPED_OVER_EXCHANGE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_over piped_over;
+#else
+typedef uint32_t piped_over;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What a range of a file is.
+ */
+enum piped_extent_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Bytes on the device.
+     */
+    PIPED_EXTENT_DATA = 0,
+    /**
+     * Nothing: it reads as zeros and takes no room.
+     */
+    PIPED_EXTENT_HOLE = 1,
+    /**
+     * Room that nothing was written to: it reads as zeros.
+     */
+    PIPED_EXTENT_ZERO = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_extent_kind piped_extent_kind;
+#else
+typedef uint32_t piped_extent_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What the page cache is told of a range.
+ */
+enum piped_advice
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Nothing in particular will be done.
+     */
+    PIPED_ADVICE_NORMAL = 0,
+    /**
+     * The range will be read soon.
+     */
+    PIPED_ADVICE_WILL_NEED = 1,
+    /**
+     * The range will not be needed soon.
+     */
+    PIPED_ADVICE_DONT_NEED = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_advice piped_advice;
+#else
+typedef uint32_t piped_advice;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * Memory that the daemon moves bytes to and from without a copy. It starts at a page.
  *
  * A request borrows it: from its submission until its result was taken the buffer cannot be read

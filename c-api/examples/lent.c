@@ -44,8 +44,12 @@ static unsigned char *map(int fd) {
 
 /* How a child ends that lends, and how one ends that touches private memory that was lent. */
 static int child(piped_memory *memory, volatile unsigned char *area) {
+    /* What is not written yet would be written by the child, too. */
+    fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
+        /* A sanitizer would make an exit code of it. */
+        signal(SIGSEGV, SIG_DFL);
         if (memory == NULL) {
             piped_memory *lent = NULL;
             _exit(piped_memory_lend_private(client, (void *)area, BYTES, &lent) == PIPED_DENIED

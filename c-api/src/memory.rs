@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 
 use client_lib::{Client, LendError};
 
@@ -30,11 +31,7 @@ pub extern "C" fn piped_memory_lend_memfd(
     fd: c_int,
     memory: Option<&mut MaybeUninit<*mut piped_memory>>,
 ) -> piped_status {
-    call(|| {
-        wanted(&memory)?;
-        let fd = border::descriptor(fd)?;
-        put(memory, keep(client, |client| client.lend_memfd(fd))?)
-    })
+    call(|| lend(client, fd, memory, |client, fd| client.lend_memfd(fd)))
 }
 
 /// Lend a file of memory that has no seals: POSIX shared memory, a file below /dev/shm. Anybody who
@@ -47,11 +44,7 @@ pub extern "C" fn piped_memory_lend_shared(
     fd: c_int,
     memory: Option<&mut MaybeUninit<*mut piped_memory>>,
 ) -> piped_status {
-    call(|| {
-        wanted(&memory)?;
-        let fd = border::descriptor(fd)?;
-        put(memory, keep(client, |client| client.lend_shared(fd))?)
-    })
+    call(|| lend(client, fd, memory, |client, fd| client.lend_shared(fd)))
 }
 
 /// Lend whole pages of private anonymous memory. The bytes are moved into a memfd that is mapped in
@@ -73,6 +66,18 @@ pub extern "C" fn piped_memory_lend_private(
         let lend = |client: &Client| unsafe { client.lend_private(start.cast(), length) };
         put(memory, keep(client, lend)?)
     })
+}
+
+/// Lends what a descriptor of the program stands for.
+fn lend(
+    client: *mut piped_client,
+    fd: c_int,
+    memory: Option<&mut MaybeUninit<*mut piped_memory>>,
+    how: impl FnOnce(&Client, BorrowedFd<'_>) -> Result<client_lib::Lent, LendError>,
+) -> Result<(), Fault> {
+    wanted(&memory)?;
+    let fd = border::descriptor(fd)?;
+    put(memory, keep(client, |client| how(client, fd))?)
 }
 
 fn keep(

@@ -167,12 +167,20 @@ impl Driver {
         self.ops.start(owner, None, op, io)
     }
 
-    /// Whether a device may have one more call; what must end first.
-    pub(super) fn may_call(&self, on: On) -> Result<(), Wanted> {
-        if !self.devices.has_room(on, self.ops.len()) || !self.devices.has_room_for_call(on) {
+    /// Whether a device may have one more operation; what must end first.
+    fn may_step(&self, on: On) -> Result<(), Wanted> {
+        if !self.devices.has_room(on, self.ops.len()) {
             return Err(Wanted::Device(on));
         }
         if self.ops.room() == 0 { Err(Wanted::Anything) } else { Ok(()) }
+    }
+
+    /// Whether a device may have one more call; what must end first.
+    pub(super) fn may_call(&self, on: On) -> Result<(), Wanted> {
+        if !self.devices.has_room_for_call(on) {
+            return Err(Wanted::Device(on));
+        }
+        self.may_step(on)
     }
 
     /// Hands a call to the driver, of what lies on a device that may have it.
@@ -215,12 +223,7 @@ impl Driver {
     where
         AnyPin: From<Pin<T>>,
     {
-        if !self.devices.has_room(on, self.ops.len()) {
-            return Err(Wanted::Device(on));
-        }
-        if self.ops.room() == 0 {
-            return Err(Wanted::Anything);
-        }
+        self.may_step(on)?;
         let owner = OpOwner::Step(pins.take(of).into());
         let started = self.ops.start(owner, Some(on), op, io);
         debug_assert!(started.is_some(), "room was checked above");

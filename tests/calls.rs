@@ -9,47 +9,15 @@ use piped_client::call::{Entries, FileKind, Over, Range, Removed};
 use piped_client::{
     Access, Call, Client, Handle, OpenError, OpenOptions, Queue, SessionError, Stat, Status,
 };
-use system_tests::process::{Daemon, Programs, eventually, free_address, pattern};
+use system_tests::offered::{LENGTH, Offered, PLACES};
+use system_tests::process::{Daemon, eventually, pattern};
 
-const LENGTH: usize = 100_000;
-
-/// `alpha` asks `beta`, and both offer a directory with a file `blocks`.
-struct Scene {
-    directory: tempfile::TempDir,
-    alpha: Daemon,
-    _beta: Daemon,
-}
-
-impl Scene {
-    fn start() -> Option<Self> {
-        let programs = Programs::find()?;
-        let directory = tempfile::tempdir().expect("a directory");
-        let offered = |name: &str| {
-            let root = directory.path().join(name);
-            fs::create_dir_all(root.join("below")).expect("made");
-            fs::write(root.join("blocks"), pattern(LENGTH)).expect("written");
-            format!("[exports.data]\npath = {root:?}\nwrite = true\nnames = true\n")
-        };
-        let address = free_address();
-        let served = format!("{}[listen]\naddress = \"{address}\"\n", offered("beta-root"));
-        let beta = Daemon::start(&programs, directory.path(), "beta", &served);
-        let asks = format!("{}[peers.beta]\naddress = \"{address}\"\n", offered("alpha-root"));
-        let alpha = Daemon::start(&programs, directory.path(), "alpha", &asks);
-        alpha.await_lanes();
-        Some(Self { directory, alpha, _beta: beta })
-    }
-
-    fn root(&self, peer: Option<&str>) -> std::path::PathBuf {
-        self.directory.path().join(format!("{}-root", peer.unwrap_or("alpha")))
-    }
-
-    /// Threads for calls that may block of the node that clients ask.
-    fn threads_aside(&self) -> usize {
-        let process = self.alpha.process.0.id();
-        let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
-        let names = tasks.filter_map(|task| fs::read(task.ok()?.path().join("comm")).ok());
-        names.filter(|name| name.starts_with(b"piped-aside")).count()
-    }
+/// Threads of a node for calls that may block.
+fn threads_aside(node: &Daemon) -> usize {
+    let process = node.process.0.id();
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let names = tasks.filter_map(|task| fs::read(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with(b"piped-aside")).count()
 }
 
 /// Makes calls of something that is open.
@@ -90,13 +58,10 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Both places that a client can ask.
-const PLACES: [Option<&str>; 2] = [None, Some("beta")];
-
 #[test]
 fn a_stat_of_an_open_file_is_fresh_here_and_at_a_peer() {
-    let Some(scene) = Scene::start() else { return };
-    let client = Client::connect(scene.alpha.client_socket()).expect("it serves");
+    let Some(scene) = Offered::start() else { return };
+    let client = scene.client();
     for peer in PLACES {
         let open = || client.open_export(peer, "data", "blocks", OpenOptions::read()).ok();
         let mut file = Caller::new(&client, eventually("it is open", open));
@@ -123,13 +88,13 @@ fn a_stat_of_an_open_file_is_fresh_here_and_at_a_peer() {
         assert_eq!(file.stat(b"").expect("open").length, 7);
     }
     // The shard answers such a call itself: nobody was woken for it.
-    assert_eq!(scene.threads_aside(), 0);
+    assert_eq!(threads_aside(scene.alpha()), 0);
 }
 
 #[test]
 fn a_file_is_cut_zeroed_and_hashed_here_and_at_a_peer() {
-    let Some(scene) = Scene::start() else { return };
-    let client = Client::connect(scene.alpha.client_socket()).expect("it serves");
+    let Some(scene) = Offered::start() else { return };
+    let client = scene.client();
     for peer in PLACES {
         let open = || client.open_export(peer, "data", "blocks", OpenOptions::read_write()).ok();
         let mut file = Caller::new(&client, eventually("it is open", open));
@@ -148,13 +113,13 @@ fn a_file_is_cut_zeroed_and_hashed_here_and_at_a_peer() {
         let beyond = Range { offset: 0, length: LENGTH as u64 };
         assert!(file.call(&Call::Digest { range: beyond }).is_err(), "it is shorter");
     }
-    assert!(scene.threads_aside() > 0, "what may block is no affair of the shard's");
+    assert!(threads_aside(scene.alpha()) > 0, "what may block is no affair of the shard's");
 }
 
 #[test]
 fn names_are_listed_and_changed_here_and_at_a_peer() {
-    let Some(scene) = Scene::start() else { return };
-    let client = Client::connect(scene.alpha.client_socket()).expect("it serves");
+    let Some(scene) = Offered::start() else { return };
+    let client = scene.client();
     let names = Access { names: true, ..Access::READ };
     for peer in PLACES {
         let open = || client.open_directory(peer, "data", "", names).ok();
@@ -189,8 +154,8 @@ fn names_are_listed_and_changed_here_and_at_a_peer() {
 
 #[test]
 fn a_directory_of_many_names_comes_in_parts_here_and_at_a_peer() {
-    let Some(scene) = Scene::start() else { return };
-    let client = Client::connect(scene.alpha.client_socket()).expect("it serves");
+    let Some(scene) = Offered::start() else { return };
+    let client = scene.client();
     for peer in PLACES {
         let below = scene.root(peer).join("below");
         let expected: Vec<String> = (0..1_000).map(|number| format!("name-{number:04}")).collect();

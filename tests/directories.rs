@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,51 +14,13 @@ use piped_client::{
     Access, AsyncCalls, AsyncClient, AsyncDirectory, AsyncFile, Calls, Client, ClientBuilder,
     Directory, File, OpenOptions, Status, TokioRuntime,
 };
-use system_tests::process::{Daemon, Programs, eventually, free_address, pattern};
+use system_tests::offered::{LENGTH, Offered, PLACES};
+use system_tests::process::{eventually, pattern};
 use tokio::io::AsyncSeekExt as _;
 
-const LENGTH: usize = 100_000;
 /// More than one page of an answer has.
 const MANY: usize = 20_000;
 const ALL: Access = Access { names: true, ..Access::READ_WRITE };
-
-/// `alpha` asks `beta`, and both offer a directory with a file `blocks`.
-struct Scene {
-    directory: tempfile::TempDir,
-    alpha: Daemon,
-    _beta: Daemon,
-}
-
-impl Scene {
-    fn start() -> Option<Self> {
-        let programs = Programs::find()?;
-        let directory = tempfile::tempdir().expect("a directory");
-        let offered = |name: &str| {
-            let root = directory.path().join(name);
-            fs::create_dir_all(root.join("below")).expect("made");
-            fs::write(root.join("blocks"), pattern(LENGTH)).expect("written");
-            format!("[exports.data]\npath = {root:?}\nwrite = true\nnames = true\n")
-        };
-        let address = free_address();
-        let served = format!("{}[listen]\naddress = \"{address}\"\n", offered("beta-root"));
-        let beta = Daemon::start(&programs, directory.path(), "beta", &served);
-        let asks = format!("{}[peers.beta]\naddress = \"{address}\"\n", offered("alpha-root"));
-        let alpha = Daemon::start(&programs, directory.path(), "alpha", &asks);
-        alpha.await_lanes();
-        Some(Self { directory, alpha, _beta: beta })
-    }
-
-    fn root(&self, peer: Option<&str>) -> PathBuf {
-        self.directory.path().join(format!("{}-root", peer.unwrap_or("alpha")))
-    }
-
-    fn client(&self) -> Client {
-        Client::connect(self.alpha.client_socket()).expect("it serves")
-    }
-}
-
-/// Both places that a client can ask.
-const PLACES: [Option<&str>; 2] = [None, Some("beta")];
 
 fn directory(client: &Client, peer: Option<&str>, path: &str) -> Directory {
     eventually("it is open", || Directory::open(client, peer, "data", path, ALL).ok())
@@ -67,7 +28,7 @@ fn directory(client: &Client, peer: Option<&str>, path: &str) -> Directory {
 
 #[test]
 fn a_list_of_many_pages_has_each_name_once() {
-    let Some(scene) = Scene::start() else { return };
+    let Some(scene) = Offered::start() else { return };
     let client = scene.client();
     let mut queue = client.queue().expect("a queue");
     for peer in PLACES {
@@ -98,7 +59,7 @@ fn a_list_of_many_pages_has_each_name_once() {
 
 #[test]
 fn names_change_as_they_do_in_a_local_directory() {
-    let Some(scene) = Scene::start() else { return };
+    let Some(scene) = Offered::start() else { return };
     let client = scene.client();
     let mut queue = client.queue().expect("a queue");
     for peer in PLACES {
@@ -131,7 +92,7 @@ fn names_change_as_they_do_in_a_local_directory() {
 
 #[test]
 fn ranges_of_files_are_cut_made_zeros_and_summed() {
-    let Some(scene) = Scene::start() else { return };
+    let Some(scene) = Offered::start() else { return };
     let client = scene.client();
     let mut queue = client.queue().expect("a queue");
     for peer in PLACES {
@@ -172,7 +133,7 @@ fn ranges_of_files_are_cut_made_zeros_and_summed() {
 
 #[test]
 fn a_replacement_is_seen_whole_and_leaves_nothing_behind() {
-    let Some(scene) = Scene::start() else { return };
+    let Some(scene) = Offered::start() else { return };
     let client = scene.client();
     let mut queue = client.queue().expect("a queue");
     // Each is longer than what goes in one request.
@@ -213,7 +174,7 @@ fn a_replacement_is_seen_whole_and_leaves_nothing_behind() {
 
 #[test]
 fn a_seek_to_the_end_finds_the_end_of_now() {
-    let Some(scene) = Scene::start() else { return };
+    let Some(scene) = Offered::start() else { return };
     let client = scene.client();
     for peer in PLACES {
         let data = directory(&client, peer, "");
@@ -232,11 +193,11 @@ fn a_seek_to_the_end_finds_the_end_of_now() {
 
 #[test]
 fn tasks_do_the_same() {
-    let Some(scene) = Scene::start() else { return };
+    let Some(scene) = Offered::start() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let runtime = Arc::new(TokioRuntime::current().expect("inside"));
-        let socket = scene.alpha.client_socket();
+        let socket = scene.alpha().client_socket();
         let client = AsyncClient::open(ClientBuilder::new(), Some(socket), runtime).await;
         let client = client.expect("it serves");
         let queue = client.queue().await.expect("a queue");

@@ -1,9 +1,9 @@
 //! The system as a whole. Without a kernel: [`world`] puts real shards of two nodes over the
 //! simulated kernel of `piped_sim`, plays their clients and control threads from a seed, and judges
 //! everything they put out; [`operators`] change what these nodes may do meanwhile. With one:
-//! [`process`] starts the programs themselves, [`cable`] puts them on hosts of their own,
-//! [`container`] on a machine on which their [`packages`] are installed, and [`documents`] does
-//! what the documents say. [`tidy`] reads the sources.
+//! [`process`] starts the programs themselves ([`offered`] two that export names), [`cable`] puts
+//! them on hosts of their own, [`container`] on a machine on which their [`packages`] are
+//! installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
 #![forbid(unsafe_code)]
 
 pub mod attack;
@@ -12,6 +12,7 @@ pub mod container;
 pub mod documents;
 pub mod http;
 pub mod keys;
+pub mod offered;
 pub mod operators;
 pub mod packages;
 pub mod process;

@@ -5,17 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use piped_client::{
-    Access, BufferState, Class, Client, ClientBuilder, Handle, OpenOptions, Payload, Pending,
+    Access, BufferState, Class, Client, ClientBuilder, Handle, Lent, OpenOptions, Payload, Pending,
     Queue, Request, RequestError, Status, Waited,
 };
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Request as Message, fds};
 use piped_ring::{Descriptor, Opcode};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use system_tests::attack::Attacker;
@@ -31,7 +33,9 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("process_start_time_seconds", Step::Restart),
     ("piped_sessions", Step::Local),
     ("piped_arena_bytes", Step::Local),
+    ("piped_lent_bytes", Step::Local),
     ("piped_arena_limit_bytes", Step::Limited),
+    ("piped_lent_limit_bytes", Step::Limited),
     ("piped_handles", Step::Local),
     ("piped_served_handles", Step::Remote),
     ("piped_transfers_running", Step::Still),
@@ -100,7 +104,7 @@ const MOVED_BY: &[(&str, Step)] = &[
 enum Step {
     /// It says what does not change while the daemon runs, nor after.
     Nothing,
-    /// A client reads and writes a file of its own, also where it is not aligned.
+    /// A client reads and writes a file of its own, also where it is not aligned, and lends memory.
     Local,
     /// It reads and writes a file of the peer's, and gets and puts memory.
     Remote,
@@ -244,6 +248,8 @@ struct Session {
     own: Handle,
     /// At beta.
     file: Option<Handle>,
+    /// Memory of its own, until the session ends.
+    _lent: Lent,
 }
 
 fn end<B: Payload>(
@@ -275,7 +281,16 @@ fn local(world: &World) -> Session {
     }
     share(&client, &mut queue, &own);
     queue.sync(&own).expect("synced");
-    Session { client, queue, own, file: None }
+    let lent = client.lend_memfd(memfd(1 << 20)).expect("lent");
+    Session { client, queue, own, file: None, _lent: lent }
+}
+
+/// Memory that nobody can cut.
+fn memfd(length: u64) -> OwnedFd {
+    let fd = memfd_create(c"own", MemfdFlags::ALLOW_SEALING).expect("a memfd");
+    ftruncate(&fd, length).expect("a length");
+    fcntl_add_seals(&fd, SealFlags::SHRINK).expect("a seal");
+    fd
 }
 
 /// More of bulk than the device does in a while, and something urgent.
@@ -327,7 +342,7 @@ fn messages(world: &mut World, session: &mut Session, look: &mut dyn FnMut(&mut 
 }
 
 fn still(world: &mut World, session: &mut Session, look: &mut dyn FnMut(&mut World)) {
-    let Session { client, queue, own, file } = session;
+    let Session { client, queue, own, file, .. } = session;
     let file = file.as_ref().expect("opened");
     world.wire.pause(true);
     let copy = Request::copy(file, 0, own, 0, BLOCKS_BYTES as u64).deadline(2 * PATIENCE);
@@ -459,6 +474,7 @@ fn limited(world: &World, session: &mut Session) {
     };
     set(&[
         "global.arena=1GiB",
+        "global.lent=1GiB",
         "global.in_flight=4MiB",
         "global.requests=1000",
         "client.rate=64MiB",

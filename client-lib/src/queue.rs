@@ -289,7 +289,7 @@ impl Queue {
         pending.iter().position(|one| ended(self.core(), one))
     }
 
-    /// The next buffer that was [`BufferState::Held`] and is free now. Never waits. Of buffers that
+    /// The next buffer that was `BufferState::Held` and is free now. Never waits. Of buffers that
     /// nobody asks for, as many are kept as the queue is deep.
     #[must_use]
     pub fn poll_released(&mut self) -> Option<Released> {
@@ -301,7 +301,7 @@ impl Queue {
         Some(Released { id: core.id(slot, generation), tag, buffer })
     }
 
-    /// The next buffer that was [`BufferState::Held`] and becomes free. `None`: the time is over,
+    /// The next buffer that was `BufferState::Held` and becomes free. `None`: the time is over,
     /// or no buffer is held (any more: those of a daemon that is gone are lost).
     #[must_use]
     pub fn wait_released(&mut self, timeout: Option<Duration>) -> Option<Released> {
@@ -310,7 +310,7 @@ impl Queue {
         self.poll_released()
     }
 
-    /// Whether the buffer of a request that ended is [`BufferState::Held`] still. `false` from its
+    /// Whether the buffer of a request that ended is `BufferState::Held` still. `false` from its
     /// release on, or when its daemon is gone: then [`Self::poll_released`] gives it back or, if
     /// nobody will say when it is free, never does.
     #[must_use]

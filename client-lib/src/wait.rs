@@ -21,6 +21,8 @@ use crate::clock;
 /// let never = WaitPolicy::Custom { spin: Duration::ZERO };
 /// assert_ne!(never, WaitPolicy::Latency);
 /// ```
+///
+/// [`Client::shard_cpu`]: crate::Client::shard_cpu
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitPolicy {
     /// Spin briefly where a CPU is to spare.

@@ -29,6 +29,12 @@ int main(int argc, char **argv) {
                         (const uint8_t *)text, strlen(text), 0640));
     CHECK(piped_rename(queue, directory, "state/today/report", "state/report", PIPED_OVER_KEEP,
                        PIPED_DURABLE));
+    /* A handle for changes alone. */
+    piped_handle *changes = NULL;
+    CHECK(piped_open_directory(client, peer, argv[2], "state", PIPED_NAMES, &changes));
+    CHECK(piped_make_directory(queue, changes, "tomorrow", 0750, 0));
+    CHECK(piped_remove(queue, changes, "tomorrow", PIPED_REMOVE_DIRECTORY));
+    CHECK(piped_handle_free(changes));
 
     CHECK(piped_list_open(directory, "state", PIPED_WITH_STATS, &list));
     for (;;) {

@@ -8,6 +8,7 @@ use client_lib::{Access, Handle, OpenOptions};
 use crate::border::{self, call, put, wanted};
 use crate::client::{CLIENTS, piped_client};
 use crate::fault::Fault;
+use crate::names::PIPED_NAMES;
 use crate::status::piped_status;
 use crate::table::{Kind, Table};
 
@@ -41,14 +42,14 @@ pub const PIPED_TRUNCATE: u32 = 32;
 /// When opening a local file: do not go past the page cache.
 pub const PIPED_BUFFERED: u32 = 64;
 
-/// Only these flags, of which some are the access.
+/// Only these flags and `others`, of which some are the access.
 pub(crate) fn access(flags: u32, others: u32) -> Result<Access, Fault> {
     let has = |flag| flags & flag != 0;
     let access = Access {
         read: has(PIPED_READ),
         write: has(PIPED_WRITE),
         atomic: has(PIPED_ATOMIC),
-        names: false,
+        names: has(PIPED_NAMES & others),
     };
     if flags & !(PIPED_READ | PIPED_WRITE | others) != 0 {
         let text = "a flag that this version does not have, or not for this call";

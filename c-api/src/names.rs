@@ -211,8 +211,7 @@ pub extern "C" fn piped_open_directory(
     call(|| {
         wanted(&handle)?;
         let (peer, export) = (border::text_or_null(peer)?, border::text(export)?);
-        let names = flags & PIPED_NAMES != 0;
-        let access = Access { names, ..access(flags, PIPED_NAMES)? };
+        let access = access(flags, PIPED_NAMES)?;
         let client = CLIENTS.get(client)?;
         let opened = client.open_directory(peer, export, border::path(path)?, access)?;
         put(handle, HANDLES.insert(opened)?)

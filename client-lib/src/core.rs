@@ -138,7 +138,7 @@ impl Core {
         let placed = admitted.and_then(|parks| {
             let pieces = pieces.as_ref();
             let start = match &mut buffer {
-                Some(buffer) if buffer.parts().is_some() => {
+                Some(buffer) if descriptor.flags & FLAG_BUFFERS != 0 => {
                     place_list(&self.arena, &mut descriptor, buffer, pieces)?
                 }
                 Some(buffer) => {

@@ -176,6 +176,7 @@ fn compare(world: &World, file: &mut impl Filed, seed: u64) {
             }
             1 => {
                 let bytes: Vec<u8> = (0..length).map(|it| it as u8 ^ turn as u8).collect();
+                assert_eq!(file.write(&[]).expect("nothing is asked"), 0, "{what}");
                 let mut rest = &bytes[..];
                 while !rest.is_empty() {
                     let count = file.write(rest).expect("writable");
@@ -274,6 +275,29 @@ fn short_reads_end_at_the_end_and_long_ones_come_in_parts() {
     longer.expect("there").write_all(b"more").expect("written");
     assert_eq!(file.read_to_end(&mut text).expect("readable"), 4);
     assert!(text.ends_with(b"more"));
+}
+
+#[test]
+fn a_file_that_is_cut_ends_where_it_ends_now() {
+    fn cut(world: &World, file: &mut impl Filed) {
+        let mut page = [0; 4096];
+        assert_eq!(file.read(&mut page).expect("readable"), page.len());
+        let ours = std::fs::File::options().write(true).open(&world.path);
+        ours.expect("there").set_len(5000).expect("cut");
+        // The rest is read in strips, of what the file was.
+        assert_eq!(read_all(file, 512), content(BYTES)[4096..5000]);
+        assert_eq!(file.read(&mut page).expect("the end again"), 0);
+    }
+    let world = || self::world(BYTES, ClientBuilder::new().arena_bytes(1 << 20));
+    let threads = world();
+    let file = piped_client::File::new(&threads.client, &threads.open()).expect("a queue");
+    cut(&threads, &mut Blocking(file.strips(strips())));
+    let tasks = world();
+    let (runtime, file, serving) = async_file(&tasks);
+    let mut file = OnTokio(runtime, file);
+    cut(&tasks, &mut file);
+    drop(file);
+    serving.join().expect("served");
 }
 
 #[test]

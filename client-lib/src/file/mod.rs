@@ -182,6 +182,9 @@ impl Read for File {
 
 impl Write for File {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        if from.is_empty() {
+            return Ok(0);
+        }
         let at = self.cursor.position();
         let follows = |it: &Gathered| it.offset + it.length as u64 == at;
         if self.gathered.as_ref().is_some_and(|it| !follows(it) || it.length == it.buffer.len()) {

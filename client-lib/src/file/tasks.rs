@@ -139,6 +139,8 @@ impl AsyncFile {
                     self.block = Some((strip.offset(), strip.into_buffer()));
                     return Poll::Ready(Ok(true));
                 }
+                // The file may have been cut: the next plan is a single read, which finds out.
+                self.cursor.set_length(at);
             }
             self.ahead = None;
             match self.cursor.plan(wanted) {

@@ -189,7 +189,9 @@ impl Driven {
             let mut state = lock(&self.state);
             state.watched = state.queue.core().generation();
             state.watches += 1;
-            state.is_watched = false;
+            // From here on: tasks that go on meanwhile find what they asked for again. Whatever
+            // fails below drops `ringing`, which takes it back.
+            state.is_watched = true;
             let old = state.watch.take();
             (state.queue.completion_fd().try_clone_to_owned(), state.watches, old)
         };
@@ -200,7 +202,6 @@ impl Driven {
         let watch = waiting.runtime().watch(fd?, ready)?;
         waiting.watch(&self.session.client().shared().connection().control)?;
         let mut state = lock(&self.state);
-        state.is_watched |= state.watches == number;
         let unwanted = match state.watches == number {
             true => state.watch.replace(watch),
             false => Some(watch),

@@ -12,12 +12,12 @@ use piped_ring::handshake::Request;
 use crate::buffer::Buffer;
 use crate::connection::Connection;
 use crate::control::{Asked, lock};
-use crate::error::AllocateError;
+use crate::error::{AllocateError, SessionError};
 
 /// The question under way, and tasks that wait for its answer.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    asked: Mutex<Option<Asked>>,
+    asked: Mutex<Option<(Asked, Request)>>,
     wakers: Arc<Wakers>,
 }
 
@@ -67,24 +67,36 @@ impl Growth {
         if let Some(buffer) = connection.allocate_at_once(length)? {
             return Poll::Ready(Ok(Grown::Buffer(buffer)));
         }
-        let stale = place.take_if(|asked| !asked.is_of(&connection.control));
+        let stale = place.take_if(|(asked, _)| !asked.is_of(&connection.control));
         if place.is_none() {
-            *place = Asked::send(&connection.control, question, &[])?;
+            let asked = Asked::send(&connection.control, question, &[])?;
+            *place = asked.map(|asked| (asked, question.clone()));
         }
-        let Some(asked) = place.as_mut() else { return Poll::Ready(Ok(Grown::NotAsked)) };
+        let Some((asked, _)) = place.as_mut() else { return Poll::Ready(Ok(Grown::NotAsked)) };
         asked.set_waker(&Waker::from(Arc::clone(&self.wakers)));
         drop(place);
         drop(stale);
         connection.control.read_waiting();
         let mut place = lock(&self.asked);
-        let Some(answer) = place.as_mut().and_then(Asked::take) else { return Poll::Pending };
+        let answer = place.as_mut().and_then(|(asked, _)| asked.take());
+        let Some(answer) = answer else { return Poll::Pending };
         let asked = place.take();
         // Under the lock: the next task finds the memory, and does not ask for more.
         let grown = answer.map_err(AllocateError::from);
-        let grown = grown.and_then(|answer| connection.add_segment(answer));
+        let mut grown = grown.and_then(|answer| connection.add_segment(answer));
+        let was_ours = asked.as_ref().is_some_and(|(_, asked)| asked == question);
+        if !was_ours && is_refusal(&grown) {
+            // Another task wanted more than there is, which says nothing of this one.
+            grown = Ok(());
+        }
         drop(place);
         drop(asked);
         Arc::clone(&self.wakers).wake();
         Poll::Ready(Ok(Grown::Answered(grown)))
     }
+}
+
+/// Whether the daemon answered that it may not be so much.
+pub(super) fn is_refusal(grown: &Result<(), AllocateError>) -> bool {
+    matches!(grown, Err(AllocateError::Session(SessionError::Refused { .. })))
 }

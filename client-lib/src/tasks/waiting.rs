@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use piped_ring::handshake::Request;
 
-use super::growth::{Grown, Growth};
+use super::growth::{Grown, Growth, is_refusal};
 use super::runtime::{Ready, Runtime, Watch};
 use super::timer::Timer;
 use crate::buffer::Buffer;
@@ -163,9 +163,7 @@ impl Waiting {
             match grown.await? {
                 Grown::Buffer(buffer) => return Ok(buffer),
                 Grown::Answered(Ok(())) => {}
-                Grown::Answered(Err(AllocateError::Session(SessionError::Refused { .. })))
-                    if question != &exact =>
-                {
+                Grown::Answered(refused) if is_refusal(&refused) && question != &exact => {
                     question = &exact;
                 }
                 Grown::Answered(Err(error)) => return Err(error),

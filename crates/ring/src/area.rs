@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::{fs, io, ptr};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 use crate::mapping::Mapping;
 use crate::segment::Segment;
@@ -106,33 +106,54 @@ impl Area {
         // caller says. The memfd is as long, and nobody was asked to touch it yet.
         unsafe { ptr::copy_nonoverlapping(start, memfd.as_ptr(), length) };
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // Mapped elsewhere and then moved: a child that shared these pages would change its
+        // parent's data, and so none may have them, whenever it is forked.
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let made = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), length, prot, MapFlags::SHARED, memfd.fd(), 0)
+        };
+        let made = made.map_err(|error| failed("mapping the memfd", error))?;
+        // SAFETY: the mapping just made, which nobody knows.
+        let alone = unsafe { rustix::mm::madvise(made, length, Advice::LinuxDontFork) };
+        let onto = start.cast();
         // SAFETY: the area is private anonymous memory of the program, as was checked. The same
         // bytes take its place, and nobody writes meanwhile, as the caller says.
-        let mapped = unsafe { rustix::mm::mmap(start.cast(), length, prot, flags, memfd.fd(), 0) };
-        if let Err(error) = mapped {
-            // Some kernels take the old mapping away before they find that they cannot.
-            // SAFETY: as above; and if this fails, nothing that relies on the area goes on.
-            let back = unsafe {
-                let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-                rustix::mm::mmap_anonymous(start.cast(), length, prot, flags)
-            };
-            if back.is_err() {
-                std::process::abort();
-            }
-            // SAFETY: the new memory is as long and nobody else's, and the memfd has the bytes.
-            unsafe { ptr::copy_nonoverlapping(memfd.as_ptr(), start, length) };
-            return Err(AreaFault::System { step: "mapping over the area", error: error.into() });
+        let moved = alone.and_then(|()| unsafe {
+            rustix::mm::mremap_fixed(made, length, length, MremapFlags::MAYMOVE, onto)
+        });
+        if let Err(error) = moved {
+            // SAFETY: it was not moved, and nobody knows it.
+            let _ = unsafe { rustix::mm::munmap(made, length) };
+            restore(start, length, &memfd);
+            return Err(failed("mapping over the area", error));
         }
-        // SAFETY: the range is the mapping just made. The advice is for children alone: one that
-        // shared these pages would change its parent's data.
-        let _ = unsafe { rustix::mm::madvise(start.cast(), length, Advice::LinuxDontFork) };
         // SAFETY: mapped above, and the caller keeps it so.
         let map = unsafe { Mapping::of_program(start, length) };
         // Page tables, which the next touch would fill page by page.
         let _ = map.populate();
         Ok(Segment::lasting(map, None, Tenure::Sole))
     }
+}
+
+fn failed(step: &'static str, error: rustix::io::Errno) -> AreaFault {
+    AreaFault::System { step, error: error.into() }
+}
+
+/// Brings an area back that nothing took the place of. The memfd has its bytes.
+fn restore(start: *mut u8, length: usize, memfd: &Segment) {
+    // Mostly the kernel finds that it cannot before it takes the old mapping away.
+    if check(start.addr(), length).is_ok() {
+        return;
+    }
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+    // SAFETY: where the area was, which nobody uses during the call that failed.
+    let back = unsafe { rustix::mm::mmap_anonymous(start.cast(), length, prot, flags) };
+    if back.is_err() {
+        // Nothing that relies on the area may go on.
+        std::process::abort();
+    }
+    // SAFETY: the new memory is as long and nobody else's, and the memfd has the bytes.
+    unsafe { ptr::copy_nonoverlapping(memfd.as_ptr(), start, length) };
 }
 
 /// Whether an area can be lent, as far as it can be found out.

@@ -219,6 +219,16 @@
 #define PIPED_VERB_FLUSH 13
 
 /**
+ * The verb of piped_prep_read_buffers.
+ */
+#define PIPED_VERB_READ_BUFFERS 14
+
+/**
+ * The verb of piped_prep_write_buffers.
+ */
+#define PIPED_VERB_WRITE_BUFFERS 15
+
+/**
  * How a call or a request ended. 0 is success. Up to 63 are the daemon's reasons; the others are
  * this library's. Numbers keep their meaning; there may be more of them in later versions.
  */
@@ -798,6 +808,13 @@ typedef uint32_t piped_advice;
 typedef struct piped_buffer piped_buffer;
 
 /**
+ * A list of buffers that a request fills or empties one behind the other. It has their names and
+ * not their memory: between requests each is used on its own, too. A request borrows all of them,
+ * and none if one cannot be had. For all threads.
+ */
+typedef struct piped_buffers piped_buffers;
+
+/**
  * A session with the daemon of this node: memory, handles, queues. For all threads. The session
  * ends when the client and everything made with it has been freed.
  */
@@ -928,13 +945,17 @@ typedef struct piped_result {
      */
     piped_status status;
     /**
-     * Where the buffer is: PIPED_BUFFER_HERE unless status says otherwise.
+     * Where the buffer is, or all of several: PIPED_BUFFER_HERE unless status says otherwise.
      */
     piped_buffer_state buffer_state;
     /**
+     * The request's several buffers, or NULL.
+     */
+    struct piped_buffers *buffers;
+    /**
      * Reserved, and always 0.
      */
-    uint64_t reserved[2];
+    uint64_t reserved;
 } piped_result;
 
 /**
@@ -1366,6 +1387,10 @@ typedef struct piped_request {
      * word; the notification and how many of it.
      */
     uint64_t operands[2];
+    /**
+     * The piped_buffers of a request of several buffers.
+     */
+    uint64_t buffers;
 } piped_request;
 
 /**
@@ -1451,6 +1476,23 @@ piped_status piped_buffer_capacity(struct piped_buffer *buffer, size_t *capacity
  * Where a buffer's memory is.
  */
 piped_status piped_buffer_where(struct piped_buffer *buffer, piped_buffer_state *state);
+
+/**
+ * Make a list of `count` buffers, 1 to 1024 (PIPED_RANGE), each of them once. It takes a page of
+ * the arena or more, and copies `parts`. The buffers stay the program's: they have their names,
+ * bytes and lengths, and are freed on their own, before the list or after. A request of a list
+ * with a buffer that is freed, lost or with another request is refused. Free the list with
+ * piped_buffers_free.
+ */
+piped_status piped_buffers_create(struct piped_client *client,
+                                  struct piped_buffer *const *parts,
+                                  size_t count,
+                                  struct piped_buffers **buffers);
+
+/**
+ * Free a list that no request has; its buffers stay as they are. NULL is nothing.
+ */
+piped_status piped_buffers_free(struct piped_buffers *buffers);
 
 /**
  * The library's version: major << 16 | minor << 8 | patch.
@@ -2193,6 +2235,7 @@ static inline void piped_prep_(struct piped_request *request, uint32_t verb,
     request->length = 0;
     request->operands[0] = first;
     request->operands[1] = second;
+    request->buffers = 0;
 }
 
 /**
@@ -2238,6 +2281,27 @@ static inline void piped_prep_write_pieces(struct piped_request *request,
                                            struct piped_buffer *buffer) {
     piped_prep_(request, PIPED_VERB_WRITE_PIECES, handle, buffer, 0, 0, 0);
     request->pieces = (uint64_t)(uintptr_t)pieces;
+}
+
+/**
+ * Fill several buffers from `offset` of a file or region, one behind the other, as readv does. The
+ * result's bytes count over all of them.
+ */
+static inline void piped_prep_read_buffers(struct piped_request *request,
+                                           struct piped_handle *handle, uint64_t offset,
+                                           struct piped_buffers *buffers) {
+    piped_prep_(request, PIPED_VERB_READ_BUFFERS, handle, NULL, offset, 0, 0);
+    request->buffers = (uint64_t)(uintptr_t)buffers;
+}
+
+/**
+ * Write several buffers one behind the other, from `offset` of a file or region, as writev does.
+ */
+static inline void piped_prep_write_buffers(struct piped_request *request,
+                                            struct piped_handle *handle, uint64_t offset,
+                                            struct piped_buffers *buffers) {
+    piped_prep_(request, PIPED_VERB_WRITE_BUFFERS, handle, NULL, offset, 0, 0);
+    request->buffers = (uint64_t)(uintptr_t)buffers;
 }
 
 /**
@@ -2361,6 +2425,12 @@ PIPED_VERB_(read_pieces, (struct piped_handle *handle, struct piped_pieces *piec
 PIPED_VERB_(write_pieces, (struct piped_handle *handle, struct piped_pieces *pieces,
                            struct piped_buffer *buffer),
             (handle, pieces, buffer))
+PIPED_VERB_(read_buffers, (struct piped_handle *handle, uint64_t offset,
+                           struct piped_buffers *buffers),
+            (handle, offset, buffers))
+PIPED_VERB_(write_buffers, (struct piped_handle *handle, uint64_t offset,
+                            struct piped_buffers *buffers),
+            (handle, offset, buffers))
 PIPED_VERB_(copy, (struct piped_handle *from, uint64_t from_offset, struct piped_handle *to,
                    uint64_t to_offset, uint64_t length),
             (from, from_offset, to, to_offset, length))

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use client_lib::{
-    Buffer, BufferState, Completed, Done, Payload, Pending, Queue, Released, Request, RequestError,
-    SubmitError, Waited,
+    Buffer, BufferState, Buffers, Completed, Done, Payload, Pending, Queue, Released, Request,
+    RequestError, SubmitError, Waited,
 };
 
 use crate::border;
@@ -14,10 +14,11 @@ use crate::buffer::piped_buffer_state::{
     self, PIPED_BUFFER_HELD, PIPED_BUFFER_HERE, PIPED_BUFFER_LOST, PIPED_BUFFER_NONE,
     PIPED_BUFFER_UNDERWAY,
 };
-use crate::buffer::{Lent, lend, piped_buffer, settle};
+use crate::buffer::{BufferName, Lent, lend, piped_buffer, settle};
+use crate::buffers::{self, BuffersName, piped_buffers};
 use crate::ending::piped_result;
 use crate::fault::Fault;
-use crate::records::{BufferName, Pend, Records, State};
+use crate::records::{Pend, Records, State, Taken};
 use crate::status::piped_status::{self, PIPED_IDLE, PIPED_UNDERWAY};
 use crate::verbs::Choices;
 
@@ -35,14 +36,14 @@ pub(crate) struct Asking {
 struct Release {
     request: u64,
     tag: u64,
-    buffer: Option<BufferName>,
+    taken: Option<Taken>,
     state: piped_buffer_state,
 }
 
 /// The memory that a request takes along: a buffer by its name, or nothing.
 pub(crate) trait Carried: Payload {
     type Name: Copy;
-    fn name(name: Self::Name) -> Option<BufferName>;
+    fn name(name: Self::Name) -> Option<Taken>;
     fn lend(name: Self::Name) -> Result<Self, Fault>;
     fn settle(name: Self::Name, payload: Self) -> Result<(), Fault>;
     fn into_buffer(self) -> Option<Buffer>;
@@ -56,8 +57,8 @@ pub(crate) trait Carried: Payload {
 impl Carried for Buffer {
     type Name = *mut piped_buffer;
 
-    fn name(name: Self::Name) -> Option<BufferName> {
-        Some(BufferName::of(name))
+    fn name(name: Self::Name) -> Option<Taken> {
+        Some(Taken::Buffer(BufferName::of(name)))
     }
 
     fn lend(name: Self::Name) -> Result<Self, Fault> {
@@ -86,10 +87,42 @@ impl Carried for Buffer {
     }
 }
 
+impl Carried for Buffers {
+    type Name = *mut piped_buffers;
+
+    fn name(name: Self::Name) -> Option<Taken> {
+        Some(Taken::Buffers(BuffersName::of(name)))
+    }
+
+    fn lend(name: Self::Name) -> Result<Self, Fault> {
+        buffers::lend(name)
+    }
+
+    fn settle(name: Self::Name, payload: Self) -> Result<(), Fault> {
+        buffers::take_back(name, payload)
+    }
+
+    fn into_buffer(self) -> Option<Buffer> {
+        Some(self.into_list())
+    }
+
+    fn pend(pending: Pending<Self>) -> Pend {
+        Pend::Buffers(pending)
+    }
+
+    fn may(choices: &Choices) -> Result<(), Fault> {
+        choices.without_buffer()
+    }
+
+    fn choose(self, _: &Choices, make: impl FnOnce(Self) -> Request<Self>) -> Request<Self> {
+        make(self)
+    }
+}
+
 impl Carried for () {
     type Name = ();
 
-    fn name((): ()) -> Option<BufferName> {
+    fn name((): ()) -> Option<Taken> {
         None
     }
 
@@ -194,6 +227,7 @@ impl Asking {
         let at = self.records.find(number)?;
         let waited = match self.records.take_pending(at)? {
             Pend::Buffer(pending) => self.wait_for(pending, timeout),
+            Pend::Buffers(pending) => self.wait_for(pending, timeout),
             Pend::Nothing(pending) => self.wait_for(pending, timeout),
         };
         match waited {
@@ -239,6 +273,7 @@ impl Asking {
         let at = self.records.find(number)?;
         match self.records.take_pending(at)? {
             Pend::Buffer(pending) => self.queue.detach(pending),
+            Pend::Buffers(pending) => self.queue.detach(pending),
             Pend::Nothing(pending) => self.queue.detach(pending),
         };
         self.records.set(at, State::Detached);
@@ -266,14 +301,13 @@ impl Asking {
         }
         let none = if self.records.held > 0 { PIPED_UNDERWAY } else { PIPED_IDLE };
         let release = self.released.pop_front().ok_or_else(|| Fault::fixed(none))?;
-        let Release { request, tag, buffer, state } = release;
-        let buffer = buffer.map_or(std::ptr::null_mut(), BufferName::pointer);
+        let Release { request, tag, taken, state } = release;
         let status = match state {
             PIPED_BUFFER_HERE => piped_status::PIPED_OK,
             _ => piped_status::PIPED_LOST,
         };
-        let nothing = piped_result::NOTHING;
-        Ok(piped_result { request, tag, buffer, buffer_state: state, status, ..nothing })
+        let of_request = piped_result::of(request, tag, taken);
+        Ok(piped_result { buffer_state: state, status, ..of_request })
     }
 
     /// Buffers that are free again go back under their names as soon as anything is asked.
@@ -304,15 +338,15 @@ impl Asking {
 
     fn release(&mut self, at: usize, state: piped_buffer_state, lent: Lent) -> Result<(), Fault> {
         let request = self.records.number(at);
-        let (tag, buffer) = (self.records.at(at).tag, self.records.at(at).buffer);
+        let (tag, taken) = (self.records.at(at).tag, self.records.at(at).taken);
         self.records.vacate(at);
         // Nobody has to ask: the buffers are where they belong, and what is told of them is
         // bounded.
         if self.released.len() == self.queue.depth() as usize {
             self.released.pop_front();
         }
-        self.released.push_back(Release { request, tag, buffer, state });
-        buffer.map_or(Ok(()), |buffer| settle(buffer.pointer(), lent))
+        self.released.push_back(Release { request, tag, taken, state });
+        taken.map_or(Ok(()), |taken| taken.settle(lent))
     }
 
     /// A request ended: its buffer goes where it belongs, its record is free or waits for the
@@ -336,14 +370,14 @@ impl Asking {
         };
         let state = lent.as_ref().map_or(PIPED_BUFFER_NONE, Lent::state);
         let result = piped_result { bytes, value, status, ..self.result(at, state) };
-        let name = self.records.at(at).buffer;
+        let taken = self.records.at(at).taken;
         if state == PIPED_BUFFER_HELD {
             self.records.set(at, State::Held);
         } else {
             self.records.vacate(at);
         }
-        match name.zip(lent) {
-            Some((name, lent)) => settle(name.pointer(), lent).map(|()| result),
+        match taken.zip(lent) {
+            Some((taken, lent)) => taken.settle(lent).map(|()| result),
             None => Ok(result),
         }
     }
@@ -352,8 +386,7 @@ impl Asking {
     fn result(&mut self, at: usize, buffer_state: piped_buffer_state) -> piped_result {
         let request = self.records.number(at);
         let record = self.records.at(at);
-        let buffer = record.buffer.map_or(std::ptr::null_mut(), BufferName::pointer);
-        piped_result { request, tag: record.tag, buffer, buffer_state, ..piped_result::NOTHING }
+        piped_result { buffer_state, ..piped_result::of(request, record.tag, record.taken) }
     }
 }
 
@@ -361,9 +394,9 @@ impl Drop for Asking {
     /// Requests that are under way are cancelled, and their buffers go back to the arena by
     /// themselves.
     fn drop(&mut self) {
-        for buffer in self.records.all().filter_map(|record| record.buffer) {
+        for taken in self.records.all().filter_map(|record| record.taken) {
             // A name that is away cannot have been freed.
-            let _ = settle(buffer.pointer(), Lent::Away(PIPED_BUFFER_LOST));
+            let _ = taken.settle(Lent::Away(PIPED_BUFFER_LOST));
         }
     }
 }

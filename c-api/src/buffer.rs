@@ -21,6 +21,20 @@ pub struct piped_buffer {
     _name: [u8; 0],
 }
 
+/// The name of a buffer, which may go to another thread with its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct BufferName(usize);
+
+impl BufferName {
+    pub(crate) fn of(buffer: *mut piped_buffer) -> Self {
+        Self(buffer.addr())
+    }
+
+    pub(crate) fn pointer(self) -> *mut piped_buffer {
+        std::ptr::without_provenance_mut(self.0)
+    }
+}
+
 /// Where a buffer's memory is.
 #[expect(non_camel_case_types, reason = "named as in C")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +89,7 @@ impl Lent {
     }
 }
 
-fn away(state: piped_buffer_state) -> Fault {
+pub(crate) fn away(state: piped_buffer_state) -> Fault {
     use piped_status::*;
     let status = match state {
         PIPED_BUFFER_HELD => PIPED_HELD,

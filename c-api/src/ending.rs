@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::border::{self, call, put, wanted};
 use crate::buffer::{piped_buffer, piped_buffer_state};
+use crate::buffers::piped_buffers;
 use crate::queue::{asking, piped_queue};
+use crate::records::Taken;
 use crate::status::piped_status;
 
 /// The result of a request.
@@ -26,10 +28,12 @@ pub struct piped_result {
     pub buffer: *mut piped_buffer,
     /// PIPED_OK, or why it did not do everything.
     pub status: piped_status,
-    /// Where the buffer is: PIPED_BUFFER_HERE unless status says otherwise.
+    /// Where the buffer is, or all of several: PIPED_BUFFER_HERE unless status says otherwise.
     pub buffer_state: piped_buffer_state,
+    /// The request's several buffers, or NULL.
+    pub buffers: *mut piped_buffers,
     /// Reserved, and always 0.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 
 impl piped_result {
@@ -41,8 +45,19 @@ impl piped_result {
         buffer: std::ptr::null_mut(),
         status: piped_status::PIPED_OK,
         buffer_state: piped_buffer_state::PIPED_BUFFER_NONE,
-        reserved: [0; 2],
+        buffers: std::ptr::null_mut(),
+        reserved: 0,
     };
+
+    /// The part that is known however the request ended, but for where its memory is.
+    pub(crate) fn of(request: u64, tag: u64, taken: Option<Taken>) -> Self {
+        let known = Self { request, tag, ..Self::NOTHING };
+        match taken {
+            Some(Taken::Buffer(name)) => Self { buffer: name.pointer(), ..known },
+            Some(Taken::Buffers(name)) => Self { buffers: name.pointer(), ..known },
+            None => known,
+        }
+    }
 }
 
 /// The time limit of a call; none if it is negative.

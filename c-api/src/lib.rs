@@ -14,12 +14,13 @@
 //! ```
 //!
 //! [`asking`] is where the two meet: a buffer leaves its place for a request and comes back with
-//! the result. A new verb is an arm in `verbs.rs`, and its `piped_prep_` function in `verbs.h`,
-//! which ends the header.
+//! the result; of several, [`buffers`] takes all or none. A new verb is an arm in `verbs.rs`, and
+//! its `piped_prep_` function in `verbs.h`, which ends the header.
 
 mod asking;
 mod border;
 pub mod buffer;
+pub mod buffers;
 pub mod client;
 pub mod ending;
 mod fault;

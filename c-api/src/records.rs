@@ -14,9 +14,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use client_lib::{Buffer, Pending, RequestId};
+use client_lib::{Buffer, Buffers, Pending, RequestId};
 
-use crate::buffer::piped_buffer;
+use crate::buffer::{self, BufferName, Lent};
+use crate::buffers::{self, BuffersName};
 use crate::fault::Fault;
 use crate::status::piped_status::{
     PIPED_DETACHED_REQUEST, PIPED_FULL, PIPED_NOT_OURS, PIPED_NULL, PIPED_OTHER_QUEUE, PIPED_STALE,
@@ -25,17 +26,20 @@ use crate::status::piped_status::{
 const RECORD_BITS: u32 = 13;
 const SERIAL_BITS: u32 = 64 - 32 - RECORD_BITS;
 
-/// The name of a buffer, which may go to another thread with its queue.
+/// The memory that a request took along, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BufferName(usize);
+pub(crate) enum Taken {
+    Buffer(BufferName),
+    Buffers(BuffersName),
+}
 
-impl BufferName {
-    pub(crate) fn of(buffer: *mut piped_buffer) -> Self {
-        Self(buffer.addr())
-    }
-
-    pub(crate) fn pointer(self) -> *mut piped_buffer {
-        std::ptr::without_provenance_mut(self.0)
+impl Taken {
+    /// Put the memory back under its name, or say where it is.
+    pub(crate) fn settle(self, lent: Lent) -> Result<(), Fault> {
+        match self {
+            Self::Buffer(name) => buffer::settle(name.pointer(), lent),
+            Self::Buffers(name) => buffers::settle(name.pointer(), lent),
+        }
     }
 }
 
@@ -43,6 +47,7 @@ impl BufferName {
 #[derive(Debug)]
 pub(crate) enum Pend {
     Buffer(Pending<Buffer>),
+    Buffers(Pending<Buffers>),
     Nothing(Pending<()>),
 }
 
@@ -62,7 +67,7 @@ pub(crate) struct Record {
     generation: u32,
     pub(crate) state: State,
     pub(crate) tag: u64,
-    pub(crate) buffer: Option<BufferName>,
+    pub(crate) taken: Option<Taken>,
     /// client-lib's name of it, once it is submitted.
     pub(crate) id: Option<RequestId>,
 }
@@ -86,7 +91,7 @@ impl Records {
         // As many again may be released and not collected.
         let count = (2 * depth).min(1 << RECORD_BITS) as u16;
         let vacant =
-            || Record { generation: 0, state: State::Vacant, tag: 0, buffer: None, id: None };
+            || Record { generation: 0, state: State::Vacant, tag: 0, taken: None, id: None };
         Self {
             serial,
             records: (0..count).map(|_| vacant()).collect(),
@@ -97,10 +102,10 @@ impl Records {
     }
 
     /// A record for a new request.
-    pub(crate) fn enter(&mut self, tag: u64, buffer: Option<BufferName>) -> Result<usize, Fault> {
+    pub(crate) fn enter(&mut self, tag: u64, taken: Option<Taken>) -> Result<usize, Fault> {
         let at = usize::from(self.vacant.pop().ok_or_else(|| Fault::fixed(PIPED_FULL))?);
         let record = &mut self.records[at];
-        (record.state, record.tag, record.buffer) = (State::Entered, tag, buffer);
+        (record.state, record.tag, record.taken) = (State::Entered, tag, taken);
         Ok(at)
     }
 
@@ -109,7 +114,7 @@ impl Records {
         self.set(at, State::Vacant);
         let record = &mut self.records[at];
         record.generation = record.generation.wrapping_add(1);
-        (record.buffer, record.id) = (None, None);
+        (record.taken, record.id) = (None, None);
         // A record's place fits: there are at most 2^13.
         self.vacant.push(at as u16);
     }

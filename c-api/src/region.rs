@@ -6,11 +6,10 @@ use std::mem::MaybeUninit;
 use client_lib::{RegionExport, RegionOptions};
 
 use crate::border::{self, call, put, wanted};
-use crate::buffer::{Lent, lend, piped_buffer, piped_buffer_state, settle};
+use crate::buffer::{BufferName, Lent, lend, piped_buffer, piped_buffer_state, settle};
 use crate::client::{CLIENTS, piped_client};
 use crate::fault::Fault;
 use crate::handle::{HANDLES, PIPED_ATOMIC, access, piped_handle};
-use crate::records::BufferName;
 use crate::status::piped_status;
 use crate::table::{Kind, Table};
 

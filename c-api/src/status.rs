@@ -1,9 +1,9 @@
 //! Results of calls and requests: one list of numbers for both.
 
 use client_lib::{
-    AllocateError, CallError, Cause, ConnectError, ExportError, LendError, OpenError, PartError,
-    PiecesError, QueueError, ReconnectError, RequestError, SessionError, Status, StripError,
-    SubmitFault, TileError,
+    AllocateError, BuffersFault, CallError, Cause, ConnectError, ExportError, LendError, OpenError,
+    PartError, PiecesError, QueueError, ReconnectError, RequestError, SessionError, Status,
+    StripError, SubmitFault, TileError,
 };
 
 use crate::fault::Fault;
@@ -455,6 +455,7 @@ faults! {
         PiecesError::Fault(_) => PIPED_RANGE,
         PiecesError::Allocate(error) => of_allocate(error),
     },
+    BuffersFault: |_| PIPED_RANGE,
     QueueError: of_queue,
     StripError: |error| match error {
         StripError::Request { error, .. } => error.cause.into(),

@@ -46,9 +46,10 @@ pub(crate) enum Kind {
     Tiles,
     Memory,
     List,
+    Buffers,
 }
 
-const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::List as u8;
+const KINDS: std::ops::RangeInclusive<u8> = Kind::Client as u8..=Kind::Buffers as u8;
 
 /// Why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

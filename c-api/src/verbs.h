@@ -24,6 +24,7 @@ static inline void piped_prep_(struct piped_request *request, uint32_t verb,
     request->length = 0;
     request->operands[0] = first;
     request->operands[1] = second;
+    request->buffers = 0;
 }
 
 /**
@@ -69,6 +70,27 @@ static inline void piped_prep_write_pieces(struct piped_request *request,
                                            struct piped_buffer *buffer) {
     piped_prep_(request, PIPED_VERB_WRITE_PIECES, handle, buffer, 0, 0, 0);
     request->pieces = (uint64_t)(uintptr_t)pieces;
+}
+
+/**
+ * Fill several buffers from `offset` of a file or region, one behind the other, as readv does. The
+ * result's bytes count over all of them.
+ */
+static inline void piped_prep_read_buffers(struct piped_request *request,
+                                           struct piped_handle *handle, uint64_t offset,
+                                           struct piped_buffers *buffers) {
+    piped_prep_(request, PIPED_VERB_READ_BUFFERS, handle, NULL, offset, 0, 0);
+    request->buffers = (uint64_t)(uintptr_t)buffers;
+}
+
+/**
+ * Write several buffers one behind the other, from `offset` of a file or region, as writev does.
+ */
+static inline void piped_prep_write_buffers(struct piped_request *request,
+                                            struct piped_handle *handle, uint64_t offset,
+                                            struct piped_buffers *buffers) {
+    piped_prep_(request, PIPED_VERB_WRITE_BUFFERS, handle, NULL, offset, 0, 0);
+    request->buffers = (uint64_t)(uintptr_t)buffers;
 }
 
 /**
@@ -192,6 +214,12 @@ PIPED_VERB_(read_pieces, (struct piped_handle *handle, struct piped_pieces *piec
 PIPED_VERB_(write_pieces, (struct piped_handle *handle, struct piped_pieces *pieces,
                            struct piped_buffer *buffer),
             (handle, pieces, buffer))
+PIPED_VERB_(read_buffers, (struct piped_handle *handle, uint64_t offset,
+                           struct piped_buffers *buffers),
+            (handle, offset, buffers))
+PIPED_VERB_(write_buffers, (struct piped_handle *handle, uint64_t offset,
+                            struct piped_buffers *buffers),
+            (handle, offset, buffers))
 PIPED_VERB_(copy, (struct piped_handle *from, uint64_t from_offset, struct piped_handle *to,
                    uint64_t to_offset, uint64_t length),
             (from, from_offset, to, to_offset, length))

@@ -48,6 +48,7 @@ const OF_READ: u32 = ANY | PIPED_RESUBMIT | PIPED_FENCE | WANTED;
 const OF_WRITE: u32 = ANY | PIPED_RESUBMIT | PIPED_FENCE | PIPED_DURABLE | PIPED_NOTIFY;
 const OF_READ_PIECES: u32 = ANY | PIPED_FENCE;
 const OF_WRITE_PIECES: u32 = ANY | PIPED_FENCE | PIPED_DURABLE;
+const OF_BUFFERS: u32 = ANY | PIPED_FENCE;
 const OF_SEND: u32 = ANY;
 const OF_RECEIVE: u32 = ANY | PIPED_ANY_TAG;
 const OF_WORD: u32 = ANY | PIPED_FENCE;
@@ -106,6 +107,8 @@ pub struct piped_request {
     /// Further operands of the verb: a message's tag; the addend; the expected and the desired
     /// word; the notification and how many of it.
     pub operands: [u64; 2],
+    /// The piped_buffers of a request of several buffers.
+    pub buffers: u64,
 }
 
 /// The verb of piped_prep_nop.
@@ -136,6 +139,10 @@ pub const PIPED_VERB_NOTIFY: u32 = 11;
 pub const PIPED_VERB_WAIT_NOTIFIED: u32 = 12;
 /// The verb of piped_prep_flush.
 pub const PIPED_VERB_FLUSH: u32 = 13;
+/// The verb of piped_prep_read_buffers.
+pub const PIPED_VERB_READ_BUFFERS: u32 = 14;
+/// The verb of piped_prep_write_buffers.
+pub const PIPED_VERB_WRITE_BUFFERS: u32 = 15;
 
 /// Options of a request, as C gave them.
 #[derive(Debug)]
@@ -232,12 +239,12 @@ impl Choices {
         request
     }
 
-    /// Refuses the options that a request without a buffer cannot have.
+    /// Refuses the options that only a request with one buffer can have.
     pub(crate) fn without_buffer(&self) -> Result<(), Fault> {
         if (self.options.piece_offset, self.options.piece_length) == (0, 0) {
             return Ok(());
         }
-        Err(Fault::argument("an option for requests with a buffer; this verb has none"))
+        Err(Fault::argument("an option for requests with one buffer"))
     }
 }
 
@@ -324,6 +331,14 @@ fn ask(
             let pieces = PIECES.get(pointer::<piped_pieces>(asked.pieces))?;
             let make = |buffer| Request::write_pieces(&handle, &pieces, buffer);
             ask.of(buffer, OF_WRITE_PIECES, make)
+        }
+        PIPED_VERB_READ_BUFFERS => {
+            let make = |buffers| Request::read_buffers(&handle, offset, buffers);
+            ask.of(pointer(asked.buffers), OF_BUFFERS, make)
+        }
+        PIPED_VERB_WRITE_BUFFERS => {
+            let make = |buffers| Request::write_buffers(&handle, offset, buffers);
+            ask.of(pointer(asked.buffers), OF_BUFFERS, make)
         }
         PIPED_VERB_COPY => {
             let to = HANDLES.get(pointer::<piped_handle>(asked.to))?;

@@ -46,6 +46,10 @@ fn a_held_buffer_is_refused_until_it_is_released_and_lost_with_its_daemon() {
     let read = hold(&session);
     assert_eq!(next().as_deref(), Some("held"));
     session.release(0, &read);
+    let read = hold(&session);
+    assert_eq!(next().as_deref(), Some("several held"));
+    session.release(0, &read);
+    hold(&session);
     hold(&session);
     assert_eq!(next().as_deref(), Some("held again"));
     session.die();

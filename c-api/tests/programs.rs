@@ -104,10 +104,24 @@ impl Stage {
                  cut: bad buffer\n"
             )
         );
+        self.scatter();
         self.names();
         self.messages();
         self.tiled_loop();
         assert_eq!(self.run("tests/c/misuse.c", &[alpha, &self.file]), "every misuse was told\n");
+    }
+
+    /// The parts of a file, read at once and written in another order.
+    fn scatter(&self) {
+        let copy = self.file.with_file_name("copy");
+        let alpha = self.pair.alpha.client_socket();
+        let told = self.run("examples/scatter.c", &[&alpha, &self.file, &copy]);
+        let bytes = pattern(12_388);
+        let [second, third] = [bytes[100], bytes[8292]];
+        let read = format!("read 12388 bytes, {}, {second}, {third}\n", bytes[0]);
+        assert_eq!(told, format!("{read}wrote 12388 bytes\n"));
+        let turned = [&bytes[8292..], &bytes[100..8292], &bytes[..100]].concat();
+        assert!(fs::read(copy).expect("written") == turned, "the parts from the last to the first");
     }
 
     /// A node whose export lets clients change names.

@@ -191,8 +191,13 @@ impl Buffer {
 
     /// The buffer as a list of others. It has room for their places ([`Self::write_list`]).
     pub(crate) fn with_parts(mut self, parts: Vec<Self>) -> Self {
-        self.parts = Some(parts.into_boxed_slice());
+        self.put_parts(parts);
         self
+    }
+
+    /// Makes the buffer a list of others, for which it has room.
+    pub(crate) fn put_parts(&mut self, parts: Vec<Self>) {
+        self.parts = Some(parts.into_boxed_slice());
     }
 
     /// Takes the buffers out that it stands for.
@@ -214,6 +219,11 @@ impl Buffer {
     /// then where the parts lie that have bytes. Returns the number of these, and their bytes.
     pub(crate) fn write_list(&mut self, offset: u64) -> (u64, u64) {
         let parts = self.take_parts();
+        if parts.is_empty() {
+            // Its memory may be of any length.
+            self.put_parts(parts);
+            return (0, 0);
+        }
         let places = parts.iter().filter(|part| part.length > 0);
         let rows = places.clone().count() as u64;
         let bytes = places.clone().map(|part| part.length).sum::<u64>();

@@ -28,8 +28,11 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Bytes of memory that the list of so many buffers takes, with the row of a range.
-    pub(crate) fn list_bytes(parts: usize) -> Result<usize, BuffersFault> {
+    /// Bytes of memory that the list of so many buffers takes ([`Self::empty`]).
+    ///
+    /// # Errors
+    /// [`BuffersFault::Count`].
+    pub fn list_bytes(parts: usize) -> Result<usize, BuffersFault> {
         match parts {
             0 => Err(BuffersFault::Count(0)),
             _ if parts > BUFFERS_MAX as usize => Err(BuffersFault::Count(parts)),
@@ -39,10 +42,43 @@ impl Buffers {
 
     /// `list` has room for the list of these.
     pub(crate) fn new(list: Buffer, parts: Vec<Buffer>) -> Result<Self, BuffersFault> {
-        let buffers = Self { list: list.with_parts(parts) };
-        match buffers.bytes() {
-            bytes if bytes > REQUEST_BYTES_MAX => Err(BuffersFault::Bytes(bytes)),
-            _ => Ok(buffers),
+        let mut buffers = Self::empty(list);
+        buffers.put_parts(parts).map_err(|(fault, _)| fault)?;
+        Ok(buffers)
+    }
+
+    /// A list without any buffers yet, in memory of [`Self::list_bytes`]: [`Self::put_parts`].
+    #[must_use]
+    pub fn empty(list: Buffer) -> Self {
+        Self { list: list.with_parts(Vec::new()) }
+    }
+
+    /// Takes the buffers out. The memory of their list stays, for [`Self::put_parts`].
+    pub fn take_parts(&mut self) -> Vec<Buffer> {
+        let parts = self.list.take_parts();
+        self.list.put_parts(Vec::new());
+        parts
+    }
+
+    /// Puts other buffers in, instead of those that are there: as many as there is room for.
+    ///
+    /// # Errors
+    /// See [`BuffersFault`]. The buffers come back, and those that were there stay.
+    pub fn put_parts(&mut self, parts: Vec<Buffer>) -> Result<(), (BuffersFault, Vec<Buffer>)> {
+        let fits = Self::list_bytes(parts.len()).and_then(|wanted| {
+            let bytes = parts.iter().map(|part| part.len() as u64).sum();
+            match bytes {
+                _ if wanted > self.list.len() => Err(BuffersFault::Room(parts.len())),
+                _ if bytes > REQUEST_BYTES_MAX => Err(BuffersFault::Bytes(bytes)),
+                _ => Ok(()),
+            }
+        });
+        match fits {
+            Ok(()) => {
+                self.list.put_parts(parts);
+                Ok(())
+            }
+            Err(fault) => Err((fault, parts)),
         }
     }
 
@@ -75,13 +111,16 @@ impl Buffers {
         &self.list
     }
 
-    /// The list that stands for all of them.
-    pub(crate) fn into_list(self) -> Buffer {
+    /// The list that stands for all of them, and has them: [`Self::from_list`].
+    #[must_use]
+    pub fn into_list(self) -> Buffer {
         self.list
     }
 
-    /// The buffers of a list, if it is one.
-    pub(crate) fn from_list(list: Buffer) -> Option<Self> {
+    /// The buffers that came back as one, which stands for them ([`crate::BufferState`],
+    /// [`crate::Completed`], [`crate::Released`]); `None`: it is one and no more.
+    #[must_use]
+    pub fn from_list(list: Buffer) -> Option<Self> {
         list.parts().is_some().then_some(Self { list })
     }
 }

@@ -316,6 +316,9 @@ pub enum BuffersFault {
     /// None, or too many.
     #[error("one request takes 1 to 1024 buffers, and these are {0}")]
     Count(usize),
+    /// More than their list has room for.
+    #[error("the list was made for fewer than these {0} buffers")]
+    Room(usize),
     /// More than one request moves.
     #[error("the buffers have {0} bytes together; one request moves 1 GiB at most")]
     Bytes(u64),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_client::{
-    BufferState, Call, Cause, Class, Client, ClientBuilder, Handle, OpenOptions, Request, Status,
-    SubmitFault, WaitPolicy, Waited, call,
+    BufferState, Buffers, BuffersFault, Call, Cause, Class, Client, ClientBuilder, Handle,
+    OpenOptions, Request, Status, SubmitFault, WaitPolicy, Waited, call,
 };
 use piped_ring::{CompletionEntry, CompletionKind, FLAG_DURABLE, Opcode};
 use support::{Daemon, Manners, Session};
@@ -518,4 +518,26 @@ fn the_policy_decides_about_spinning() {
     session.finish(0, &session.take(0).expect("flushed"), Status::Ok, 0);
     assert!(pending.wait(&mut queue).is_ok());
     assert_eq!(queue.counters().completed, 1);
+}
+
+#[test]
+fn a_list_takes_as_many_buffers_as_it_has_room_for_and_refuses_the_others_whole() {
+    let World { client, .. } = &world(16, 7);
+    let buffer = |length| client.allocate(length).expect("room");
+    let mut list = Buffers::empty(buffer(Buffers::list_bytes(2).expect("few")));
+    list.put_parts(vec![buffer(100), buffer(200)]).expect("as many");
+    assert_eq!(list.bytes(), 300);
+    let more = vec![buffer(1), buffer(2), buffer(3)];
+    let (fault, back) = list.put_parts(more).expect_err("one too many");
+    assert_eq!((fault, back.len()), (BuffersFault::Room(3), 3));
+    let (fault, _) = list.put_parts(Vec::new()).expect_err("none");
+    assert_eq!(fault, BuffersFault::Count(0));
+    assert_eq!(list.bytes(), 300, "those that were there stay");
+    let taken: Vec<_> = list.take_parts().iter().map(|part| part.len()).collect();
+    assert_eq!((taken, list.parts().len()), (vec![100, 200], 0));
+    list.put_parts(vec![buffer(7)]).expect("fewer");
+    let list = Buffers::from_list(list.into_list()).expect("a list");
+    assert_eq!(list.bytes(), 7);
+    assert!(Buffers::from_list(buffer(1)).is_none());
+    assert!(Buffers::list_bytes(1025).is_err());
 }

@@ -1,7 +1,7 @@
 /* Buffers that outlast their requests: held SOCKET FILE
  *
- * The test plays the daemon: it holds the buffers of both reads, releases the first after "held",
- * and ends after "held again". */
+ * The test plays the daemon: it holds the buffers of all reads, releases those of the first after
+ * "held" and of the second after "several held", and ends after "held again". */
 
 #include <stdint.h>
 
@@ -52,18 +52,48 @@ int main(int argc, char **argv) {
     CHECK(piped_buffer_data(buffer, &data, NULL));
     EXPECT(piped_wait_released(queue, -1, &result), PIPED_IDLE);
 
+    /* Several buffers are held, and released, together. */
+    piped_buffer *parts[2] = {NULL};
+    piped_buffers *both = NULL;
+    CHECK(piped_buffer_allocate(client, 4096, &parts[0]));
+    CHECK(piped_buffer_allocate(client, 100, &parts[1]));
+    CHECK(piped_buffers_create(client, parts, 2, &both));
+    EXPECT(piped_read_buffers(queue, file, 0, both, NULL, &result), PIPED_DEADLINE_EXCEEDED);
+    EXPECT(result.buffer_state, PIPED_BUFFER_HELD);
+    EXPECT(result.buffers == both, 1);
+    EXPECT(piped_buffer_data(parts[1], &data, NULL), PIPED_HELD);
+    EXPECT(piped_buffer_free(parts[0]), PIPED_HELD);
+    EXPECT(piped_buffers_free(both), PIPED_HELD);
+    EXPECT(piped_read_buffers(queue, file, 0, both, NULL, NULL), PIPED_HELD);
+    EXPECT(piped_read(queue, file, 0, parts[0], NULL, NULL), PIPED_HELD);
+    puts("several held");
+    fflush(stdout);
+    CHECK(piped_wait_released(queue, -1, &result));
+    EXPECT(result.buffer_state, PIPED_BUFFER_HERE);
+    EXPECT(result.buffers == both && result.buffer == NULL, 1);
+    CHECK(piped_buffer_data(parts[0], &data, NULL));
+    CHECK(piped_buffer_data(parts[1], &data, NULL));
+    EXPECT(piped_read_buffers(queue, file, 0, both, NULL, &result), PIPED_DEADLINE_EXCEEDED);
+    EXPECT(result.buffer_state, PIPED_BUFFER_HELD);
+
     EXPECT(piped_read(queue, file, 0, buffer, NULL, &result), PIPED_DEADLINE_EXCEEDED);
     EXPECT(result.buffer_state, PIPED_BUFFER_HELD);
     puts("held again");
     fflush(stdout);
-    CHECK(piped_wait_released(queue, -1, &result));
-    EXPECT(result.status, PIPED_LOST);
-    EXPECT(result.buffer_state, PIPED_BUFFER_LOST);
+    for (int lost = 0; lost < 2; lost++) {
+        CHECK(piped_wait_released(queue, -1, &result));
+        EXPECT(result.status, PIPED_LOST);
+        EXPECT(result.buffer_state, PIPED_BUFFER_LOST);
+    }
     CHECK(piped_buffer_where(buffer, &state));
     EXPECT(state, PIPED_BUFFER_LOST);
     EXPECT(piped_buffer_data(buffer, &data, NULL), PIPED_LOST);
     EXPECT(piped_nop(queue, NULL, NULL), PIPED_DISCONNECTED);
 
+    EXPECT(piped_buffer_data(parts[1], &data, NULL), PIPED_LOST);
+    CHECK(piped_buffers_free(both));
+    CHECK(piped_buffer_free(parts[0]));
+    CHECK(piped_buffer_free(parts[1]));
     CHECK(piped_buffer_free(buffer));
     CHECK(piped_queue_free(queue));
     CHECK(piped_handle_free(file));

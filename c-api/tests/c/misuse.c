@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
     filled.size = 0;
     EXPECT(piped_run(queue, &filled, NULL, NULL), PIPED_ARGUMENT);
     filled.size = sizeof filled;
-    filled.verb = PIPED_VERB_FLUSH + 1;
+    filled.verb = PIPED_VERB_WRITE_BUFFERS + 1;
     EXPECT(piped_run(queue, &filled, NULL, NULL), PIPED_UNSUPPORTED);
     piped_prep_notify(&filled, file, 1);
     filled.operands[0] = UINT64_MAX;
@@ -284,6 +284,103 @@ int main(int argc, char **argv) {
     EXPECT(piped_read_pieces(queue, file, pieces, buffer, NULL, NULL), PIPED_TABLE_LOST);
     CHECK(piped_pieces_free(pieces));
     options.flags = 0;
+
+    /* Lists of several buffers. */
+    piped_buffers *both = NULL, *other_way = NULL;
+    piped_buffer *parts[1025] = {buffer, spare};
+    EXPECT(piped_buffers_create(client, parts, 0, &both), PIPED_RANGE);
+    EXPECT(piped_buffers_create(client, parts, 1025, &both), PIPED_RANGE);
+    EXPECT(strstr(piped_last_message(), "1 to 1024 buffers") != NULL, 1);
+    EXPECT(piped_buffers_create(client, parts, SIZE_MAX, &both), PIPED_RANGE);
+    EXPECT(piped_buffers_create(client, NULL, 2, &both), PIPED_NULL);
+    EXPECT(piped_buffers_create(NULL, parts, 2, &both), PIPED_NULL);
+    EXPECT(piped_buffers_create(client, parts, 2, NULL), PIPED_NULL);
+    EXPECT(piped_buffers_create(client, parts, 3, &both), PIPED_NULL); /* of the third */
+    parts[2] = (piped_buffer *)file;
+    EXPECT(piped_buffers_create(client, parts, 3, &both), PIPED_WRONG_KIND);
+    parts[2] = (piped_buffer *)&number;
+    EXPECT(piped_buffers_create(client, parts, 3, &both), PIPED_NOT_OURS);
+    parts[2] = buffer;
+    EXPECT(piped_buffers_create(client, parts, 3, &both), PIPED_ARGUMENT);
+    EXPECT(strstr(piped_last_message(), "twice") != NULL, 1);
+    EXPECT(both == NULL, 1);
+    CHECK(piped_buffers_create(client, parts, 2, &both));
+    CHECK(piped_buffers_create(client, parts + 1, 2, &other_way));
+    EXPECT(piped_read_buffers(queue, file, 0, NULL, NULL, NULL), PIPED_NULL);
+    EXPECT(piped_read_buffers(queue, file, 0, (piped_buffers *)buffer, NULL, NULL),
+           PIPED_WRONG_KIND);
+    EXPECT(piped_read(queue, file, 0, (piped_buffer *)both, NULL, NULL), PIPED_WRONG_KIND);
+    EXPECT(piped_buffers_free((piped_buffers *)buffer), PIPED_WRONG_KIND);
+    EXPECT(piped_read_buffers(queue, foreign, 0, both, NULL, NULL), PIPED_FOREIGN);
+    EXPECT(piped_write_buffers(queue, file, 0, both, NULL, NULL), PIPED_DENIED);
+    options.flags = PIPED_RESUBMIT;
+    EXPECT(piped_read_buffers(queue, file, 0, both, &options, NULL), PIPED_ARGUMENT);
+    options.flags = PIPED_DURABLE;
+    EXPECT(piped_write_buffers(queue, file, 0, both, &options, NULL), PIPED_ARGUMENT);
+    options.flags = 0;
+    options.piece_length = 1;
+    EXPECT(piped_read_buffers(queue, file, 0, both, &options, NULL), PIPED_ARGUMENT);
+    options.piece_length = 0;
+    /* One of its buffers is elsewhere: none is taken. */
+    CHECK(piped_submit_receive(queue, mail, 1, spare, NULL, &request));
+    EXPECT(piped_read_buffers(second, file, 0, both, NULL, NULL), PIPED_UNDERWAY);
+    EXPECT(piped_submit_read_buffers(queue, file, 0, other_way, NULL, &number), PIPED_UNDERWAY);
+    CHECK(piped_buffer_data(buffer, &data, NULL));
+    CHECK(piped_cancel(queue, request, NULL));
+    CHECK(piped_wait(queue, request, -1, &result));
+    EXPECT(result.buffers == NULL, 1);
+    /* Under way: held up by no sender, and by nothing but its result that nobody took. */
+    CHECK(piped_submit_read_buffers(queue, file, 0, both, NULL, &request));
+    CHECK(piped_buffer_where(spare, &state));
+    EXPECT(state, PIPED_BUFFER_UNDERWAY);
+    EXPECT(piped_buffer_data(buffer, &data, NULL), PIPED_UNDERWAY);
+    EXPECT(piped_buffer_free(spare), PIPED_UNDERWAY);
+    EXPECT(piped_buffers_free(both), PIPED_UNDERWAY);
+    EXPECT(piped_read(second, file, 0, buffer, NULL, NULL), PIPED_UNDERWAY);
+    EXPECT(piped_read_buffers(second, file, 0, both, NULL, NULL), PIPED_UNDERWAY);
+    EXPECT(piped_read_buffers(second, file, 0, other_way, NULL, NULL), PIPED_UNDERWAY);
+    CHECK(piped_wait(queue, request, -1, &result));
+    CHECK(result.status);
+    EXPECT(result.bytes, 8192);
+    EXPECT(result.buffers == both && result.buffer == NULL, 1);
+    EXPECT(result.buffer_state, PIPED_BUFFER_HERE);
+    options.flags = PIPED_DETACHED;
+    CHECK(piped_submit_read_buffers(queue, file, 4096, other_way, &options, NULL));
+    options.flags = 0;
+    CHECK(piped_next(queue, -1, &result));
+    EXPECT(result.bytes, 8192);
+    EXPECT(result.buffers == other_way, 1);
+    CHECK(piped_buffer_data(spare, &data, NULL));
+    CHECK(piped_buffers_free(other_way));
+    EXPECT(piped_buffers_free(other_way), PIPED_STALE);
+    EXPECT(piped_read_buffers(queue, file, 0, other_way, NULL, NULL), PIPED_STALE);
+    /* With a buffer of another client, and one that is freed. */
+    parts[1] = theirs;
+    CHECK(piped_buffers_create(client, parts, 2, &other_way));
+    EXPECT(piped_read_buffers(queue, file, 0, other_way, NULL, NULL), PIPED_FOREIGN);
+    CHECK(piped_buffer_data(theirs, &data, NULL));
+    CHECK(piped_buffers_free(other_way));
+    CHECK(piped_buffer_allocate(client, 1, &parts[1]));
+    CHECK(piped_buffers_create(client, parts, 2, &other_way));
+    CHECK(piped_buffer_free(parts[1]));
+    EXPECT(piped_read_buffers(queue, file, 0, other_way, NULL, NULL), PIPED_STALE);
+    CHECK(piped_buffer_data(buffer, &data, NULL));
+    CHECK(piped_buffers_free(other_way));
+    /* A queue takes its requests along, and with them what they have. */
+    piped_queue *third = NULL;
+    CHECK(piped_buffer_allocate(client, 1, &parts[0]));
+    CHECK(piped_buffers_create(client, parts, 1, &other_way));
+    CHECK(piped_queue_create(client, &third));
+    CHECK(piped_submit_read_buffers(third, file, 0, other_way, NULL, &request));
+    CHECK(piped_queue_free(third));
+    CHECK(piped_buffer_where(parts[0], &state));
+    EXPECT(state, PIPED_BUFFER_LOST);
+    EXPECT(piped_read_buffers(queue, file, 0, other_way, NULL, NULL), PIPED_LOST);
+    CHECK(piped_buffers_free(other_way));
+    CHECK(piped_buffer_free(parts[0]));
+    CHECK(piped_buffers_free(both));
+    EXPECT(piped_buffers_free(NULL), PIPED_OK);
+
     options.wanted_offset = 1;
     EXPECT(piped_write(queue, file, 0, buffer, &options, NULL), PIPED_ARGUMENT);
     options.wanted_offset = 0;

@@ -4,7 +4,7 @@
 //! read or written comes here (nothing is cached), so what the daemon did can be counted, and what
 //! was not synced can be lost as in a power cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
@@ -62,6 +62,8 @@ struct State {
     counts: Counts,
     /// What waits for its answer.
     held: Vec<Answer>,
+    /// The files that these read.
+    reading: Vec<u64>,
 }
 
 /// A mounted one. Dropped, it answers all it holds and is gone, whoever still has files of it.
@@ -123,6 +125,7 @@ impl Faulty {
         let mut state = self.state();
         state.rules = rules;
         if !state.rules.holds {
+            state.reading.clear();
             for answer in std::mem::take(&mut state.held) {
                 answer(&mut state);
             }
@@ -136,6 +139,12 @@ impl Faulty {
     /// How many requests wait for their answer.
     pub(crate) fn held(&self) -> usize {
         self.state().held.len()
+    }
+
+    /// Names of the files with reads that wait for their answer.
+    pub(crate) fn reading(&self) -> BTreeSet<String> {
+        let state = self.state();
+        state.reading.iter().map(|number| state.inodes[number].name.clone()).collect()
     }
 
     pub(crate) fn reset_counts(&self) {
@@ -366,6 +375,9 @@ impl Filesystem for Server {
     ) {
         let mut state = self.state();
         state.counts.reads += 1;
+        if state.rules.holds {
+            state.reading.push(ino.0);
+        }
         state.answer(move |state| match state.read(ino.0, offset, size as usize) {
             Ok(data) => reply.data(&data),
             Err(error) => reply.error(error),

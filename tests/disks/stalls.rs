@@ -1,7 +1,7 @@
 //! A device that answers nothing for a while: its requests end at their deadlines and keep their
 //! buffers, everybody else goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ struct Stalled {
     files: Vec<Handle>,
     pending: Vec<Pending<piped_client::Buffer>>,
     syncs: Vec<Pending<()>>,
+    /// Files of this node that are read into the buffers of these requests.
+    read: BTreeMap<Id, String>,
 }
 
 impl Stalled {
@@ -33,11 +35,13 @@ impl Stalled {
     fn begin(nodes: &Nodes, sick: &Faulty, places: &[Place], deadline: Duration) -> Self {
         let mut session = nodes.client();
         let (mut files, mut pending, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut names, mut read) = (Vec::new(), BTreeMap::new());
         for &place in places {
             for number in 0..MANY {
                 let name = format!("{place:?}{number}");
                 sick.put(&name, &noise(number as u64, LENGTH));
                 files.push(session.open(place, "sick", sick.path(), &name));
+                names.push((place, name));
             }
         }
         sick.hold();
@@ -54,9 +58,14 @@ impl Stalled {
                 }
             };
             pending.push(session.submit(request.deadline(deadline)));
+            if let (Some(request), (Place::Passed | Place::Local, name), 0) =
+                (pending.last(), &names[number], number % 4)
+            {
+                read.insert(Id::of(request.id()), name.clone());
+            }
         }
         eventually("the device has some", || (sick.held() >= 8).then_some(()));
-        Self { session, files, pending, syncs }
+        Self { session, files, pending, syncs, read }
     }
 
     /// All end as told; those whose buffers are held.
@@ -81,7 +90,15 @@ impl Stalled {
 
     /// Each that is held is released once, and can be used again.
     fn all_released(&mut self, mut held: BTreeSet<Id>, sick: &Faulty) {
-        assert!(self.session.queue.poll_released().is_none(), "nothing is free before its time");
+        // What the kernel had not begun is free as soon as it says so, and nothing else is.
+        let reading = sick.reading();
+        while let Some(released) = self.session.queue.poll_released() {
+            let id = Id::of(released.id);
+            let begun = self.read.get(&id).is_some_and(|name| reading.contains(name));
+            assert!(!begun, "the device has it: {:?}", self.read[&id]);
+            assert!(held.remove(&id), "released twice, or never held");
+        }
+        assert!(held.iter().any(|id| self.read.contains_key(id)), "the device has some");
         sick.set(Rules::default());
         while !held.is_empty() {
             let released = self.session.queue.wait_released(Some(PATIENCE)).expect("one more");
@@ -308,7 +325,7 @@ fn files_are_opened_and_closed_although_others_hang() {
     let Some(World { nodes, sick, sound }) = world() else { return };
     let stalled = Stalled::begin(&nodes, &sick, &PLACES, LATE);
     // Handles whose requests hang are closed, and their session too.
-    let Stalled { session, files, pending, syncs } = stalled;
+    let Stalled { session, files, pending, syncs, .. } = stalled;
     drop((files, pending, syncs));
     let mut other = nodes.client();
     for round in 0..3 {

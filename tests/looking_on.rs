@@ -27,6 +27,15 @@ fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
     value
 }
 
+/// Reads a pipe to its end on a thread, so that it never fills.
+fn read_aside(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).expect("UTF-8");
+        text
+    })
+}
+
 /// Two nodes, and a client of alpha's with two requests that do not end: beta is stopped.
 struct Scene {
     pair: Pair,
@@ -305,17 +314,15 @@ fn fragments_are_recorded_at_both_ends_and_drawn() {
         let mut command = daemon.pipectl(arguments);
         command.arg("--svg").arg(&svg).arg("--chrome").arg(&chrome);
         let mut running = Running(command.spawn().expect("pipectl starts"));
-        let mut stdout = running.0.stdout.take().expect("a pipe");
-        let reader = std::thread::spawn(move || {
-            let mut text = String::new();
-            stdout.read_to_string(&mut text).map(|_| text)
-        });
+        let stdout = read_aside(running.0.stdout.take().expect("a pipe"));
+        let stderr = read_aside(running.0.stderr.take().expect("a pipe"));
         while running.0.try_wait().expect("our child").is_none() {
             let taken = std::mem::replace(&mut buffer, client.allocate(4096).expect("memory"));
             (buffer, _) = queue.read(&file, 0, taken).expect("read");
         }
-        assert!(running.exit().success());
-        let text = reader.join().expect("no panic").expect("readable");
+        let (text, complaint) = (stdout.join(), stderr.join().expect("no panic"));
+        assert!(running.exit().success(), "{name}: {complaint}");
+        let text = text.expect("no panic");
         let drawn = std::fs::read_to_string(svg).expect("a picture");
         assert!(drawn.starts_with("<svg") && drawn.contains("measured"), "{drawn}");
         let events = std::fs::read_to_string(chrome).expect("a trace");

@@ -28,7 +28,7 @@ pub(crate) fn bars(visits: &[Visit], stage: usize, end: u64) -> Vec<Bar> {
             bytes: visit.bytes,
             arrived: visit.arrived_ns,
             started: visit.arrived_ns,
-            ended: visit.departed_ns.unwrap_or_else(|| end.max(visit.arrived_ns)),
+            ended: visit.departed_ns.unwrap_or(end).max(visit.arrived_ns),
             left: visit.departed_ns.is_some(),
         })
         .collect();
@@ -113,6 +113,12 @@ mod tests {
         let times: Vec<_> = all.iter().map(|bar| (bar.offset, bar.started, bar.ended)).collect();
         assert_eq!(times, [(10, 2, 20), (0, 20, 30), (20, 35, 40), (30, 40, 50)]);
         assert_eq!(Sums::of(&all), Sums { fragments: 4, busy: 43, last: 40, stuck: 1 });
+    }
+
+    #[test]
+    fn a_fragment_that_left_before_it_came_takes_no_time() {
+        let [bar] = bars(&[visit(0, 7, Some(5))], 1, 50)[..] else { panic!("one") };
+        assert_eq!((bar.arrived, bar.started, bar.ended), (7, 7, 7));
     }
 
     #[test]

@@ -478,6 +478,9 @@ mod tests {
     use piped_core::ids::SessionId;
     use piped_core::request::Class;
 
+    use piped_report::tally::Operation;
+
+    use super::history::Head;
     use super::*;
     use crate::shard::slab::Key;
 
@@ -509,6 +512,29 @@ mod tests {
         assert_eq!(first, [None, Some(Nanos(10))], "nothing comes before its request begins");
         watch.hold(Work::Transfer(part), HeldBy::Order);
         assert!(!watch.is_alone(seen));
+    }
+
+    #[test]
+    fn a_fragment_that_comes_after_the_clock_of_its_leaving_was_read_takes_no_time() {
+        let mut watch = Watch::new(4);
+        watch.tracer.arm(1, 1);
+        let subject = Subject::Transfer(Key::from_bits(1 << 32));
+        let head = Head {
+            id: 0,
+            operation: Operation::Read,
+            session: None,
+            route: "lane",
+            bytes: 512,
+            offset: 0,
+            class: Class::Bulk,
+        };
+        watch.begin(subject, Nanos(10), || Some(head));
+        watch.enter_stage(subject, STAGE, (0, 512), Nanos(20));
+        watch.leave_stage(subject, STAGE, None, Nanos(15));
+        watch.tracer.arm(2, 0);
+        let recording = watch.tracer.recording().expect("it is over");
+        let visit = recording.report(Nanos(0))[0].measured[0];
+        assert_eq!((visit.arrived_ns, visit.departed_ns), (10, Some(10)));
     }
 
     #[test]

@@ -183,7 +183,8 @@ impl Tracer {
                 && offset.is_none_or(|offset| visit.offset == offset)
         };
         if let Some(visit) = traced.visits.iter_mut().find(is_it) {
-            visit.departed = now;
+            // `now` may be older than what a look at the clock between told of its coming.
+            visit.departed = now.max(visit.arrived);
         }
     }
 

@@ -205,6 +205,12 @@ impl LentMemory {
         self.client() == arena.client && generation == arena.generation && number != NOWHERE
     }
 
+    /// Whether it is lent at a later connection of the arena's client already. So that of the arena
+    /// is over: its queues may not know yet.
+    pub(crate) fn is_ahead_of(&self, arena: &Arena) -> bool {
+        self.client() == arena.client && self.place().0 > arena.generation
+    }
+
     /// Takes the bytes at an offset, if all of them are free.
     pub(crate) fn take(&self, offset: u64, bytes: u64) -> Option<ExclusiveRange> {
         lock(&self.free).take_at(offset, bytes)

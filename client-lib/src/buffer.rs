@@ -249,6 +249,12 @@ impl Buffer {
         own && self.parts().unwrap_or_default().iter().all(|part| part.is_of(arena))
     }
 
+    /// Whether any of it is lent at a later connection than the arena's already.
+    pub(crate) fn is_ahead_of(&self, arena: &Arena) -> bool {
+        let own = matches!(&self.home, Home::Lent(lent) if lent.is_ahead_of(arena));
+        own || self.parts().unwrap_or_default().iter().any(|part| part.is_ahead_of(arena))
+    }
+
     /// Whether it is memory of that client, of whichever connection.
     pub(crate) fn is_of_client(&self, client: u32) -> bool {
         let parts = self.parts().unwrap_or_default();
@@ -269,17 +275,19 @@ impl Buffer {
         for part in [0..filled.start.min(capacity), filled.end.min(capacity)..capacity] {
             let place = part.start as usize..part.end.max(part.start) as usize;
             // Copied out as the daemon's bytes are, without a reference to them.
-            self.load_landed(part.start, &mut new.as_mut_slice()[place]);
+            let _whole = self.load_landed(part.start, &mut new.as_mut_slice()[place]);
         }
         new.length = self.length;
         self.retire();
     }
 
-    /// Copy bytes out while the daemon fills others.
-    pub(crate) fn load_landed(&self, offset: u64, to: &mut [u8]) {
+    /// Copy bytes out while the daemon fills others. `false`: somebody has cut the lent memory, and
+    /// what was copied is not known.
+    pub(crate) fn load_landed(&self, offset: u64, to: &mut [u8]) -> bool {
         // The callers stay below the watermark, which stays below the length.
-        let loaded = self.range.load(offset, to);
-        debug_assert!(loaded.is_ok() || self.is_lent(), "landed bytes lie inside the buffer");
+        let loaded = self.range.load(offset, to).is_ok();
+        debug_assert!(loaded || self.is_lent(), "landed bytes lie inside the buffer");
+        loaded
     }
 
     /// Let others touch it at any time.

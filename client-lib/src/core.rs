@@ -133,21 +133,26 @@ impl Core {
     ) -> Result<RequestId, SubmitError<B>> {
         let Request { mut descriptor, handles, piece, pieces, tag, again, payload } = request;
         let again = again && self.resubmission.is_possible();
-        let admitted = self.admit(&mut descriptor, &handles, pieces.as_ref(), again);
         let mut buffer = payload.stow();
-        let placed = admitted.and_then(|parks| {
+        let mut place = |core: &mut Self| {
             let pieces = pieces.as_ref();
+            let memory = (buffer.as_ref(), pieces);
+            let parks = core.admit(&mut descriptor, &handles, memory, again)?;
+            let (arena, piece) = (&core.arena, piece.clone());
             let start = match &mut buffer {
                 Some(buffer) if descriptor.flags & FLAG_BUFFERS != 0 => {
-                    place_list(&self.arena, &mut descriptor, buffer, pieces)?
+                    place_list(arena, &mut descriptor, buffer, pieces)?
                 }
-                Some(buffer) => {
-                    place_buffer(&self.arena, &mut descriptor, buffer, piece, pieces, parks)?
-                }
+                Some(buffer) => place_buffer(arena, &mut descriptor, buffer, piece, pieces, parks)?,
                 None => 0,
             };
             Ok((start, parks))
-        });
+        };
+        let placed = match place(self) {
+            // Lent memory has gone ahead just now, which is seen the second time.
+            Err(SubmitFault::Disconnected) if self.dead.is_none() => place(self),
+            placed => placed,
+        };
         let result = placed.and_then(|(start, parks)| {
             self.make_place(parks)?;
             let (slot, generation) = self.table.reserve(Loan {
@@ -189,11 +194,15 @@ impl Core {
         &mut self,
         descriptor: &mut Descriptor,
         handles: &[Option<Arc<HandleCore>>; 2],
-        pieces: Option<&crate::Pieces>,
+        (buffer, pieces): (Option<&crate::Buffer>, Option<&crate::Pieces>),
         again: bool,
     ) -> Result<bool, SubmitFault> {
         let foreign = handles.iter().flatten().any(|it| !Arc::ptr_eq(&it.link, &self.link));
-        let placed = place_handles(descriptor, handles, self.generation);
+        let placed = match buffer.is_some_and(|buffer| buffer.is_ahead_of(&self.arena)) {
+            // Of lent memory as of handles: this queue's daemon is gone.
+            true => Err(SubmitFault::Disconnected),
+            false => place_handles(descriptor, handles, self.generation),
+        };
         if placed == Err(SubmitFault::Disconnected) && !foreign {
             self.lose_daemon();
         }
@@ -384,9 +393,10 @@ impl Core {
         self.generation
     }
 
-    /// Whether a buffer lies in the memory of its connection.
+    /// Whether a buffer lies in the memory of its connection, or of a later one: then it does not
+    /// move to this one.
     pub(crate) fn has(&self, buffer: &crate::Buffer) -> bool {
-        buffer.is_of(&self.arena)
+        buffer.is_of(&self.arena) || buffer.is_ahead_of(&self.arena)
     }
 
     /// Whether it can go on with a ring: places have numbers below its length.

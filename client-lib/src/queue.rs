@@ -369,7 +369,7 @@ impl Queue {
     }
 
     /// Copy bytes of a read that is under way: those from `offset` of the request that are in place
-    /// already. Returns how many; 0 if none are there yet.
+    /// already. Returns how many; 0 if none are there yet, or somebody has cut the lent memory.
     #[must_use]
     pub fn copy_landed(&self, request: impl Into<RequestId>, offset: u64, to: &mut [u8]) -> usize {
         let id = request.into();

@@ -79,6 +79,10 @@ impl Resubmission {
         if begun && loan.fills && loan.buffer.as_ref().is_some_and(crate::Buffer::is_lent) {
             return Err(Cause::Disconnected);
         }
+        // As a handle can be: this daemon is gone, too.
+        if loan.buffer.as_ref().is_some_and(|buffer| buffer.is_ahead_of(&connection.arena)) {
+            return Err(SubmitFault::Disconnected.into());
+        }
         let filled = if loan.fills { loan.start..loan.start + loan.length } else { 0..0 };
         if let Some(buffer) = loan.buffer.take() {
             match shared.bring(buffer, connection, filled, growth) {

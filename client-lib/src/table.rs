@@ -419,11 +419,9 @@ impl Table {
         };
         let there = watermark.min(place.loan.length).saturating_sub(offset);
         let count = usize::try_from(there).unwrap_or(usize::MAX).min(to.len());
-        if count > 0 {
-            // So `offset` is below the length, and the sum inside the buffer.
-            buffer.load_landed(place.loan.start + offset, &mut to[..count]);
-        }
-        count
+        // If there are any, `offset` is below the length, and the sum inside the buffer.
+        let whole = count == 0 || buffer.load_landed(place.loan.start + offset, &mut to[..count]);
+        if whole { count } else { 0 }
     }
 
     fn place(&self, slot: u32, generation: u32) -> Option<&Place> {

@@ -10,7 +10,7 @@ use piped_client::{
     OpenOptions, Request, Status, SubmitFault, WaitPolicy, Waited, call,
 };
 use piped_ring::{CompletionEntry, CompletionKind, FLAG_DURABLE, Opcode};
-use support::{Daemon, Manners, Session};
+use support::{Daemon, Manners, Session, memory};
 
 const PAGE: usize = 4096;
 
@@ -300,6 +300,32 @@ fn the_watermark_shows_what_landed() {
     let id = pending.id();
     assert_eq!(pending.wait(&mut queue).expect_err("an error").bytes, 150);
     assert_eq!(queue.progress(id), 0, "it is not of this queue any more");
+}
+
+#[test]
+fn bytes_of_lent_memory_that_somebody_cut_have_not_landed() {
+    let daemon = Daemon::start(Manners { lends: true, ..Manners::default() });
+    let (client, session) = daemon.pair(ClientBuilder::new().arena_bytes(PAGE as u64).depth(3));
+    let path = daemon.folder().join("file");
+    std::fs::write(&path, [1; PAGE]).expect("a folder");
+    let file = client.open_file(path, OpenOptions::read()).expect("a file");
+    let memory = memory(2 * PAGE as u64, false);
+    let lent = client.lend_shared(&memory).expect("taken");
+    let mut queue = client.queue().expect("the first queue");
+    let request = Request::read(&file, 0, lent.buffer(0, 2 * PAGE).expect("free"));
+    let pending = queue.submit(request).expect("room");
+    queue.flush();
+    let seen = session.take(0).expect("flushed");
+    session.fill(&seen, 6);
+    session.set_progress(0, seen.slot, 2 * PAGE as u64);
+    let mut bytes = [0; 2 * PAGE];
+    assert_eq!(queue.copy_landed(&pending, 0, &mut bytes), 2 * PAGE);
+    assert_eq!(bytes, [6; 2 * PAGE]);
+    memory.set_len(PAGE as u64).expect("no seal");
+    assert_eq!(queue.copy_landed(&pending, 0, &mut bytes), 0, "the second page is gone");
+    assert_eq!(queue.copy_landed(&pending, 100, &mut bytes[..100]), 100, "and the first is not");
+    session.finish(0, &seen, Status::BadBuffer, 0);
+    pending.wait(&mut queue).expect_err("it was cut");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use piped_client::{
 use piped_core::access::Creation;
 use piped_ring::handshake::Request as Asked;
 use piped_ring::{FLAG_DURABLE, Opcode};
-use support::{Daemon, Manners, Session, eventually};
+use support::{Daemon, Manners, Session, eventually, memory};
 
 const PAGE: usize = 4096;
 const LONG: Duration = Duration::from_secs(60);
@@ -338,6 +338,54 @@ fn what_outlives_the_daemon_waits_while_its_handle_is_ahead_of_its_queue() {
         assert_eq!(pending.wait(queue).expect("served").payload.as_slice(), [6; PAGE]);
     }
     drop((unaware, behind, here, late, client));
+    serving.join().expect("the daemon does not panic");
+}
+
+#[test]
+fn lent_memory_that_is_ahead_of_its_queue_is_no_refusal() {
+    let daemon = Daemon::start(Manners { slow: true, lends: true, ..Manners::default() });
+    let (client, mut session) = daemon.pair(builder(8));
+    let path = file(&daemon, "file", &[6; PAGE]);
+    let late = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| client.open_export(None, "slow", &path, OpenOptions::read()));
+        eventually("it is asked for", || session.delays() == 1);
+        session.let_go();
+        opening.join().expect("no panic").expect("a file")
+    });
+    // Behind the one that takes long also when they are opened again.
+    let here = client.open_file(&path, OpenOptions::read()).expect("a file");
+    let lent = client.lend_memfd(memory(PAGE as u64, true)).expect("taken");
+    let read = || Request::read(&here, 0, lent.buffer(0, PAGE).expect("free"));
+    let mut queue = client.queue().expect("a queue");
+    let mut serving = session.serve(false);
+    // The second time the queue is at a connection to which buffers are brought.
+    for _ in 0..2 {
+        let mut other = client.queue().expect("another");
+        session.die();
+        serving.join().expect("the daemon does not panic");
+        eventually("the client sees it", || !client.is_connected());
+        let waits = std::thread::scope(|scope| {
+            let reconnecting = scope.spawn(|| client.reconnect());
+            session = daemon.session();
+            // The memory is lent again by then, and no queue can go on before that is open.
+            eventually("it is asked for", || session.delays() == 1);
+            let refused = other.submit(read()).expect_err("it does not wait");
+            assert_eq!(refused.fault, SubmitFault::Disconnected);
+            drop(refused);
+            let waits = queue.submit(read().resubmit()).expect("it waits");
+            assert!(queue.is_disconnected() && queue.poll().is_none());
+            session.let_go();
+            let found = reconnecting.join().expect("no panic").expect("a daemon");
+            assert_eq!(found, Reconnected { opened: 2, lost: 0 });
+            waits
+        });
+        serving = session.serve(false);
+        let done = waits.wait(&mut queue).expect("served");
+        let mut bytes = [0; PAGE];
+        done.payload.read_at(0, &mut bytes).expect("inside");
+        assert_eq!(bytes, [6; PAGE]);
+    }
+    drop((queue, late, here, lent, client));
     serving.join().expect("the daemon does not panic");
 }
 

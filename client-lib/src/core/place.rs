@@ -26,7 +26,7 @@ pub(super) fn place_buffer(
     }
     // A connected queue has buffers brought to its arena before.
     if !parks && !buffer.is_of(arena) {
-        return Err(SubmitFault::without(buffer));
+        return Err(elsewhere(arena, buffer));
     }
     let piece = piece.unwrap_or(0..buffer.len());
     let (segment, offset) = buffer.place();
@@ -49,7 +49,7 @@ pub(super) fn place_list(
         return Err(SubmitFault::Foreign);
     }
     if !list.is_of(arena) {
-        return Err(SubmitFault::without(list));
+        return Err(elsewhere(arena, list));
     }
     let (rows, bytes) = list.write_list(descriptor.offset_a);
     let (segment, offset) = list.place();
@@ -62,4 +62,12 @@ pub(super) fn place_list(
     descriptor.length = rows;
     let room = pieces.map_or(1, Pieces::room);
     if bytes >= room { Ok(0) } else { Err(SubmitFault::Piece) }
+}
+
+/// Why a buffer that is not of the arena's connection cannot be placed there.
+fn elsewhere(arena: &Arc<Arena>, buffer: &Buffer) -> SubmitFault {
+    match buffer.is_ahead_of(arena) {
+        true => SubmitFault::Disconnected,
+        false => SubmitFault::without(buffer),
+    }
 }

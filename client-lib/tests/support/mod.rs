@@ -19,9 +19,10 @@ use std::thread::JoinHandle;
 
 use piped_core::status::Status;
 use piped_ring::handshake::{
-    FEATURE_PATH_COSTS, Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request, Welcome, fds,
+    FEATURE_LENDING, FEATURE_PATH_COSTS, Hello, MESSAGE_BYTES_MAX, PathCosts, Reply, Request,
+    Welcome, fds,
 };
-use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue};
+use piped_ring::{CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue, lent};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -41,11 +42,20 @@ pub struct Manners {
     pub slow: bool,
     /// Costs of paths that it reports, if it can report any.
     pub costs: Option<PathCosts>,
+    /// Takes memory of programs.
+    pub lends: bool,
 }
 
 impl Default for Manners {
     fn default() -> Self {
-        Self { growths: 0, shard_cpu: -1, client_spin_ns: 0, slow: false, costs: None }
+        Self {
+            growths: 0,
+            shard_cpu: -1,
+            client_spin_ns: 0,
+            slow: false,
+            costs: None,
+            lends: false,
+        }
     }
 }
 
@@ -257,7 +267,18 @@ impl Session {
                 Some(costs) => (Reply::PathCosts(costs), vec![]),
                 None => panic!("asked without the feature"),
             },
-            Request::Lend { .. } | Request::TakeBack { .. } => panic!("asked without the feature"),
+            Request::Lend { .. } | Request::TakeBack { .. } if !self.manners.lends => {
+                panic!("asked without the feature")
+            }
+            Request::Lend { bytes, kind } => {
+                let fd = fds.first().expect("a descriptor");
+                let memory = lent::map(fd, bytes, kind).expect("memory that can be lent");
+                let mut segments = self.segments.lock().expect("no panics");
+                segments.push(Arc::new(memory));
+                (Reply::Lent { segment: segments.len() as u32 - 1 }, vec![])
+            }
+            // Its number is not used again.
+            Request::TakeBack { .. } => (Reply::Done, vec![]),
             Request::CloseHandle { handle } => {
                 match self.objects.lock().expect("no panics").remove(&handle) {
                     Some(_) => (Reply::Done, vec![]),
@@ -274,8 +295,10 @@ impl Session {
         for _ in 0..hello.queues {
             fds.extend(self.add_queue());
         }
+        let costs = if self.manners.costs.is_some() { FEATURE_PATH_COSTS } else { 0 };
+        let lending = if self.manners.lends { FEATURE_LENDING } else { 0 };
         let welcome = Welcome {
-            features: self.manners.costs.map_or(0, |_| hello.features & FEATURE_PATH_COSTS),
+            features: hello.features & (costs | lending),
             session: 7,
             segments: 1,
             queues: hello.queues,
@@ -524,6 +547,18 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         let _ = rustix::event::poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 50_000 }));
     }
     panic!("it never came true that {what}");
+}
+
+/// Memory without a name that can be lent; `sealed`: nobody can cut it.
+pub fn memory(bytes: u64, sealed: bool) -> File {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(memfd_create("lent", flags).expect("a file of memory"));
+    file.set_len(bytes).expect("room");
+    if sealed {
+        fcntl_add_seals(&file, SealFlags::SHRINK).expect("nobody maps it yet");
+    }
+    file
 }
 
 /// A file of its exports, whatever path is asked for.

@@ -10,11 +10,13 @@
 #[cfg(feature = "async")]
 mod asked;
 mod mail;
+#[cfg(feature = "async")]
+mod watched;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 #[cfg(feature = "async")]
 pub(crate) use self::asked::Asked;
 use self::mail::{Gone, Mail};
+#[cfg(feature = "async")]
+pub(crate) use self::watched::Watched;
 use crate::clock;
 use crate::error::SessionError;
 
@@ -48,8 +52,8 @@ pub(crate) struct Control {
     arrived: Condvar,
     /// What is to be told when the socket has room.
     owed: Mutex<Vec<Request>>,
-    /// Whether a runtime calls when there is something to read: telling does not wait then.
-    watched: AtomicBool,
+    /// Runtimes that call when there is something to read: telling does not wait then.
+    watches: AtomicU32,
 }
 
 /// How a message is sent where the socket has no room.
@@ -110,7 +114,7 @@ impl Control {
             mail: Mutex::default(),
             arrived: Condvar::new(),
             owed: Mutex::default(),
-            watched: AtomicBool::new(false),
+            watches: AtomicU32::new(0),
         }
     }
 
@@ -162,39 +166,47 @@ impl Control {
         checked(answer?)
     }
 
-    /// Say, and do not wait for the answer; nobody misses it. Answers that are there already are
-    /// read first, so that they do not pile up if nobody ever asks anything.
+    /// Say, and do not wait for the answer; nobody misses it. Runs nobody's code, so a queue's lock
+    /// may be held.
+    ///
+    /// What finds no room in a socket that a runtime watches is sent when the daemon has answered
+    /// something, or something is asked or told; otherwise this waits for room. Answers that are
+    /// there already are read first, so that they do not pile up if nobody ever asks anything. Not
+    /// while tasks wait: their runtime calls, and wakes them.
     pub(crate) fn tell(&self, request: Request) {
         lock(&self.owed).push(request);
-        self.read_waiting();
-    }
-
-    /// A runtime calls [`Self::read_waiting`] from now on. What finds no room in the socket is sent
-    /// when the daemon has answered something; without a runtime, telling waits for room.
-    #[cfg(feature = "async")]
-    pub(crate) fn set_watched(&self) {
-        // Relaxed: a flag of its own.
-        self.watched.store(true, Ordering::Relaxed);
+        self.take_in(Mail::has_no_wakers);
+        self.tell_owed();
     }
 
     /// Takes in all answers that are there, unless somebody else does, and sends what is owed.
+    #[cfg(feature = "async")]
     pub(crate) fn read_waiting(&self) {
+        self.take_in(|_| true);
+        self.tell_owed();
+    }
+
+    /// Takes in all answers that are there, unless somebody else does; if the mail `may` be read.
+    fn take_in(&self, may: impl Fn(&Mail) -> bool) {
         // Once more after the last: whoever came meanwhile found a reader, and left it to that.
         while self.poll(0)
-            && let Some(mut mail) = self.try_reading()
+            && let Some(mut mail) = self.try_reading(&may)
         {
             while self.poll(0) && self.read_one(&mut mail) {}
             self.stop_reading(mail, false);
         }
-        self.tell_owed();
     }
 
-    /// Tells what is owed, as far as the socket has room.
+    /// Tells what is owed: of a socket that is watched as far as it has room.
     fn tell_owed(&self) {
-        let patience = match self.watched.load(Ordering::Relaxed) {
-            true => Patience::AtOnce,
-            false => Patience::Waits,
-        };
+        // Relaxed: a number of its own.
+        self.tell_owed_with(match self.watches.load(Ordering::Relaxed) {
+            0 => Patience::Waits,
+            _ => Patience::AtOnce,
+        });
+    }
+
+    fn tell_owed_with(&self, patience: Patience) {
         // Held until the end: one that is added meanwhile is its adder's.
         let mut owed = lock(&self.owed);
         while let Some(request) = owed.last() {
@@ -288,10 +300,10 @@ impl Control {
         }
     }
 
-    /// Become the reader, if there is none.
-    fn try_reading(&self) -> Option<MutexGuard<'_, Mail>> {
+    /// Become the reader, if there is none and the mail `may` be read.
+    fn try_reading(&self, may: impl Fn(&Mail) -> bool) -> Option<MutexGuard<'_, Mail>> {
         let mut mail = lock(&self.mail);
-        if mail.is_read() || mail.is_over() {
+        if mail.is_read() || mail.is_over() || !may(&mail) {
             return None;
         }
         mail.set_reading(true);
@@ -357,4 +369,54 @@ fn checked((reply, fds): Answer) -> Result<Answer, SessionError> {
 /// A panic while holding one of our locks leaves nothing half done: every change is one assignment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, feature = "async"))]
+pub(crate) mod testing {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A control socket, and the daemon's end of it, which never waits.
+    pub(crate) fn pair() -> (Arc<Control>, OwnedFd) {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, daemon) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
+            .expect("descriptors are left");
+        rustix::io::ioctl_fionbio(&daemon, true).expect("a socket");
+        let timeout = Duration::from_secs(60);
+        set_socket_timeout(&ours, Timeout::Send, Some(timeout)).expect("a socket");
+        (Arc::new(Control::new(ours, timeout)), daemon)
+    }
+
+    /// The messages that are there, with their numbers.
+    pub(crate) fn received(daemon: &OwnedFd) -> Vec<(u32, Request)> {
+        let mut message = [0; MESSAGE_BYTES_MAX];
+        let next = || {
+            let length = fds::receive(daemon, &mut message).ok()?.length;
+            Some(Request::parse(&message[..length]).expect("a request of ours"))
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    pub(crate) fn answer(daemon: &OwnedFd, sequence: u32, reply: &Reply) {
+        let mut message = [0; MESSAGE_BYTES_MAX];
+        let length = reply.encode(sequence, &mut message).expect("a reply");
+        fds::send(daemon, &message[..length], &[]).expect("room");
+    }
+
+    /// Whether a task was woken.
+    #[derive(Debug, Default)]
+    pub(crate) struct Woken(AtomicU32);
+
+    impl Woken {
+        pub(crate) fn count(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 }

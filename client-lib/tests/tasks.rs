@@ -11,15 +11,17 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use piped_client::{
-    AsyncClient, AsyncQueue, Buffer, BufferState, Cause, Client, ClientBuilder, ConnectError,
-    Handle, OpenError, OpenOptions, Ready, Request, RequestError, Running, Runtime, SessionError,
-    Status, TokioRuntime, Watch,
+    Access, AsyncClient, AsyncQueue, Buffer, BufferState, Cause, Client, ClientBuilder,
+    ConnectError, Handle, OpenError, OpenOptions, Ready, Request, RequestError, Running, Runtime,
+    SessionError, Status, TokioRuntime, Watch,
 };
 use piped_ring::{Descriptor, Opcode};
 use support::{Daemon, Manners, Session, eventually};
 use tokio::runtime::Builder;
 
 const PAGE: usize = 4096;
+/// More questions than a socket has room for.
+const FULL: usize = 2000;
 
 fn runtimes() -> [tokio::runtime::Runtime; 2] {
     let mut flavours = [Builder::new_current_thread(), Builder::new_multi_thread()];
@@ -247,6 +249,29 @@ fn the_end_of_the_daemon_ends_everything() {
             assert!(gone, "{error:?}");
         });
     }
+}
+
+#[test]
+fn a_region_is_closed_though_nobody_waits_until_that_is_asked() {
+    let [_, runtime] = runtimes();
+    let World { client, session, queue, .. } = runtime.block_on(world(2, 7, Manners::default()));
+    let buffer = client.client().allocate(PAGE).expect("room");
+    let region = runtime.block_on(client.export_region("halo", buffer, Access::READ));
+    let region = region.expect("offered");
+    let number = region.handle().number();
+    let mut cx = Context::from_waker(Waker::noop());
+    // The daemon reads no more, until the socket is full.
+    let hushed = session.asked.lock().expect("no panics");
+    let mut opening: Vec<_> = (0..FULL)
+        .map(|_| Box::pin(client.open_export(None, "data", "nothing", OpenOptions::read())))
+        .collect();
+    assert!(opening.iter_mut().all(|it| it.as_mut().poll(&mut cx).is_pending()));
+    let mut closing = Box::pin(client.close_region(region));
+    assert!(closing.as_mut().poll(&mut cx).is_pending());
+    drop((closing, opening));
+    drop(hushed);
+    eventually("it is closed", || session.closed().contains(&number));
+    drop(queue);
 }
 
 #[test]

@@ -26,6 +26,8 @@ impl Asked {
     ) -> Result<Option<Self>, SessionError> {
         control.tell_owed();
         let sent = control.send(request, fds, true, Patience::AtOnce)?;
+        // Those that found the socket in use.
+        control.tell_owed();
         Ok(sent.map(|sequence| Self { control: Arc::clone(control), sequence }))
     }
 

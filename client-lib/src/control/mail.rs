@@ -106,6 +106,11 @@ impl Mail {
         late
     }
 
+    /// Whether no task waits.
+    pub(super) fn has_no_wakers(&self) -> bool {
+        self.boxes.iter().all(|it| it.waker.is_none())
+    }
+
     /// Tasks that have an answer, or will have none; all of them, if `more`.
     pub(super) fn take_wakers(&mut self, more: bool) -> Vec<Waker> {
         let all = more || self.gone.is_some();

@@ -315,7 +315,7 @@ impl AsyncClient {
     /// The daemon did not confirm that nobody touches the memory any more; it is not used again.
     pub async fn close_region(&self, region: RegionExport) -> Result<Buffer, SessionError> {
         let (control, request) = region.handle().core.close_question()?;
-        read_done(self.waiting().ask(&control, &request, &[]).await?)?;
+        read_done(self.waiting().ask_or_tell(&control, request).await?)?;
         Ok(region.reclaim())
     }
 

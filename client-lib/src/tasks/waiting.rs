@@ -14,7 +14,7 @@ use super::timer::Timer;
 use crate::buffer::Buffer;
 use crate::clock;
 use crate::connection::Connection;
-use crate::control::{Answer, Asked, Control, lock};
+use crate::control::{Answer, Asked, Control, Watched, lock};
 use crate::error::{AllocateError, SessionError};
 
 /// Until the next attempt to send over a socket that has no room.
@@ -75,29 +75,53 @@ impl Waiting {
         queues.push(queue);
     }
 
-    /// Has the socket of a session watched.
+    /// Has the socket of a session watched. Of one that is over its end is told at once.
     pub(super) fn watch(self: &Arc<Self>, control: &Arc<Control>) -> io::Result<()> {
         let ours = Arc::downgrade(control);
         if lock(&self.socket).as_ref().is_some_and(|(watched, _)| watched.ptr_eq(&ours)) {
             return Ok(());
         }
         let fd = control.fd().try_clone_to_owned()?;
-        let (waiting, watched) = (Arc::downgrade(self), ours.clone());
+        let (waiting, control_read) = (Arc::downgrade(self), ours.clone());
+        let watched = Watched::new(control);
         let ready = Ready::new(move || {
-            let Some(control) = watched.upgrade() else { return false };
-            control.read_waiting();
-            let open = control.is_open();
-            if let Some(waiting) = waiting.upgrade().filter(|_| !open) {
-                waiting.handle_end();
+            // Until nobody calls any more.
+            let _watched = &watched;
+            let Some(control) = control_read.upgrade() else { return false };
+            match waiting.upgrade() {
+                Some(waiting) => waiting.read(&control),
+                None => {
+                    control.read_waiting();
+                    control.is_open()
+                }
             }
-            open
         });
         let watch = self.runtime.watch(fd, ready)?;
-        control.set_watched();
-        let old = lock(&self.socket).replace((ours, watch));
-        // Another task may have been first: then two watch the socket for a moment.
+        let mut socket = lock(&self.socket);
+        // A session begins after the end of the one before. So one that is open is the newest, and
+        // one that is over may be in nobody's place.
+        let old = match control.is_open() {
+            true => socket.replace((ours, watch)),
+            false => Some((ours, watch)),
+        };
+        drop(socket);
+        // Tasks that wait at a session that is over hear of it now: nobody watches it any more.
+        // (Another task may have been first: then two watch one socket for a moment.)
+        if let Some(control) = old.as_ref().and_then(|(control, _)| control.upgrade()) {
+            self.read(&control);
+        }
         drop(old);
         Ok(())
+    }
+
+    /// Takes in what has come over a socket. `false`: the session is over.
+    fn read(&self, control: &Control) -> bool {
+        control.read_waiting();
+        let open = control.is_open();
+        if !open {
+            self.handle_end();
+        }
+        open
     }
 
     /// The session is over.
@@ -115,6 +139,20 @@ impl Waiting {
     ) -> Result<Answer, SessionError> {
         let deadline_ns = clock::now_ns().saturating_add(control.timeout_ns());
         let mut asked = self.send(control, request, fds, deadline_ns).await?;
+        self.answer(&mut asked, deadline_ns).await
+    }
+
+    /// Asks for what must not stay undone: if this fails or is dropped before the question is sent,
+    /// the daemon is told.
+    pub(super) async fn ask_or_tell(
+        self: &Arc<Self>,
+        control: &Arc<Control>,
+        request: Request,
+    ) -> Result<Answer, SessionError> {
+        let deadline_ns = clock::now_ns().saturating_add(control.timeout_ns());
+        let mut unasked = Unasked { control, request: Some(request.clone()) };
+        let mut asked = self.send(control, &request, &[], deadline_ns).await?;
+        unasked.request = None;
         self.answer(&mut asked, deadline_ns).await
     }
 
@@ -233,6 +271,20 @@ impl Waiting {
     }
 }
 
+/// A question that is told if it is not asked.
+struct Unasked<'a> {
+    control: &'a Control,
+    request: Option<Request>,
+}
+
+impl Drop for Unasked<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.control.tell(request);
+        }
+    }
+}
+
 /// A question that is left to the next one when its task is dropped.
 struct Kept<'a> {
     asked: Option<Asked>,
@@ -275,5 +327,55 @@ impl<T> Drop for Hand<T> {
         let waker = handed.waker.take();
         drop(handed);
         waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::control::testing::{Woken, pair};
+
+    /// Calls nobody, and knows which watches are left.
+    #[derive(Default)]
+    struct Idle(Mutex<Vec<(Weak<()>, Ready)>>);
+
+    impl Idle {
+        fn left(&self) -> Vec<bool> {
+            lock(&self.0).iter().map(|(watch, _)| watch.strong_count() > 0).collect()
+        }
+    }
+
+    impl Runtime for Idle {
+        fn watch(&self, _: OwnedFd, ready: Ready) -> io::Result<Watch> {
+            let watch = Arc::new(());
+            lock(&self.0).push((Arc::downgrade(&watch), ready));
+            Ok(Watch::new(watch))
+        }
+    }
+
+    #[test]
+    fn a_late_question_at_a_session_that_is_over_takes_no_watch_from_the_next() {
+        let runtime = Arc::new(Idle::default());
+        let waiting = Waiting::new(Arc::<Idle>::clone(&runtime)).expect("a timer");
+        let ((old, daemon), (new, _next)) = (pair(), pair());
+        waiting.watch(&old).expect("watched");
+        let asked = Asked::send(&old, &Request::AddQueue, &[]).expect("it is there");
+        let mut asked = asked.expect("room");
+        let woken = Arc::new(Woken::default());
+        asked.set_waker(&Waker::from(Arc::clone(&woken)));
+        drop(daemon);
+        assert_eq!((runtime.left(), woken.count()), (vec![true; 2], 0));
+        waiting.watch(&new).expect("watched");
+        assert_eq!(runtime.left(), [true, false, true]);
+        assert_eq!(woken.count(), 1, "nobody else will say that the session is over");
+        for _ in 0..2 {
+            waiting.watch(&old).expect("it is not");
+        }
+        waiting.watch(&new).expect("watched as before");
+        assert_eq!(runtime.left(), [true, false, true, false, false]);
+        let late = Asked::send(&old, &Request::AddQueue, &[]);
+        assert!(matches!(late, Err(SessionError::Disconnected)), "{late:?}");
     }
 }

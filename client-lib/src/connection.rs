@@ -126,6 +126,11 @@ impl Connection {
         lock(&self.spare).pop()
     }
 
+    /// A ring is for the next queue that wants one.
+    pub(crate) fn keep_ring(&self, ring: ClientQueue) {
+        lock(&self.spare).push(ring);
+    }
+
     /// The ring that the daemon added.
     pub(crate) fn attach_ring(&self, (reply, fds): Answer) -> Result<ClientQueue, QueueError> {
         let Reply::Queue { .. } = reply else {
@@ -137,8 +142,7 @@ impl Connection {
     /// Has rings for that many queues ready, so that none of them has to wait for its own.
     pub(crate) fn prepare_rings(&self, queues: usize) -> Result<(), QueueError> {
         while lock(&self.spare).len() < queues {
-            let ring = self.attach_ring(self.control.ask(&Request::AddQueue, &[])?)?;
-            lock(&self.spare).push(ring);
+            self.keep_ring(self.attach_ring(self.control.ask(&Request::AddQueue, &[])?)?);
         }
         Ok(())
     }

@@ -13,13 +13,14 @@ use std::time::Duration;
 use piped_client::{
     Access, AsyncClient, AsyncQueue, Buffer, BufferState, Cause, Client, ClientBuilder,
     ConnectError, Handle, OpenError, OpenOptions, Ready, Request, RequestError, Running, Runtime,
-    SessionError, Status, TokioRuntime, Watch,
+    SessionError, Status, SubmitFault, TokioRuntime, Watch,
 };
 use piped_ring::{Descriptor, Opcode};
 use support::{Daemon, Manners, Session, eventually};
 use tokio::runtime::Builder;
 
 const PAGE: usize = 4096;
+const LONG: Duration = Duration::from_secs(60);
 /// More questions than a socket has room for.
 const FULL: usize = 2000;
 
@@ -247,6 +248,43 @@ fn the_end_of_the_daemon_ends_everything() {
             let error = slow.open_export(None, "any", "path", OpenOptions::read()).await;
             let gone = matches!(error, Err(OpenError::Session(SessionError::Disconnected)));
             assert!(gone, "{error:?}");
+        });
+    }
+}
+
+#[test]
+fn an_idle_queue_has_its_ring_fetched_when_others_took_those_that_were_ready() {
+    for (runtime, rings) in runtimes().into_iter().zip([u32::MAX, 0]) {
+        runtime.block_on(async {
+            let daemon = Daemon::start(Manners { rings, ..Manners::default() });
+            let builder = ClientBuilder::new().arena_bytes(4 * PAGE as u64).depth(3);
+            let (client, session) = connect(&daemon, builder.reconnect(LONG)).await;
+            let path = daemon.folder().join("file");
+            std::fs::write(&path, content(PAGE)).expect("a folder");
+            let file = client.open_file(path, OpenOptions::read()).await.expect("a file");
+            let idle = client.queue().await.expect("the first queue");
+            session.die();
+            eventually("the client sees it", || !client.client().is_connected());
+            client.reconnect().await.expect("the next one is there");
+            let next = daemon.session();
+            // The ring that was ready for the other.
+            let new = client.queue().await.expect("a queue");
+            let serving = next.serve(false);
+            let buffer = || client.client().allocate(PAGE).expect("room");
+            for _ in 0..2 {
+                match idle.read(&file, 0, buffer()).await {
+                    Ok((buffer, _)) => assert!(rings > 0 && buffer.as_slice() == content(PAGE)),
+                    Err(error) => {
+                        let cause = Cause::NotSubmitted(SubmitFault::Disconnected);
+                        assert_eq!((rings, error.cause), (0, cause), "said, and not waited for");
+                    }
+                }
+                assert_eq!(idle.is_disconnected(), rings == 0);
+            }
+            let (buffer, _) = new.read(&file, 0, buffer()).await.expect("served");
+            assert_eq!(buffer.as_slice(), content(PAGE));
+            next.die();
+            serving.join().expect("no panics");
         });
     }
 }

@@ -343,6 +343,8 @@ impl AsyncClient {
     pub async fn reconnect(&self) -> Result<Reconnected, ReconnectError> {
         let client = self.client().clone();
         let done = self.waiting().unblock(move || client.reconnect()).await;
+        // Before queues go on there. If it cannot be watched, the next question says so.
+        let _ = self.waiting().watch(&self.connection().control);
         done.unwrap_or_else(|| Err(ReconnectError::Connect(no_runtime().into())))
     }
 

@@ -5,11 +5,14 @@ use std::io;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
 
+use piped_ring::ClientQueue;
+
 use super::line::{AnyRequest, Ended, Line, Ticket};
 use super::runtime::{Ready, Watch};
 use super::session::Session;
 use super::waiting::Ends;
 use crate::clock;
+use crate::connection::{Connection, Growth, Shared};
 use crate::control::lock;
 use crate::queue::Queue;
 use crate::reconnect;
@@ -29,6 +32,7 @@ pub(super) struct Driven {
 #[derive(Debug)]
 pub(super) struct State {
     queue: Queue,
+    shared: Arc<Shared>,
     /// Tasks by the places of their requests.
     wakers: Vec<Option<Waker>>,
     /// Results that no task has asked for yet, and whose places others wanted.
@@ -44,6 +48,8 @@ pub(super) struct State {
     is_watched: bool,
     /// Somebody looks for the next daemon.
     reconnecting: bool,
+    /// The line waits for a ring of the daemon that the client has, which somebody asks for.
+    waits_for_ring: bool,
 }
 
 impl State {
@@ -66,6 +72,29 @@ impl State {
             (0..self.queue.depth()).for_each(|slot| self.take_out(slot));
         }
         self.line.join(request)
+    }
+
+    /// Whether there is a daemon, and the queue waits for its ring: others had those that were
+    /// there.
+    pub(super) fn waits_for_ring(&mut self) -> bool {
+        self.waits_for_ring = self.lacks_ring();
+        self.waits_for_ring
+    }
+
+    /// Whether the client has a connection at which the queue, which never waits, found no ring.
+    fn lacks_ring(&self) -> bool {
+        let core = self.queue.core();
+        core.is_dead() && core.generation() != self.shared.generation()
+    }
+
+    /// Goes on with a ring that somebody waited for, if it is still lacking.
+    fn take_ring(&mut self, connection: &Connection, ring: ClientQueue) {
+        let wanted = self.lacks_ring() && self.shared.generation() == connection.generation;
+        let core = self.queue.core_mut();
+        match wanted && core.fits(&ring) {
+            true => core.reattach(ring, &self.shared, connection, Growth::None),
+            false => connection.keep_ring(ring),
+        }
     }
 
     /// Takes a result out of its place in the queue.
@@ -97,7 +126,7 @@ impl State {
                     if let Some(waker) = self.wakers[slot as usize].take() {
                         break Some(waker);
                     }
-                } else if self.line.is_empty() || !self.queue.core_mut().has_place() {
+                } else if self.line.is_empty() || !self.may_enter() {
                     return false;
                 } else if let Some(waker) = self.enter() {
                     break Some(waker);
@@ -105,6 +134,12 @@ impl State {
             };
         }
         true
+    }
+
+    /// Whether the first request of the line can be submitted, or refused.
+    fn may_enter(&mut self) -> bool {
+        let waits = self.waits_for_ring && self.queue.is_disconnected();
+        !waits && self.queue.core_mut().has_place()
     }
 
     /// Submits the first request of the line. Returns its task if it was refused.
@@ -119,10 +154,11 @@ impl State {
         while !self.queue.is_disconnected() && !self.queue.arm() {}
     }
 
-    /// Whether requests wait for a daemon that nobody looks for.
+    /// Whether requests wait for a daemon that nobody looks for, or for its ring.
     fn must_reconnect(&self) -> bool {
         let core = self.queue.core();
-        !self.reconnecting && core.is_dead() && core.table.parked() > 0
+        let waits = core.table.parked() > 0 || self.waits_for_ring;
+        !self.reconnecting && core.is_dead() && waits
     }
 }
 
@@ -134,6 +170,7 @@ impl Driven {
         let wakers = (0..core.table.len()).map(|_| None).collect();
         let state = State {
             queue,
+            shared: Arc::clone(session.client().shared()),
             wakers,
             ended: HashMap::new(),
             line: Line::default(),
@@ -142,6 +179,7 @@ impl Driven {
             watch: None,
             is_watched: false,
             reconnecting: false,
+            waits_for_ring: false,
         };
         let driven = Arc::new(Self { state: Mutex::new(state), session });
         let ends: Weak<dyn Ends> = Arc::<Self>::downgrade(&driven);
@@ -249,6 +287,8 @@ impl Driven {
             let core = state.queue.core();
             times.map(|at_ns| (at_ns, core.dead_since_ns(), core.table.parked_bytes()))
         };
+        // Where nothing waits for a daemon, the ring is all.
+        self.fetch_ring();
         while let Some((expires_ns, since_ns, bytes)) = self.with(parked) {
             let patience_ns = since_ns.saturating_add(within_ns);
             let found = shared.reconnect(expires_ns.min(patience_ns), patience_ns);
@@ -257,16 +297,33 @@ impl Driven {
                 drop(shared.allocate(bytes));
             }
             let hopeless = reconnect::is_hopeless(&found, patience_ns);
-            let dead = self.with(|state| {
-                state.queue.core_mut().expire_parked(hopeless);
-                state.queue.look();
-                state.queue.is_disconnected()
-            });
-            if dead {
+            self.with(|state| state.queue.core_mut().expire_parked(hopeless));
+            self.fetch_ring();
+            if self.with(|state| state.queue.is_disconnected()) {
                 // A daemon that has no queue for it, or ended again at once.
                 clock::nap(reconnect::NAP_NS);
             }
         }
+    }
+
+    /// Goes on at the client's newest connection. Others may have the rings that were ready there:
+    /// then the daemon is asked for one. Blocks.
+    fn fetch_ring(self: &Arc<Self>) {
+        let connection = self.session.client().shared().connection();
+        // First: telling does not wait for room in a socket that is watched. If it cannot be, the
+        // bell cannot either, and that says so.
+        let _ = self.session.waiting().watch(&connection.control);
+        let lacking = self.with(|state| {
+            state.queue.look();
+            state.lacks_ring()
+        });
+        let ring = if lacking { connection.ring().ok() } else { None };
+        self.with(|state| {
+            if let Some(ring) = ring {
+                state.take_ring(&connection, ring);
+            }
+            state.waits_for_ring = false;
+        });
     }
 }
 

@@ -104,7 +104,8 @@ fn begin(state: &mut State, request: AnyRequest) -> (Step, Old) {
         let buffer = request.payload.map_or(BufferState::None, BufferState::Returned);
         return (Step::Ended(unwatched(buffer)), None);
     }
-    if !state.line().is_empty() || !state.queue().core_mut().has_place() {
+    let waits = state.waits_for_ring() || !state.line().is_empty();
+    if waits || !state.queue().core_mut().has_place() {
         return (Step::Waits(state.join_line(request)), None);
     }
     match state.queue().submit(request) {

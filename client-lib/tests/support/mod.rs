@@ -42,6 +42,8 @@ pub struct Manners {
     pub slow: bool,
     /// Costs of paths that it reports, if it can report any.
     pub costs: Option<PathCosts>,
+    /// Rings it grants by AddQueue.
+    pub rings: u32,
     /// Takes memory of programs.
     pub lends: bool,
 }
@@ -54,6 +56,7 @@ impl Default for Manners {
             client_spin_ns: 0,
             slow: false,
             costs: None,
+            rings: u32::MAX,
             lends: false,
         }
     }
@@ -146,6 +149,7 @@ pub struct Session {
     arena_bytes: Mutex<u64>,
     next_handle: AtomicU32,
     growths: AtomicU32,
+    rings: AtomicU32,
     gone: AtomicBool,
     stop: AtomicBool,
     delayed: Mutex<Vec<(u32, Reply, Vec<OwnedFd>)>>,
@@ -165,6 +169,7 @@ impl Session {
             arena_bytes: Mutex::new(0),
             next_handle: AtomicU32::new(1),
             growths: AtomicU32::new(0),
+            rings: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             delayed: Mutex::default(),
@@ -217,6 +222,11 @@ impl Session {
     fn answer(&self, request: Request, fds: Vec<OwnedFd>) -> (Reply, Vec<OwnedFd>) {
         match request {
             Request::Hello(hello) => self.welcome(hello),
+            Request::AddQueue
+                if self.rings.fetch_add(1, Ordering::SeqCst) >= self.manners.rings =>
+            {
+                (refused(Status::WouldBlock, "this session has its queues"), vec![])
+            }
             Request::AddQueue => {
                 let fds = self.add_queue();
                 let queue = self.queues.lock().expect("no panics").len() as u32 - 1;

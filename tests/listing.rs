@@ -4,9 +4,10 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -24,6 +25,8 @@ struct World {
     alpha: Daemon,
     beta: Daemon,
     directory: tempfile::TempDir,
+    /// What alpha's configuration says beside its sockets.
+    settings: String,
 }
 
 impl World {
@@ -47,7 +50,8 @@ impl World {
             format!("[exports.{name}]\npath = \"{}\"\n{rights}\n", path.display())
         };
         let all = "write = true\nnames = true";
-        let here = format!("[peers.beta]\naddress = \"{address}\"\n{}", export("own", &own, all));
+        let settings =
+            format!("[peers.beta]\naddress = \"{address}\"\n{}", export("own", &own, all));
         let there = format!(
             "[listen]\naddress = \"{address}\"\n{}{}{}",
             export("data", &data, all),
@@ -55,9 +59,9 @@ impl World {
             export("box", &data, "read = false\nwrite = true")
         );
         let beta = Daemon::start_by(command, &programs, directory.path(), "beta", &there);
-        let alpha = Daemon::start(&programs, directory.path(), "alpha", &here);
+        let alpha = Daemon::start(&programs, directory.path(), "alpha", &settings);
         alpha.await_lanes();
-        Some(Self { alpha, beta, directory })
+        Some(Self { alpha, beta, directory, settings })
     }
 
     /// Where something below `own` or `data` lies.
@@ -102,6 +106,23 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// What it prints on a terminal; none where no terminal can be made.
+    fn on_terminal(&self, arguments: &str, columns: Option<usize>) -> Option<String> {
+        let program = self.command([""; 0]).get_program().to_owned();
+        let line = format!("{} {arguments}", Path::new(&program).display());
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+        command.env("PIPED_CLIENT_SOCKET", self.alpha.client_socket()).env_remove("COLUMNS");
+        command.envs(columns.map(|columns| ("COLUMNS", columns.to_string())));
+        match command.output() {
+            Ok(output) => Some(String::from_utf8_lossy(&output.stdout).replace('\r', "")),
+            Err(error) => {
+                eprintln!("skipped: no terminal can be made ({error})");
+                None
+            }
+        }
+    }
+
     /// Names in a directory of the world.
     fn names(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(directory)).expect("there");
@@ -135,12 +156,17 @@ fn ls_shows_names_sorted_marked_and_escaped() {
     assert_eq!(headings, ["beta:data/:", "beta:data/sub:", "beta:data/sub/deep:"]);
     assert_eq!(tree.last().map(String::as_str), Some("c.log"));
 
+    let permissions = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(world.path("data/a.log"), permissions).expect("ours");
     let long = world.lines(&["ls", "-l", "beta:data"]);
     let mtime = fs::metadata(world.path("data/a.log")).expect("there").mtime();
     assert!(long[0].starts_with("-rw-r--r--  2.0K ") && long[0].ends_with(" a.log"), "{long:?}");
     assert!(long[2].starts_with('l') && long[3].starts_with('d'), "{long:?}");
-    let year: i64 = long[0].split_whitespace().nth(2).expect("a date")[..4].parse().expect("year");
-    assert_eq!(year, 1970 + mtime / 31_556_952, "a date of now");
+    let mut date = Command::new("date");
+    date.args(["-u", "+%Y-%m-%d %H:%M", "-d", &format!("@{mtime}")]);
+    let date = String::from_utf8(date.output().expect("it is part of every system").stdout);
+    let date = date.expect("text");
+    assert!(long[0].contains(&format!(" {} ", date.trim())), "{date} is not in {long:?}");
 
     // Names that a terminal would obey, and names that are no text.
     for name in [&b"two\nlines"[..], b"clear\x1b[2J", b"latin-\xe9"] {
@@ -174,6 +200,9 @@ fn ls_without_an_export_says_what_there_is() {
     assert_eq!((&json["exports"][0], &json["peers"][0]), (&"own".into(), &"beta".into()));
     world.fails(&["ls", "beta:"], 2, "`pipectl exports` on beta");
     world.fails(&["rm", "beta:"], 2, "names no export");
+    for words in [&["ls", "beta:data", ":"][..], &["ls", ":", "beta:data"]] {
+        assert_eq!(world.fails(words, 2, ": names no export"), "");
+    }
     world.fails(&["stat", "beta:data/x", "1"], 2, "places, or numbers");
 }
 
@@ -192,13 +221,19 @@ fn ten_thousand_names_in_columns_and_as_json() {
         let expected: Vec<String> = (0..10_000).map(|number| format!("name-{number:05}")).collect();
         assert_eq!(lines, expected, "{place}");
         for (width, columns) in [(40, 3), (120, 10)] {
+            // A pipe has none, whatever width the shell exports.
             let mut command = world.command(["ls", place]);
             let output = command.env("COLUMNS", width.to_string()).output().expect("ran");
             let text = String::from_utf8(output.stdout).expect("text");
+            assert_eq!(text.lines().collect::<Vec<&str>>(), expected, "{place}");
+            let terminal = |arguments: &str| world.on_terminal(arguments, Some(width));
+            let Some(text) = terminal(&format!("ls {place}")) else { continue };
             let first = text.lines().next().expect("a line");
             assert_eq!(first.split_whitespace().count(), columns, "{width}: {first}");
             assert!(text.lines().all(|line| line.len() <= width), "{width}");
             assert_eq!(text.split_whitespace().count(), 10_000);
+            let one = terminal(&format!("ls -1 {place}")).expect("as before");
+            assert_eq!(one.lines().count(), 10_000);
         }
         let json = world.alpha.json(&["ls", place]);
         let entries = json["entries"].as_array().expect("a list");
@@ -314,6 +349,109 @@ fn patterns_stand_for_what_has_them() {
     world.fails(&["mkdir", "beta:data/*"], 2, "pattern");
     world.told(&["rm", "beta:data/a*"]);
     assert_eq!(world.names("data"), [".a3.log", "b1.log", "d1", "d2", "d3"]);
+
+    // With a slash at its end it stands for directories, and for links to them.
+    symlink("d1", world.path("data/d4")).expect("linked");
+    symlink("d3", world.path("data/d5")).expect("linked");
+    symlink("/etc", world.path("data/d6")).expect("linked");
+    fs::create_dir(world.path("data/e1")).expect("made");
+    world.write("data/d1/y", b"");
+    let directories = ["beta:data/d1:", "x.log", "y", "", "beta:data/d2:", "y", ""];
+    assert_eq!(found("beta:data/d*/")[..7], directories);
+    assert_eq!(found("beta:data/d*/")[7..], ["beta:data/d4:", "x.log", "y"]);
+    assert_eq!(found("beta:data/*/y").len(), 3, "a file is in them");
+    world.fails(&["ls", "beta:data/*/y/"], NOT_FOUND, "*/y");
+    world.fails(&["mv", "beta:data/b1.log", "beta:data/d3*/"], NOT_FOUND, "d3*");
+    world.told(&["mv", "beta:data/b1.log", "beta:data/e*/"]);
+    assert_eq!(world.names("data/e1"), ["b1.log"]);
+    world.fails(&["rm", "beta:data/d3/"], REFUSED, "d3 is no directory");
+    world.fails(&["rm", "-r", "beta:data/d*/"], REFUSED, "d4 is no directory");
+    world.told(&["rm", "-f", "beta:data/d1/", "beta:data/none/"]);
+    assert_eq!(world.names("data"), [".a3.log", "d3", "d4", "d5", "d6", "e1"]);
+}
+
+#[test]
+fn mv_leads_through_links_and_names_what_is_wrong() {
+    let Some(world) = World::new() else { return };
+    for (root, at) in [("data", "beta:data"), ("own", ":own")] {
+        let place = |name: &str| format!("{at}/{name}");
+        for name in ["x", "y", "z", "sub/deep/file"] {
+            world.write(&format!("{root}/{name}"), name.as_bytes());
+        }
+        let links =
+            [("sub/deep", "inner"), ("nothing", "dangling"), ("/etc", "out"), ("y", "to-y")];
+        for (to, name) in links {
+            symlink(to, world.path(&format!("{root}/{name}"))).expect("linked");
+        }
+        world.told(&["mv", &place("x"), &place("inner")]);
+        assert_eq!(world.names(&format!("{root}/sub/deep")), ["file", "x"]);
+        assert!(world.path(&format!("{root}/inner")).is_symlink());
+        // Whether one that leads out is a directory cannot be known.
+        world.fails(&["mv", &place("y"), &place("out")], REFUSED, &place("out"));
+        world.told(&["mv", &place("z"), &place("dangling")]);
+        world.told(&["mv", &place("dangling"), &place("to-y")]);
+        assert_eq!(fs::read(world.path(&format!("{root}/to-y"))).expect("there"), b"z");
+        assert_eq!(world.names(root), ["inner", "out", "sub", "to-y", "y"]);
+
+        let fails = |from: &str, to: &str, code, words: &[&str]| {
+            for word in words {
+                world.fails(&["mv", &place(from), &place(to)], code, word);
+            }
+        };
+        fails("y", "new/y", NOT_FOUND, &[&format!("pipectl: {}: no such", place("new"))]);
+        fails("y", "to-y/", REFUSED, &[&format!("pipectl: {}: a part", place("to-y"))]);
+        fails("gone", "new/y", NOT_FOUND, &[&format!("pipectl: {}: no such", place("gone"))]);
+        fails("sub", "sub/deep/sub", REFUSED, &["sub and ", "/sub/deep/sub: ", "below itself"]);
+        let long = "n".repeat(300);
+        fails(&long, "new", REFUSED, &[&format!("{long} and "), "/new: ", "too long"]);
+    }
+}
+
+#[test]
+fn a_daemon_that_goes_leaves_the_rest_of_a_tree() {
+    let Some(mut world) = World::new() else { return };
+    // What is said of all of them fills a pipe several times.
+    for number in 0..3000 {
+        fs::create_dir_all(world.path(&format!("own/many/{number:0100}"))).expect("made");
+    }
+    let begin = |world: &World, arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        let errors = File::create(world.path("errors")).expect("made");
+        Running(command.stderr(errors).spawn().expect("started"))
+    };
+    let ends = |world: &mut World, mut running: Running, arguments: &[&str]| {
+        world.alpha.process.signal(Signal::KILL);
+        std::io::read_to_string(running.0.stdout.take().expect("a pipe")).expect("text");
+        assert_eq!(running.exit().code(), Some(NOT_REACHABLE), "{arguments:?}");
+        let errors = fs::read_to_string(world.path("errors")).expect("text");
+        assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+        let settings = world.settings.clone();
+        world.alpha.restart(&settings);
+    };
+    for arguments in [&["du", ":own/many"][..], &["ls", "-R", ":own/many"]] {
+        let mut running = begin(&world, arguments);
+        // It cannot end before the daemon does: nobody reads more of it until then.
+        let stdout = running.0.stdout.as_mut().expect("a pipe");
+        stdout.read_exact(&mut [0; 100]).expect("some of it");
+        ends(&mut world, running, arguments);
+    }
+    let arguments = ["rm", "-r", ":own/files"];
+    // Until the daemon is stopped in the middle.
+    let running = loop {
+        for number in 0..20_000 {
+            world.write(&format!("own/files/{number:05}"), b"");
+        }
+        let mut running = begin(&world, &arguments);
+        let first = world.path("own/files/00000");
+        eventually("it removes", || (!first.exists()).then_some(()));
+        world.alpha.process.freeze();
+        if world.path("own/files").exists() && world.names("own/files").len() > 100 {
+            break running;
+        }
+        world.alpha.process.signal(Signal::CONT);
+        running.exit();
+    };
+    ends(&mut world, running, &arguments);
 }
 
 #[test]
@@ -356,6 +494,10 @@ fn df_and_du_count_as_the_kernel_does() {
     };
     assert_eq!(table("120").lines().count(), 2, "{}", table("120"));
     assert!(table("40").lines().all(|line| line.chars().count() <= 40), "{}", table("40"));
+    let latin = OsStr::from_bytes(b"latin-\xe9");
+    fs::create_dir(world.path("data").join(latin)).expect("made");
+    let lines = world.lines(&["df", "beta:data/latin*"]);
+    assert!(lines[1].starts_with("beta:data/latin-\\xe9 "), "as every command shows it: {lines:?}");
 }
 
 #[test]
@@ -383,17 +525,8 @@ fn cat_gives_the_bytes_and_terminals_obey_none_of_them() {
         world.fails(&["cat", at], REFUSED, "");
         world.fails(&["cat", "--json", &text], 2, "--json");
     }
-    let mut command = Command::new("script");
-    let program = world.command([""; 0]).get_program().to_owned();
-    let line = format!("{} cat beta:data/text", Path::new(&program).display());
-    command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
-    command.env("PIPED_CLIENT_SOCKET", world.alpha.client_socket());
-    match command.output() {
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-            assert_eq!(text, "one \\u{1b}[2J\ntwo\n");
-        }
-        Err(error) => eprintln!("skipped: no terminal can be made ({error})"),
+    if let Some(text) = world.on_terminal("cat beta:data/text", None) {
+        assert_eq!(text, "one \\u{1b}[2J\ntwo\n");
     }
 }
 
@@ -428,7 +561,11 @@ fn put_is_whole_or_nothing() {
         let put = |place: &str, input: &[u8], more: &[&str]| {
             let mut command = world.command([&["put", "-", place], more].concat());
             let mut running = Running(command.stdin(Stdio::piped()).spawn().expect("started"));
-            running.0.stdin.take().expect("a pipe").write_all(input).expect("it reads");
+            match running.0.stdin.take().expect("a pipe").write_all(input) {
+                // One that is refused need not read.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                written => written.expect("it reads"),
+            }
             running.exit()
         };
         assert!(put(&place("new"), &long, &["--mode", "600"]).success());
@@ -444,7 +581,8 @@ fn put_is_whole_or_nothing() {
         assert_eq!((&report["bytes"], &report["durable"]), (&long.len().into(), &true.into()));
         assert!(fs::read(file("sub/source")).expect("made") == long);
         world.fails(&["put", &source, &place("sub")], REFUSED, "sub/");
-        world.fails(&["put", "-", &place("sub/")], 2, "name the file");
+        world.fails(&["put", "-", &place("sub/")], 2, &place("sub/NAME"));
+        world.fails(&["put", "-", at], 2, &place("NAME"));
         world.fails(&["put", &source, &place("none/f")], NOT_FOUND, "none/f");
         world.fails(&["put", "/nonexistent", &place("f")], NOT_FOUND, "/nonexistent");
         // A source that fails in the middle leaves what was there.
@@ -466,6 +604,20 @@ fn put_is_whole_or_nothing() {
         assert_eq!(fs::read(file("new")).expect("there"), b"short");
         assert_eq!(world.names(root), ["empty", "new", "sub"]);
     }
+    // One also ends the wait for a pipe that nobody writes.
+    let pipe = world.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("it is part of every system");
+    assert!(made.success());
+    let pipe = pipe.display().to_string();
+    let mut running =
+        Running(world.command(["put", &pipe, ":own/piped"]).spawn().expect("started"));
+    let stat = format!("/proc/{}/stat", running.0.id());
+    eventually("it sleeps", || {
+        let stat = fs::read_to_string(&stat).expect("it lives");
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S')).then_some(())
+    });
+    running.signal(Signal::INT);
+    assert_eq!(running.exit().signal(), Some(Signal::INT.as_raw()));
 }
 
 #[test]
@@ -561,15 +713,18 @@ fn places_are_completed_quickly_quietly_and_safely() {
         world.write(&format!("data/{name}"), b"");
     }
     let words_of = |word: &str| world.lines(&["complete", "--", word]);
-    assert_eq!(words_of(""), [":own/", "beta:"]);
-    assert_eq!(words_of("be"), ["beta:"]);
-    assert_eq!(words_of("beta:data/al"), ["beta:data/album/", "beta:data/alpha.log"]);
+    // On a busy machine it may take longer than a shell waits.
+    let some_of =
+        |word: &str| eventually(word, || Some(words_of(word)).filter(|words| !words.is_empty()));
+    assert_eq!(some_of(""), [":own/", "beta:"]);
+    assert_eq!(some_of("be"), ["beta:"]);
+    assert_eq!(some_of("beta:data/al"), ["beta:data/album/", "beta:data/alpha.log"]);
     assert_eq!(words_of("beta:data/b"), [""; 0], "a shell would take them apart, or obey");
     assert_eq!(
-        words_of("beta:data/"),
+        some_of("beta:data/"),
         ["beta:data/album/", "beta:data/alpha.log", "beta:data/données"]
     );
-    assert_eq!(words_of("beta:data/.h"), ["beta:data/.hidden"]);
+    assert_eq!(some_of("beta:data/.h"), ["beta:data/.hidden"]);
     for word in ["beta:none/a", "nobody:x/y", "beta:", "$(id)", "-x", "/tmp/", "beta:data/none/"] {
         assert_eq!(words_of(word), [""; 0], "{word}");
     }
@@ -597,8 +752,12 @@ fn places_are_completed_quickly_quietly_and_safely() {
         String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
     };
     let words = ["pipectl", "--json", "ls", "beta", ":", "data/al"];
-    assert_eq!(typed("pipectl --json ls beta:data/al", &words), ["data/album/", "data/alpha.log"]);
-    assert_eq!(typed("pipectl cp be", &["pipectl", "cp", "be"]), ["beta:"]);
+    let some_typed = |line: &str, words: &[&str]| {
+        eventually(line, || Some(typed(line, words)).filter(|words| words[0] != ""))
+    };
+    let json = some_typed("pipectl --json ls beta:data/al", &words);
+    assert_eq!(json, ["data/album/", "data/alpha.log"]);
+    assert_eq!(some_typed("pipectl cp be", &["pipectl", "cp", "be"]), ["beta:"]);
     assert!(typed("pipectl stat", &["pipectl", "stat"]).contains(&"stat".to_owned()));
     assert!(typed("pipectl rm --f", &["pipectl", "rm", "--f"]).contains(&"--force".to_owned()));
 

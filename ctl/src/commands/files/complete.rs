@@ -16,11 +16,9 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Command, ValueHint};
 use clap_complete::Shell;
 use piped_client::call::FileKind;
-use piped_config::admin::watch::{PEERS, Peers};
 use piped_text::shown;
-use serde_json::Value;
 
-use super::ls::exports;
+use super::ls::{AtHand, at_hand};
 use super::tree::Tree;
 use crate::admin::Admin;
 use crate::args::ClientDoor;
@@ -77,9 +75,9 @@ fn words(args: &CompleteArgs, admin: &Path) -> Option<Vec<String>> {
 /// The exports of this node, and its peers.
 fn nodes(admin: &Path) -> Option<BTreeSet<String>> {
     let admin = Admin::new(admin).ok()?;
-    let Peers::<Value> { peers } = admin.get(PEERS).ok()?;
-    let peers = peers.into_iter().filter(|peer| !peer.inbound).map(|it| format!("{}:", it.name));
-    let exports = exports(&admin).ok()?.into_iter().map(|name| format!(":{name}/"));
+    let AtHand { exports, peers } = at_hand(&admin).ok()?;
+    let peers = peers.into_iter().map(|name| format!("{name}:"));
+    let exports = exports.into_iter().map(|name| format!(":{name}/"));
     Some(peers.chain(exports).collect())
 }
 

@@ -37,6 +37,9 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Row {
     place: String,
+    /// The place for people: a name of somebody else can make no line of the table.
+    #[serde(skip)]
+    shown: String,
     total_bytes: u64,
     used_bytes: u64,
     free_bytes: u64,
@@ -51,6 +54,7 @@ impl Row {
         let bounded = |count| (space.files > 0).then_some(count);
         Self {
             place: String::from_utf8_lossy(&place.bytes()).into_owned(),
+            shown: place.to_string(),
             total_bytes: space.total,
             used_bytes: space.total.saturating_sub(space.free),
             free_bytes: space.free,
@@ -66,7 +70,7 @@ impl Row {
         let room = self.used_bytes.saturating_add(self.available_bytes);
         let used = (u128::from(self.used_bytes) * 100).div_ceil(u128::from(room).max(1));
         vec![
-            self.place.clone(),
+            self.shown.clone(),
             units::bytes(self.total_bytes),
             units::bytes(self.used_bytes),
             units::bytes(self.available_bytes),
@@ -115,4 +119,16 @@ pub(crate) fn run(
     let rows = places.iter().map(Row::cells).collect();
     output.table(&columns, rows)?;
     looked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_makes_no_line_of_the_table() {
+        let place = Below::parse("b:data/x\nb:other".as_ref()).expect("a path is bytes");
+        let space = Space { total: 0, free: 0, available: 0, files: 0, files_free: 0 };
+        assert_eq!(Row::new(&place, &space).cells()[0], "b:data/x\\nb:other");
+    }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::found::found;
 use super::tree::Tree;
-use super::{after, each};
+use super::{each, go_on};
 use crate::args::ClientDoor;
 use crate::below::Below;
 use crate::failure::Failure;
@@ -120,7 +120,7 @@ impl Walk<'_> {
             if let Some((below, stat)) = inner.left.pop() {
                 match self.enter(below, stat, depth) {
                     Ok(entered) => open.push(entered),
-                    Err(failure) => last = after(last, failure),
+                    Err(failure) => last = go_on(last, failure)?,
                 }
                 continue;
             }

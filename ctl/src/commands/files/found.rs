@@ -1,5 +1,6 @@
 //! Operands with patterns become the places that have them.
 
+use piped_client::Status;
 use piped_client::call::FileKind;
 
 use super::pattern::{Pattern, plain};
@@ -16,9 +17,7 @@ pub(super) fn found(tree: &mut Tree, operands: &[Below]) -> Result<Vec<Below>, F
     let mut places = Vec::new();
     for operand in operands {
         places.extend(one(tree, operand)?);
-        if places.len() > PLACES_MAX {
-            return Err(Failure::failed(format!("{operand}: more than {PLACES_MAX} places")));
-        }
+        few(operand, places.len())?;
     }
     Ok(places)
 }
@@ -34,62 +33,99 @@ pub(super) fn single(tree: &mut Tree, operand: &Below) -> Result<Below, Failure>
     }
 }
 
+/// The place of something that need not be there: no pattern.
+pub(super) fn plain_place(operand: &Below) -> Result<Below, Failure> {
+    let place = literal(operand)?;
+    if is_pattern(operand) {
+        let why = format!("{operand} is a pattern: write \\ before a character meant as it is");
+        return Err(Failure::usage(why));
+    }
+    Ok(place)
+}
+
 fn one(tree: &mut Tree, operand: &Below) -> Result<Vec<Below>, Failure> {
-    if operand.export().is_empty() {
-        return Err(Failure::usage(format!("{operand} names no export: {HOW}")));
+    let literal = literal(operand)?;
+    if !is_pattern(operand) {
+        return Ok(vec![literal]);
     }
-    let literal = || {
-        let parts: Vec<Vec<u8>> = operand.parts().map(plain).collect();
-        operand.marked_with_path(&parts.join(&b'/'))
-    };
-    if !operand.parts().any(|part| Pattern::parse(part).is_some()) {
-        return Ok(vec![literal()]);
-    }
-    let mut places = vec![operand.with_path(b"")];
-    let (mut is_sure, last) = (true, operand.parts().count() - 1);
+    // Each with what it is, if a list has said so: behind a plain name it need not be there.
+    let mut places: Vec<(Below, Option<FileKind>)> = vec![(operand.with_path(b""), None)];
+    let last = operand.parts().count() - 1;
     for (number, part) in operand.parts().enumerate() {
         let Some(pattern) = Pattern::parse(part) else {
             let name = plain(part);
-            places.iter_mut().for_each(|place| *place = place.child(&name));
-            is_sure = false;
+            places.iter_mut().for_each(|place| *place = (place.0.child(&name), None));
             continue;
         };
+        let is_way = number < last || operand.is_marked();
+        let is_meant = |kind| !is_way || matches!(kind, FileKind::Directory | FileKind::Link);
         let mut matching = Vec::new();
-        for place in &places {
+        for (place, _) in &places {
             let names = match tree.list(place, false) {
-                Err(fault) if fault.is_missing() => continue,
+                Err(fault) if leads_nowhere(&fault) => continue,
                 names => names.map_err(|fault| fault.of(place))?,
             };
-            let leads_on = |kind| matches!(kind, FileKind::Directory | FileKind::Link);
-            let names = names.iter().filter(|it| number == last || leads_on(it.kind()));
-            let names = names.filter(|it| pattern.matches(it.name()));
-            matching.extend(names.map(|it| place.child(it.name())));
+            let names = names.iter().filter(|it| is_meant(it.kind()) && pattern.matches(it.name()));
+            matching.extend(names.map(|it| (place.child(it.name()), Some(it.kind()))));
+            few(operand, matching.len())?;
         }
-        (places, is_sure) = (matching, true);
+        places = matching;
     }
-    if !is_sure {
-        // The last components are plain names, which some of the directories have.
-        let mut there = Vec::new();
-        for place in places {
-            let known = tree.find(&place).map_err(|fault: Fault| fault.of(&place))?;
-            there.extend(known.map(|_| place));
+    let mut there = Vec::new();
+    for (place, kind) in places {
+        if is_there(tree, &place, kind, operand.is_marked())? {
+            there.push(operand.marked_with_path(place.path()));
         }
-        places = there;
     }
-    if places.is_empty() {
-        places.push(literal());
+    if there.is_empty() {
+        there.push(literal);
     }
-    Ok(places)
+    Ok(there)
 }
 
-/// The place of something that need not be there: no pattern.
-pub(super) fn plain_place(operand: &Below) -> Result<Below, Failure> {
+/// Whether a place is there; one with a slash at its end has to be a directory, or lead to one.
+fn is_there(
+    tree: &mut Tree,
+    place: &Below,
+    kind: Option<FileKind>,
+    is_marked: bool,
+) -> Result<bool, Failure> {
+    let looked = match kind {
+        Some(kind) => Ok(Some(kind)),
+        None => tree.find(place).map(|found| found.map(|stat| stat.kind)),
+    };
+    let is_there = looked.and_then(|kind| match kind {
+        Some(FileKind::Link) if is_marked => tree.leads_to_directory(place),
+        Some(kind) => Ok(!is_marked || kind == FileKind::Directory),
+        None => Ok(false),
+    });
+    match is_there {
+        Err(fault) if leads_nowhere(&fault) => Ok(false),
+        is_there => is_there.map_err(|fault| fault.of(place)),
+    }
+}
+
+/// Whether there is nothing below a place, or a link on the way leads out of the export.
+fn leads_nowhere(fault: &Fault) -> bool {
+    fault.is_missing() || fault.status() == Some(Status::Loop)
+}
+
+/// An error if an operand stands for too many places.
+fn few(operand: &Below, count: usize) -> Result<(), Failure> {
+    if count <= PLACES_MAX {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{operand}: more than {PLACES_MAX} places")))
+}
+
+fn is_pattern(operand: &Below) -> bool {
+    operand.parts().any(|part| Pattern::parse(part).is_some())
+}
+
+/// The place that has an operand's text as its path.
+fn literal(operand: &Below) -> Result<Below, Failure> {
     if operand.export().is_empty() {
         return Err(Failure::usage(format!("{operand} names no export: {HOW}")));
-    }
-    if operand.parts().any(|part| Pattern::parse(part).is_some()) {
-        let why = format!("{operand} is a pattern: write \\ before a character meant as it is");
-        return Err(Failure::usage(why));
     }
     let parts: Vec<Vec<u8>> = operand.parts().map(plain).collect();
     Ok(operand.marked_with_path(&parts.join(&b'/')))

@@ -1,6 +1,7 @@
 //! `pipectl ls`: names below exports.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
 
 use clap::{Args as ClapArgs, ValueHint};
 use piped_client::call::{FileKind, Stat};
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use super::shown::{self, Report};
 use super::tree::Tree;
-use super::{after, each, found::found};
+use super::{after, each, found::found, go_on};
 use crate::admin::Admin;
 use crate::args::ClientDoor;
 use crate::below::Below;
@@ -66,6 +67,10 @@ pub(crate) fn run(
         return nodes(&admin()?, output, json);
     }
     if let Some(node) = args.places.iter().find(|place| place.export().is_empty()) {
+        if args.places.len() > 1 {
+            let why = format!("{node} names no export: name one, or leave out the other places");
+            return Err(Failure::usage(why));
+        }
         return exports_of(node, admin, output, json);
     }
     let mut tree = Tree::connect(&args.door)?;
@@ -149,8 +154,8 @@ impl Lister<'_> {
             let below = match self.names(&place) {
                 Ok(below) => below,
                 // It was removed meanwhile, or cannot be read: the others can.
-                Err(failure) if self.args.recursive && !failure.is_reader_gone() => {
-                    last = after(last, failure);
+                Err(failure) if self.args.recursive => {
+                    last = go_on(last, failure)?;
                     continue;
                 }
                 Err(failure) => return Err(failure),
@@ -194,7 +199,8 @@ impl Lister<'_> {
             return self.output.text(&rows.iter().map(line).collect::<String>());
         }
         let cells: Vec<String> = rows.iter().map(Row::marked).collect();
-        match self.output.width().filter(|_| !self.args.one) {
+        let is_one = self.args.one || !io::stdout().is_terminal();
+        match self.output.width().filter(|_| !is_one) {
             Some(width) => self.output.text(&table::columns(&cells, width)),
             None => self.output.text(&cells.iter().map(|it| format!("{it}\n")).collect::<String>()),
         }
@@ -215,14 +221,26 @@ fn line(row: &Row) -> String {
 }
 
 /// What can be listed, as far as this node knows.
-fn nodes(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
+#[derive(Debug, Serialize)]
+pub(super) struct AtHand {
+    pub(super) exports: Vec<String>,
+    pub(super) peers: BTreeSet<String>,
+}
+
+pub(super) fn at_hand(admin: &Admin) -> Result<AtHand, Failure> {
     let exports = exports(admin)?;
     let Peers::<Value> { peers } = admin.get(PEERS)?;
-    let peers = peers.into_iter().filter(|peer| !peer.inbound).map(|peer| (peer.name, ()));
-    let peers: Vec<String> = peers.collect::<BTreeMap<_, _>>().into_keys().collect();
+    // One that has connected by itself may have any name.
+    let peers = peers.into_iter().filter(|peer| !peer.inbound).map(|peer| peer.name).collect();
+    Ok(AtHand { exports, peers })
+}
+
+fn nodes(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
+    let at_hand = at_hand(admin)?;
     if json {
-        return output::json(serde_json::json!({ "exports": exports, "peers": peers }));
+        return output::json(at_hand);
     }
+    let AtHand { exports, peers } = at_hand;
     if exports.is_empty() && peers.is_empty() {
         let text = "No exports are configured here in [exports.NAME], and no peers in [peers].";
         return output.prose(text, 0);

@@ -36,15 +36,24 @@ fn each<T>(
 ) -> Result<(), Failure> {
     let mut last = Ok(());
     for operand in operands {
-        let Err(failure) = work(operand) else { continue };
-        let ends = matches!(failure.exit(), Exit::Unreachable | Exit::Interrupted);
-        let ends = ends || failure.is_reader_gone();
-        last = after(last, failure);
-        if ends {
-            break;
+        if let Err(failure) = work(operand) {
+            last = go_on(last, failure)?;
         }
     }
     last
+}
+
+/// The outcome so far after a further failure; an error if nothing can be done after that one.
+fn go_on(before: Result<(), Failure>, failure: Failure) -> Result<Result<(), Failure>, Failure> {
+    let ends = ends(&failure);
+    let last = after(before, failure);
+    if ends { last.map(Ok) } else { Ok(last) }
+}
+
+/// Whether whatever is tried next would fail as well, or is not wanted any more.
+fn ends(failure: &Failure) -> bool {
+    let is_over = matches!(failure.exit(), Exit::Unreachable | Exit::Interrupted);
+    is_over || failure.is_reader_gone()
 }
 
 /// The outcome after a further failure; the one before is told.

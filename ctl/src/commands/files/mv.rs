@@ -69,21 +69,30 @@ pub(crate) fn run(args: &MvArgs) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Refused, why));
         };
         let target = if into { destination.child(name) } else { destination.clone() };
-        tree.rename(source, &target, over, !args.no_sync).map_err(|fault| {
-            let is_target = matches!(
-                fault.status(),
-                Some(Status::Exists | Status::IsDirectory | Status::NotEmpty)
-            );
-            fault.of(if is_target { &target } else { source })
+        let renamed = tree.rename(source, &target, over, !args.no_sync);
+        renamed.map_err(|fault| match fault.status() {
+            Some(Status::Exists | Status::IsDirectory | Status::NotEmpty) => fault.of(&target),
+            Some(Status::Invalid | Status::NameTooLong) => fault.of_both(source, &target),
+            // What is there has nowhere to go.
+            Some(Status::NotFound | Status::NotDirectory)
+                if matches!(tree.find(source), Ok(Some(_))) =>
+            {
+                fault.of(&target.parent())
+            }
+            _ => fault.of(source),
         })
     })
 }
 
-/// Whether the destination is a directory; unknown is no, where the export cannot be read.
+/// Whether the destination is a directory, or a link to one; unknown is no, where the export cannot
+/// be read.
 fn is_directory(tree: &mut Tree, place: &Below) -> Result<bool, Failure> {
-    match tree.find(place) {
-        Ok(stat) => Ok(stat.is_some_and(|stat| stat.kind == FileKind::Directory)),
-        Err(fault) if fault.status() == Some(Status::Denied) => Ok(false),
-        Err(fault) => Err(fault.of(place)),
+    let kind = match tree.find(place) {
+        Err(fault) if fault.status() == Some(Status::Denied) => return Ok(false),
+        found => found.map_err(|fault| fault.of(place))?.map(|stat| stat.kind),
+    };
+    match kind {
+        Some(FileKind::Link) => tree.leads_to_directory(place).map_err(|fault| fault.of(place)),
+        kind => Ok(kind == Some(FileKind::Directory)),
     }
 }

@@ -81,9 +81,10 @@ struct Report {
 }
 
 pub(crate) fn run(args: &PutArgs, output: &Output, json: bool) -> Result<(), Failure> {
+    // Before signals are caught: a pipe is open when somebody writes it, and Ctrl-C ends the wait.
+    let source = open(&args.source)?;
     let stop = Stop::listen()?;
     let begin = clock::now();
-    let source = open(&args.source)?;
     let mut tree = Tree::connect(&args.door)?;
     let place = target(args, &mut tree)?;
     let (beside, handle) = make(&mut tree, &place, args.mode)?;
@@ -122,7 +123,8 @@ fn target(args: &PutArgs, tree: &mut Tree) -> Result<Below, Failure> {
         let name = args.source.file_name().filter(|_| args.source.as_os_str() != "-");
         let named = name.map(|name| place.child(name.as_bytes()));
         place = named.ok_or_else(|| {
-            Failure::usage(format!("{place} is a directory: name the file in it, as {place}NAME"))
+            let named = place.child(b"NAME");
+            Failure::usage(format!("{place} is a directory: name the file in it, as {named}"))
         })?;
     }
     tree.check_names(&place).map_err(|fault| match fault.status() {

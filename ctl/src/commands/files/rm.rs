@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::found::found;
 use super::tree::Tree;
-use super::{after, each};
+use super::{each, go_on};
 use crate::args::ClientDoor;
 use crate::below::Below;
 use crate::failure::{Exit, Failure};
@@ -65,6 +65,16 @@ fn remove(
         );
         return Err(Failure::new(Exit::Refused, why));
     }
+    if place.is_marked() {
+        // A slash says that it is a directory: no link and no file is meant.
+        match tree.find(place).map_err(|fault| fault.of(place))? {
+            Some(stat) if stat.kind != FileKind::Directory => {
+                let why = format!("{place} is no directory: leave out the slash to remove it");
+                return Err(Failure::new(Exit::Refused, why));
+            }
+            _ => {}
+        }
+    }
     match tree.remove(place, Removed::File) {
         Ok(()) => {
             report.removed_files += 1;
@@ -103,7 +113,7 @@ fn directory(tree: &mut Tree, place: &Below, report: &mut Report) -> Result<(), 
                 Err(fault) if fault.is_missing() => {}
                 // The reason has been told.
                 Err(fault) if last.is_err() && fault.status() == Some(Status::NotEmpty) => {}
-                Err(fault) => last = after(last, fault.of(&place)),
+                Err(fault) => last = go_on(last, fault.of(&place))?,
             }
             continue;
         }
@@ -111,7 +121,7 @@ fn directory(tree: &mut Tree, place: &Below, report: &mut Report) -> Result<(), 
             Ok(names) => names,
             Err(fault) if fault.is_missing() => continue,
             Err(fault) => {
-                last = after(last, fault.of(&place));
+                last = go_on(last, fault.of(&place))?;
                 continue;
             }
         };
@@ -125,11 +135,8 @@ fn directory(tree: &mut Tree, place: &Below, report: &mut Report) -> Result<(), 
             match tree.remove(&child, Removed::File) {
                 Ok(()) => report.removed_files += 1,
                 Err(fault) if fault.is_missing() => {}
-                Err(fault) => last = after(last, fault.of(&child)),
+                Err(fault) => last = go_on(last, fault.of(&child))?,
             }
-        }
-        if last.as_ref().is_err_and(|failure: &Failure| failure.exit() == Exit::Unreachable) {
-            return last;
         }
     }
     last

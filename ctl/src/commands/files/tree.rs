@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt as _;
 
 use piped_client::call::{
@@ -129,11 +130,7 @@ impl Fault {
                 Failure::new(Exit::Refused, why)
             }
             Self::Open(error) | Self::Closed(_, error) => client::open(place, &error),
-            Self::Ended(cause @ Cause::Status(status)) => match why(status) {
-                Some(why) => Failure::new(client::exit_of(cause), format!("{place}: {why}")),
-                None => Failure::new(client::exit_of(cause), format!("{place}: {cause}")),
-            },
-            Self::Ended(cause) => Failure::new(client::exit_of(cause), format!("{place}: {cause}")),
+            Self::Ended(cause) => ended(cause, place),
             Self::Answer => Failure::failed(format!(
                 "{place}: the answer cannot be read: update the older of the two daemons, or do \
                  not trust this one"
@@ -144,6 +141,27 @@ impl Fault {
             )),
             Self::Failure(failure) => failure,
         }
+    }
+
+    /// The failure for who named two places, where either may be what it is about.
+    pub(super) fn of_both(self, from: &Below, to: &Below) -> Failure {
+        match self {
+            Self::Ended(cause) => ended(cause, format_args!("{from} and {to}")),
+            fault => fault.of(from),
+        }
+    }
+}
+
+/// The failure of a call that ended so.
+fn ended(cause: Cause, what: impl Display) -> Failure {
+    let why = match cause {
+        Cause::Status(status) => why(status),
+        _ => None,
+    };
+    let exit = client::exit_of(cause);
+    match why {
+        Some(why) => Failure::new(exit, format!("{what}: {why}")),
+        None => Failure::new(exit, format!("{what}: {cause}")),
     }
 }
 
@@ -163,7 +181,8 @@ const fn why(status: Status) -> Option<&'static str> {
         Status::NotEmpty => "the directory is not empty: `pipectl rm -r` removes what is in it too",
         Status::ReadOnly => "its file system is mounted read only",
         Status::Invalid => {
-            "such a name is not made or changed: one has control characters, or there is none"
+            "such a name is not made or changed: one has control characters, or there is none, or \
+             a directory would come below itself"
         }
         _ => return None,
     })
@@ -204,6 +223,18 @@ impl Tree {
             Ok(stat) => Ok(Some(stat)),
             Err(fault) if fault.is_missing() => Ok(None),
             Err(fault) => Err(fault),
+        }
+    }
+
+    /// Whether a link leads to a directory of its export.
+    pub(super) fn leads_to_directory(&self, link: &Below) -> Result<bool, Fault> {
+        let path = OsStr::from_bytes(link.path());
+        match self.client.open_directory(link.peer(), link.export(), path, Access::READ) {
+            Ok(_) => Ok(true),
+            Err(error) => match Fault::Closed(Right::Read, error) {
+                fault if fault.is_missing() => Ok(false),
+                fault => Err(fault),
+            },
         }
     }
 

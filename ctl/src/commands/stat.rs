@@ -85,35 +85,25 @@ enum Asked {
 
 impl StatArgs {
     fn asked(&self) -> Result<Asked, Failure> {
-        let numbers = self.operands.iter().map_while(|operand| match operand {
-            Operand::Number(text) => Some(text.as_str()),
-            Operand::Place(_) => None,
-        });
-        let numbers: Vec<&str> = numbers.collect();
-        let usage = |why: &str| Failure::usage(format!("{why} (see `pipectl stat --help`)"));
-        match numbers.as_slice() {
-            all if all.len() == self.operands.len() => match *all {
-                [] => Ok(Asked::Work { interval: None, count: None }),
-                [interval] => Ok(Asked::Work { interval: every(interval)?, count: None }),
-                [interval, count] => {
-                    let count = count.parse().ok().filter(|&count| count > 0);
-                    let count = count.ok_or_else(|| usage("COUNT is a number of lines"))?;
-                    Ok(Asked::Work { interval: every(interval)?, count: Some(count) })
-                }
-                _ => Err(usage("INTERVAL and COUNT are all the numbers there are")),
-            },
-            [] if !self.no_since_start => {
-                let places = self.operands.iter().filter_map(|operand| match operand {
-                    Operand::Place(place) => Some(place.clone()),
-                    Operand::Number(_) => None,
-                });
-                let places: Vec<Below> = places.collect();
-                match places.len() == self.operands.len() {
-                    true => Ok(Asked::Files(places)),
-                    false => Err(usage("name places, or numbers")),
-                }
+        let (mut numbers, mut places) = (Vec::new(), Vec::new());
+        for operand in &self.operands {
+            match operand {
+                Operand::Number(text) => numbers.push(text.as_str()),
+                Operand::Place(place) => places.push(place.clone()),
             }
-            _ => Err(usage("name places, or numbers")),
+        }
+        let usage = |why: &str| Failure::usage(format!("{why} (see `pipectl stat --help`)"));
+        match (numbers.as_slice(), places.is_empty()) {
+            ([], true) => Ok(Asked::Work { interval: None, count: None }),
+            ([], false) if !self.no_since_start => Ok(Asked::Files(places)),
+            ([interval], true) => Ok(Asked::Work { interval: every(interval)?, count: None }),
+            ([interval, count], true) => {
+                let count = count.parse().ok().filter(|&count| count > 0);
+                let count = count.ok_or_else(|| usage("COUNT is a number of lines"))?;
+                Ok(Asked::Work { interval: every(interval)?, count: Some(count) })
+            }
+            (_, true) => Err(usage("INTERVAL and COUNT are all the numbers there are")),
+            (_, false) => Err(usage("name places, or numbers")),
         }
     }
 }

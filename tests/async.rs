@@ -14,6 +14,7 @@ use piped_client::{
     AsyncClient, AsyncFile, AsyncQueue, BufferState, Cause, ClientBuilder, DEFAULT_SOCKET, Handle,
     OpenError, OpenOptions, Request, SessionError, StripPolicy, StripStream, Strips, TokioRuntime,
 };
+use piped_sim::Random;
 use rustix::process::Signal;
 use system_tests::process::{BLOCKS_BYTES, Daemon, Pair, Programs, command, pattern, words};
 use tokio::io::AsyncReadExt as _;
@@ -101,20 +102,16 @@ fn futures_that_are_dropped_at_any_moment_give_their_buffers_back() {
             for task in 0..PAGES as u64 / 2 {
                 let (client, queue, file) = (client.clone(), queue.clone(), file.clone());
                 tasks.spawn(async move {
-                    let mut random = seed * 1000 + task;
-                    let mut next = move |below: u64| {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(9);
-                        (random >> 33) % below
-                    };
+                    let mut random = Random::new(seed * 1000 + task);
                     for _ in 0..100 {
                         // The arena may be full of what was dropped and is under way still.
                         let Ok(buffer) = client.client().allocate(BLOCK) else {
                             tokio::task::yield_now().await;
                             continue;
                         };
-                        let offset = next(BLOCKS as u64) * BLOCK as u64;
+                        let offset = random.below(BLOCKS as u64) * BLOCK as u64;
                         let mut reading = pin!(queue.submit(Request::read(&file, offset, buffer)));
-                        let polls = next(4);
+                        let polls = random.below(4);
                         for _ in 0..polls {
                             let polled = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await;
                             if let Poll::Ready(done) = polled {

@@ -15,6 +15,7 @@ use piped_client::{
 };
 use piped_ring::LentKind;
 use piped_ring::handshake::{Reply, Request as Asked};
+use piped_sim::Random;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::Signal;
 use system_tests::attack::{HELLO, Neighbour, ask, connect};
@@ -382,17 +383,6 @@ fn is_own_loss(error: &RequestError) -> bool {
     matches!(error.cause, Cause::Status(Status::BadBuffer | Status::Corrupt))
 }
 
-/// Numbers that look like chance, from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % below
-    }
-}
-
 /// The rounds of cutting: 10 000, unless somebody wants more.
 fn rounds() -> usize {
     std::env::var("PIPED_LENT_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10_000)
@@ -416,7 +406,8 @@ fn cut_memory_costs_its_own_clients_requests_and_nobody_else_anything() {
     let mut queue = client.queue().expect("a queue");
     let work = Work::new(&pair, &client, directory.path());
     let seed = 0x1e47;
-    let mut dice = Dice(seed);
+    let mut random = Random::new(seed);
+    let mut below = |limit: usize| random.below(limit as u64) as usize;
     let (mut ended, mut lost) = (0, 0);
     const LENGTH: usize = 256 << 10;
     let mut round = 0;
@@ -429,17 +420,17 @@ fn cut_memory_costs_its_own_clients_requests_and_nobody_else_anything() {
             round += 1;
             let mut asked = Vec::new();
             for slot in 0..4 {
-                let length = 1 + dice.next(LENGTH / 4);
-                let start = slot * (LENGTH / 4) + dice.next(LENGTH / 4 - length + 1);
+                let length = 1 + below(LENGTH / 4);
+                let start = slot * (LENGTH / 4) + below(LENGTH / 4 - length + 1);
                 let buffer = lent.buffer(start, length).expect("four places");
-                asked.push(work.submit(&mut queue, dice.next(8), buffer));
+                asked.push(work.submit(&mut queue, below(8), buffer));
             }
             queue.flush();
-            if dice.next(3) > 0 {
-                file.set_len(dice.next(LENGTH) as u64).expect("cut");
+            if below(3) > 0 {
+                file.set_len(below(LENGTH) as u64).expect("cut");
                 torn = true;
             }
-            if dice.next(2) == 0 {
+            if below(2) == 0 {
                 file.set_len(LENGTH as u64).expect("long again");
             }
             for pending in asked {
@@ -449,7 +440,7 @@ fn cut_memory_costs_its_own_clients_requests_and_nobody_else_anything() {
                     Err(error) => panic!("seed {seed:#x}, round {round}, torn {torn}: {error}"),
                 }
             }
-            if torn && dice.next(2) == 0 {
+            if torn && below(2) == 0 {
                 break;
             }
             file.set_len(LENGTH as u64).expect("long again");

@@ -75,8 +75,9 @@ impl Books {
         let slot = self.asked.len() as u32;
         self.asked.insert(slot, Asked { request, state: State::Running, progress: 0 });
         let filled = match request.verb {
-            Verb::Read { buffer, .. } | Verb::Receive { buffer, .. } => Some(buffer),
-            Verb::Call { buffer, .. } => Some(buffer),
+            Verb::Read { buffer, .. }
+            | Verb::Receive { buffer, .. }
+            | Verb::Call { buffer, .. } => Some(buffer),
             _ => None,
         };
         if let Some(buffer) = filled

@@ -12,7 +12,7 @@ use crate::stage::Cost;
 /// Permissions that a new directory can have.
 const MODES: u32 = 0o1777;
 
-/// What a call of a directory costs, and which fault may meet it: the device's, or one of a flush.
+/// What a call of a directory costs: as the device's read, write, or flush.
 pub(super) const fn cost_of(costs: &DeviceCosts, call: &Call<'_>) -> Cost {
     match call {
         Call::Sync { .. } | Call::Rename { durable: true, .. } => costs.sync,

@@ -225,7 +225,7 @@ fn ten_thousand_names_in_columns_and_as_json() {
             let mut command = world.command(["ls", place]);
             let output = command.env("COLUMNS", width.to_string()).output().expect("ran");
             let text = String::from_utf8(output.stdout).expect("text");
-            assert_eq!(text.lines().collect::<Vec<&str>>(), expected, "{place}");
+            assert!(text.lines().eq(&expected), "{place}");
             let terminal = |arguments: &str| world.on_terminal(arguments, Some(width));
             let Some(text) = terminal(&format!("ls {place}")) else { continue };
             let first = text.lines().next().expect("a line");

@@ -315,9 +315,7 @@ impl Asking {
         if self.records.held == 0 {
             return Ok(());
         }
-        while let Some(released) = self.queue.poll_released() {
-            self.take_back(released)?;
-        }
+        self.take_released()?;
         // Those of a daemon that is gone, which nobody will release.
         let held: Vec<usize> = self.records.held().collect();
         for at in held {
@@ -328,8 +326,22 @@ impl Asking {
         Ok(())
     }
 
+    /// The queue for a call. Its buffer is nobody's here: once released, that of one that failed is
+    /// the arena's again with the next call.
+    pub(crate) fn for_call(&mut self) -> Result<&mut Queue, Fault> {
+        self.take_released()?;
+        Ok(&mut self.queue)
+    }
+
+    fn take_released(&mut self) -> Result<(), Fault> {
+        while let Some(released) = self.queue.poll_released() {
+            self.take_back(released)?;
+        }
+        Ok(())
+    }
+
     fn take_back(&mut self, released: Released) -> Result<(), Fault> {
-        // A loop over strips asks on this queue, too, and its buffers are nobody's here.
+        // Calls and loops over strips ask on this queue, too, and their buffers are nobody's here.
         match self.records.of_held(released.tag, released.id) {
             Some(at) => self.release(at, PIPED_BUFFER_HERE, Lent::Here(released.buffer)),
             None => Ok(()),

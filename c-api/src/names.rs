@@ -155,7 +155,7 @@ pub(crate) fn calls<T>(
     ask: impl FnOnce(&mut Calls<'_>) -> Result<T, CallError>,
 ) -> Result<T, Fault> {
     let handle = HANDLES.get(handle)?;
-    asking(queue, |asking| Ok(ask(&mut Calls::new(&mut asking.queue, &handle))?))
+    asking(queue, |asking| Ok(ask(&mut Calls::new(asking.for_call()?, &handle))?))
 }
 
 fn kind(kind: FileKind) -> u32 {
@@ -279,11 +279,9 @@ pub extern "C" fn piped_list_next(
         wanted(&name)?;
         let next = LISTS.try_with_mut(list, |listed| {
             let Listed { handle, names, name } = listed.get_mut().map_err(|_| Refusal::Spoilt)?;
-            let next =
-                asking(
-                    queue,
-                    |asking| Ok(names.next(&mut Calls::new(&mut asking.queue, handle))?),
-                )?;
+            let next = asking(queue, |asking| {
+                Ok(names.next(&mut Calls::new(asking.for_call()?, handle))?)
+            })?;
             let none = stat(&Stat::default());
             let Some(next) = next else {
                 let name = std::ptr::null();
@@ -422,6 +420,6 @@ pub extern "C" fn piped_replace(
         let access = Access { names: true, ..Access::WRITE };
         let client = CLIENTS.get(client)?;
         let directory = Directory::open(&client, peer, export, "", access)?;
-        asking(queue, |asking| Ok(directory.replace(&mut asking.queue, path, bytes, mode)?))
+        asking(queue, |asking| Ok(directory.replace(asking.for_call()?, path, bytes, mode)?))
     })
 }

@@ -18,7 +18,7 @@ use clap_complete::Shell;
 use piped_client::call::FileKind;
 use piped_text::shown;
 
-use super::ls::{AtHand, at_hand};
+use super::ls::at_hand;
 use super::tree::Tree;
 use crate::admin::Admin;
 use crate::args::ClientDoor;
@@ -75,10 +75,7 @@ fn words(args: &CompleteArgs, admin: &Path) -> Option<Vec<String>> {
 /// The exports of this node, and its peers.
 fn nodes(admin: &Path) -> Option<BTreeSet<String>> {
     let admin = Admin::new(admin).ok()?;
-    let AtHand { exports, peers } = at_hand(&admin).ok()?;
-    let peers = peers.into_iter().map(|name| format!("{name}:"));
-    let exports = exports.into_iter().map(|name| format!(":{name}/"));
-    Some(peers.chain(exports).collect())
+    Some(at_hand(&admin).ok()?.places().collect())
 }
 
 /// The names of a directory that go on so.

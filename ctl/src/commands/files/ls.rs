@@ -199,12 +199,16 @@ impl Lister<'_> {
             return self.output.text(&rows.iter().map(line).collect::<String>());
         }
         let cells: Vec<String> = rows.iter().map(Row::marked).collect();
-        let is_one = self.args.one || !io::stdout().is_terminal();
-        match self.output.width().filter(|_| !is_one) {
+        match columns(self.output).filter(|_| !self.args.one) {
             Some(width) => self.output.text(&table::columns(&cells, width)),
             None => self.output.text(&cells.iter().map(|it| format!("{it}\n")).collect::<String>()),
         }
     }
+}
+
+/// Width of the terminal; none into a pipe, whatever `COLUMNS` says.
+fn columns(output: &Output) -> Option<u16> {
+    output.width().filter(|_| io::stdout().is_terminal())
 }
 
 fn line(row: &Row) -> String {
@@ -223,8 +227,16 @@ fn line(row: &Row) -> String {
 /// What can be listed, as far as this node knows.
 #[derive(Debug, Serialize)]
 pub(super) struct AtHand {
-    pub(super) exports: Vec<String>,
-    pub(super) peers: BTreeSet<String>,
+    exports: Vec<String>,
+    peers: BTreeSet<String>,
+}
+
+impl AtHand {
+    /// The places as they are typed.
+    pub(super) fn places(&self) -> impl Iterator<Item = String> {
+        let exports = self.exports.iter().map(|name| format!(":{name}/"));
+        exports.chain(self.peers.iter().map(|name| format!("{name}:")))
+    }
 }
 
 pub(super) fn at_hand(admin: &Admin) -> Result<AtHand, Failure> {
@@ -238,17 +250,15 @@ pub(super) fn at_hand(admin: &Admin) -> Result<AtHand, Failure> {
 fn nodes(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
     let at_hand = at_hand(admin)?;
     if json {
-        return output::json(at_hand);
+        return output::json(&at_hand);
     }
-    let AtHand { exports, peers } = at_hand;
-    if exports.is_empty() && peers.is_empty() {
+    if at_hand.places().next().is_none() {
         let text = "No exports are configured here in [exports.NAME], and no peers in [peers].";
         return output.prose(text, 0);
     }
-    exports.iter().try_for_each(|name| output.line(format_args!(":{name}/")))?;
-    peers.iter().try_for_each(|name| output.line(format_args!("{name}:")))?;
-    match peers.first() {
-        Some(peer) if output.width().is_some() => output.heading(&format!(
+    at_hand.places().try_for_each(|place| output.line(place))?;
+    match at_hand.peers.first() {
+        Some(peer) if columns(output).is_some() => output.heading(&format!(
             "What a peer exports is shown there by `pipectl exports`; `pipectl ls {peer}:EXPORT` \
              lists it from here."
         )),

@@ -754,7 +754,7 @@ fn places_are_completed_quickly_quietly_and_safely() {
     };
     let words = ["pipectl", "--json", "ls", "beta", ":", "data/al"];
     let some_typed = |line: &str, words: &[&str]| {
-        eventually(line, || Some(typed(line, words)).filter(|words| words[0] != ""))
+        eventually(line, || Some(typed(line, words)).filter(|words| !words[0].is_empty()))
     };
     let json = some_typed("pipectl --json ls beta:data/al", &words);
     assert_eq!(json, ["data/album/", "data/alpha.log"]);

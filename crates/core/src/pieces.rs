@@ -97,7 +97,8 @@ impl Row {
     }
 
     /// Splits off the first pieces, at most `bytes` (at least 1) and `pieces`, and gives the rest.
-    /// A first piece longer than `bytes` is split itself; its remainder is a row of its own.
+    /// A first piece longer than `bytes` is split itself; its remainder is a row of its own. The row
+    /// must have [`Self::end`], and [`Self::end_in_buffer`] within 4 GiB.
     #[must_use]
     pub fn cut(self, bytes: u32, pieces: u32) -> (Self, [Option<Self>; 2]) {
         let whole = (bytes / self.length.max(1)).min(pieces).min(self.count);
@@ -120,7 +121,7 @@ impl Row {
         (front, [Some(rest).filter(|rest| rest.length > 0), others])
     }
 
-    /// The row without its first pieces. There must be more of them, and [`Self::end`].
+    /// The row without its first pieces. There must be more of them; see [`Self::cut`].
     fn skip(self, pieces: u32) -> Self {
         Self {
             offset: self.offset + u64::from(pieces) * self.stride,
@@ -130,8 +131,7 @@ impl Row {
         }
     }
 
-    /// Where each piece begins, in the file or region and in the buffer. The row must have
-    /// [`Self::end`].
+    /// Where each piece begins, in the file or region and in the buffer; see [`Self::cut`].
     pub fn pieces(self) -> impl Iterator<Item = (u64, u32)> {
         (0..self.count).map(move |piece| {
             (self.offset + u64::from(piece) * self.stride, self.at + piece * self.at_stride)

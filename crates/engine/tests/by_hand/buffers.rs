@@ -226,6 +226,37 @@ fn a_list_is_believed_in_nothing() {
 }
 
 #[test]
+fn rows_of_buffers_with_more_bytes_than_32_bits_count_end_within_them() {
+    const SEGMENT: u64 = 16 << 20;
+    let mut world = World::new();
+    let arena = world.session(SESSION, SEGMENT);
+    let (file, _) = world.direct_file_of((0..LENGTH as u64).map(byte_at).collect());
+    open(&mut world, file);
+    // The same memory so often that it counts for 4 GiB and more.
+    let many = vec![row(0, SEGMENT); 300];
+    let list = list(&mut world, arena, &many);
+    let last = Row { offset: 0, stride: 0, at: 0xffff_f000, at_stride: 0, length: 0x1000, count: 1 };
+    for (number, (row, expected)) in (1..).zip([
+        (last, Status::Ok),
+        (Row { length: 0x2000, ..last }, Status::Invalid),
+        (Row { length: 0x1001, ..last }, Status::Invalid),
+        (Row { at: 0, at_stride: u32::MAX - 5, length: 100, count: 2, ..last }, Status::Invalid),
+        (Row { at: 0, at_stride: 0x7fff_ffff, length: 3, count: 3, ..last }, Status::Invalid),
+        (Row { at: u32::MAX, length: 2, ..last }, Status::Invalid),
+        (Row { at: u32::MAX, length: 1, ..last }, Status::Ok),
+    ]) {
+        for reads in [true, false] {
+            let (table, bytes) = table(&mut world, arena, &[row]);
+            let verb = Verb::Vector { handle: OWN, reads, buffers: list, table, bytes };
+            world.submit(SESSION, number, verb);
+            let (status, _) = wait_end(&mut world, number);
+            world.completions.clear();
+            assert_eq!(status, expected, "{row:?}");
+        }
+    }
+}
+
+#[test]
 fn a_list_that_changes_after_it_was_read_changes_nothing() {
     let (mut world, arena) = with_target(false);
     let buffers = list(&mut world, arena, &[row(0, 4096), row(8192, 4096)]);

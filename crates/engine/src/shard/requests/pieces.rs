@@ -358,7 +358,9 @@ impl VectorBody {
         io: &mut I,
     ) -> Option<Result<Row, Status>> {
         let row = self.rows.next(io)?;
-        let inside = row.end().is_some() && row.end_in_buffer() <= self.buffers.room();
+        // A row counts the buffers' bytes in 32 bits, however many those are.
+        let room = self.buffers.room().min(1 << 32);
+        let inside = row.end().is_some() && row.end_in_buffer() <= room;
         let wanted = self.next.saturating_add(row.bytes()) <= length;
         if !inside || !wanted {
             return Some(Err(Status::Invalid));

@@ -1,9 +1,10 @@
 //! Calls: of files of this node, asked of peers, and asked by peers.
 
 use piped_core::access::{Access, Creation, OpenKind};
-use piped_core::call::{CALL_BYTES_MAX, Call, Range, Removed, Stat};
-use piped_core::ids::SegmentId;
+use piped_core::call::{ANSWER_BYTES_MAX, CALL_BYTES_MAX, Call, Range, Removed, Stat};
+use piped_core::ids::{DeviceId, SegmentId};
 use piped_core::io::Span;
+use piped_core::limits::FRAGMENT_BYTES_MAX;
 use piped_core::link::LaneClass;
 use piped_core::request::{ArenaBuffer, BufferState, Class, Completion, Request, Verb};
 use piped_core::status::Status;
@@ -13,7 +14,7 @@ use piped_wire::{Asker, LastPart, Message};
 
 use crate::asking::{ARENA, CREDIT, HANDLE};
 use crate::channels::wait_end;
-use crate::world::{ALL, LineId, PEER, SESSION, Step, World, end, write, write_data};
+use crate::world::{ALL, LineId, PEER, SESSION, Step, World, end, read, write, write_data};
 
 const ROOM: u64 = 4096;
 const STAT: Call<'static> = Call::Stat { path: b"" };
@@ -691,4 +692,64 @@ fn a_directory_that_ends_for_a_peer_goes_when_its_call_is_over() {
     assert_eq!(world.read_end(line, 1), Status::Gone);
     world.settle();
     assert_eq!((world.kernel.open_files(world.node).len(), world.staged()), (0, 0));
+}
+
+/// A file on a device of its own.
+fn file_on(world: &mut World, device: u32, foreign: bool) -> Target {
+    let Target::File(file) = world.file(10_000) else { unreachable!("it is one") };
+    Target::File(FileTarget { device: DeviceId(device), foreign, ..file })
+}
+
+/// A peer's call whose answer takes staging of its own.
+fn extents_of(transfer: u64, handle: u32) -> (Message, Vec<u8>) {
+    let (asker, time_left_us) = (Asker::alone(Class::Latency), 10_000_000);
+    let answer_max = ANSWER_BYTES_MAX as u32;
+    let call = Message::Call { transfer, handle, answer_max, asker, once: None, time_left_us };
+    (call, encoded(Call::Extents { range: Range { offset: 0, length: 7 } }))
+}
+
+#[test]
+fn answers_of_many_devices_come_and_nothing_is_held_after_them() {
+    let mut world = World::new();
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let many = 40;
+    let mut open = |device: u32| {
+        let file = file_on(&mut world, 100 + device, false);
+        world.open(line, device.into(), file)
+    };
+    let handles: Vec<u32> = (1..=many).map(&mut open).collect();
+    for (device, handle) in (1..=many).zip(handles) {
+        let (call, bytes) = extents_of(device.into(), handle);
+        world.send(line, call, &bytes);
+    }
+    for device in 1..=many {
+        assert_eq!(world.read_end(line, device.into()), Status::Ok);
+    }
+    world.settle();
+    assert_eq!((world.staged(), world.reasons().len()), (0, 0));
+}
+
+#[test]
+fn an_answer_that_its_peer_does_not_read_keeps_no_other_from_the_device() {
+    // What a foreign device may not hold besides, and little more.
+    let mut world = World::of_staging(u64::from(2 * FRAGMENT_BYTES_MAX) + (3 << 19));
+    let own = world.file(4 << 20);
+    let foreign = file_on(&mut world, 100, true);
+    let slow = world.lane("beta", LaneClass::Latency, 1);
+    let [own, first] = [(1, own), (2, foreign)].map(|(ticket, it)| world.open(slow, ticket, it));
+    world.stop_reading(slow);
+    world.send(slow, read(1, own, 4 << 20), &[]);
+    world.settle();
+    let (call, bytes) = extents_of(2, first);
+    world.send(slow, call, &bytes);
+    world.wait_until("the answer waits", |world| calls_made(world) == 1);
+    world.settle();
+    let other = world.lane("gamma", LaneClass::Latency, 1);
+    let second = world.open(other, 1, foreign);
+    let (call, bytes) = extents_of(1, second);
+    let before = world.clock();
+    world.send(other, call, &bytes);
+    assert_eq!(world.read_end(other, 1), Status::Ok);
+    assert!(world.clock().since(before) < Nanos::from_millis(100), "before any deadline");
+    assert!(world.is_up(slow) && calls_made(&world) == 2);
 }

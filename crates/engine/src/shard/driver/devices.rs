@@ -88,6 +88,11 @@ impl Load {
     fn reserved(&self) -> u32 {
         self.gate.len() as u32 * OPS_PER_JOB
     }
+
+    /// Whether nothing of it is under way or held.
+    fn is_idle(&self) -> bool {
+        self.ops == 0 && self.gate.len() == 0 && self.bytes == 0 && self.staging == 0
+    }
 }
 
 /// Work that waits at a device before it is looked through for what has ended.
@@ -240,7 +245,7 @@ impl Devices {
             load.ops -= 1;
             load.moved = now;
             waiting = std::mem::take(&mut load.waiting);
-            if idle && load.ops == 0 && load.gate.len() == 0 {
+            if idle && load.is_idle() {
                 self.loads.swap_remove(place);
             }
         }
@@ -410,5 +415,19 @@ mod tests {
             let _ = devices.end(on(device, true), Nanos::ZERO);
         }
         assert!(devices.loads.len() <= IDLE_MAX + 1);
+    }
+
+    #[test]
+    fn a_device_that_holds_something_is_not_forgotten() {
+        let mut devices = Devices::new(OPS_MAX);
+        for device in 0..=IDLE_MAX as u32 {
+            devices.begin(on(device, false), Nanos::ZERO);
+        }
+        let (holds, staging) = (on(0, false), 4096);
+        devices.hold(holds, 7, staging);
+        let _ = devices.end(holds, Nanos::ZERO);
+        assert!(!devices.may_hold(holds, 1, 0), "what it holds counts still");
+        devices.let_go(holds, 7, staging);
+        assert!(devices.may_hold(holds, 1, 0));
     }
 }

@@ -183,33 +183,27 @@ impl Driver {
         self.may_step(on)
     }
 
-    /// Hands a call to the driver, of what lies on a device that may have it.
+    /// Hands a call to the driver, of what lies on a device that may have it. `staging`: what its
+    /// answer takes, in bytes; that waits for the device until the call is carried out.
     pub(super) fn start_call<T, I: Io>(
         &mut self,
         (of, pins): (Key<T>, &mut Pins),
         on: On,
-        op: Op,
+        (op, staging): (Op, u64),
         io: &mut I,
     ) -> Result<(), Wanted>
     where
         AnyPin: From<Pin<T>>,
     {
         self.may_call(on)?;
-        let owner = OpOwner::Call(pins.take(of).into());
+        let owner = OpOwner::Call(pins.take(of).into(), staging);
         let started = self.ops.start(owner, Some(on), op, io);
         debug_assert!(started.is_some(), "room was checked above");
         let now = io.now();
         self.devices.begin(on, now);
         self.devices.begin_call(on);
+        self.devices.hold(on, 0, staging);
         Ok(())
-    }
-
-    /// The answer of a call, of so many bytes of staging, waits for a device, or (`false`) no more.
-    pub(super) fn hold_answer(&mut self, on: On, staging: u64, begins: bool) {
-        match begins {
-            true => self.devices.hold(on, 0, staging),
-            false => self.devices.let_go(on, 0, staging),
-        }
     }
 
     /// Hands an operation on a file to the driver, if the device may have it.
@@ -354,8 +348,11 @@ impl Driver {
                 end.map_or(Ended::Nothing, Ended::Job)
             }
             OpOwner::Step(pin) => Ended::Step(pin, done.result),
-            OpOwner::Call(pin) => {
-                on.iter().for_each(|on| self.devices.end_call(*on));
+            OpOwner::Call(pin, staging) => {
+                if let Some(on) = on {
+                    self.devices.end_call(on);
+                    self.devices.let_go(on, 0, staging);
+                }
                 Ended::Step(pin, done.result)
             }
             OpOwner::LaneSend(lane) => Ended::Sent(lane, done.result),
@@ -393,7 +390,7 @@ impl Driver {
                 jobs.get(*job).is_some_and(|job| Work::from(job.fragment().owner.subject()) == work)
             }
             OpOwner::LaneReceive(lane) => lands_in(*lane),
-            OpOwner::Step(pin) | OpOwner::Call(pin) => pin.work() == work,
+            OpOwner::Step(pin) | OpOwner::Call(pin, _) => pin.work() == work,
             OpOwner::LaneSend(_) => false,
         };
         ops.cancel(is_of, io)

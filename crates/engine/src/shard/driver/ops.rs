@@ -20,8 +20,9 @@ pub(in crate::shard) enum OpOwner {
     Piece { job: JobKey, piece: u8 },
     /// A transfer or serve that allocates or syncs a file; what it keeps from ending.
     Step(AnyPin),
-    /// A transfer or serve that a call is carried out for; what it keeps from ending.
-    Call(AnyPin),
+    /// A transfer or serve that a call is carried out for; what it keeps from ending, and the
+    /// staging for its answer, in bytes.
+    Call(AnyPin, u64),
     /// The send of a lane.
     LaneSend(LaneKey),
     /// The receive of a lane.

@@ -4,7 +4,6 @@ use piped_core::io::Span;
 
 use super::super::buffers::{Cell, Run};
 use super::super::call::Facts;
-use super::super::driver::On;
 
 /// A call as it came, copied and checked.
 #[derive(Debug, Clone, Copy)]
@@ -14,8 +13,8 @@ pub(in crate::shard) struct Called {
     facts: Facts,
     /// The number under which its outcome is remembered, if it must not be carried out twice.
     number: Option<u32>,
-    /// Staging for an answer that its cell has no room for, and the device that it waits for.
-    run: Option<(Run, On)>,
+    /// Staging for an answer that its cell has no room for.
+    run: Option<Run>,
     /// Bytes of the answer, once it was carried out.
     answered: Option<u32>,
 }
@@ -60,14 +59,14 @@ impl Called {
     }
 
     /// The answer goes there.
-    pub(in crate::shard) fn answer_into(&mut self, run: Run, on: On) {
-        self.run = Some((run, on));
+    pub(in crate::shard) fn answer_into(&mut self, run: Run) {
+        self.run = Some(run);
     }
 
     /// Where the answer is made, of at most so many bytes.
     pub(in crate::shard) fn answer(&self, most: u32) -> Span {
         match self.run {
-            Some((run, _)) => run.span.part(0, most),
+            Some(run) => run.span.part(0, most),
             None => self.cell.span().part(ANSWER_AT, most),
         }
     }
@@ -83,7 +82,7 @@ impl Called {
     }
 
     /// What it takes of staging, to be given back.
-    pub(in crate::shard) fn places(&self) -> (Cell, Option<(Run, On)>) {
+    pub(in crate::shard) fn places(&self) -> (Cell, Option<Run>) {
         (self.cell, self.run)
     }
 }

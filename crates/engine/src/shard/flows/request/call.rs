@@ -37,7 +37,7 @@ impl Shard {
         };
         let answer = body.memory().span(0, transfer.length as u32);
         let op = Op::Call { file, call: copy, answer };
-        match self.cx.driver.start_call((key, &mut transfer.pins), on, op, io) {
+        match self.cx.driver.start_call((key, &mut transfer.pins), on, (op, 0), io) {
             Ok(()) => body.start(),
             Err(wanted) => self.cx.want(Work::Transfer(key), wanted),
         }

@@ -161,15 +161,16 @@ impl Shard {
             }
             let run = self.cx.buffers.take_run(lacks).ok_or(Wanted::Anything)?;
             self.links.stage(link, Staged::Reads, run.footprint());
-            self.cx.driver.hold_answer(on, run.footprint(), true);
             if let Some(called) = self.serves.call_of(key) {
-                called.answer_into(run, on);
+                called.answer_into(run);
             }
         }
         let Some(&mut called) = self.serves.call_of(key) else { return Ok(()) };
         let Some(serve) = self.serves.get_mut(key) else { return Ok(()) };
         let op = Op::Call { file, call: called.span(), answer: called.answer(most) };
-        self.cx.driver.start_call((key, &mut serve.pins), on, op, io)
+        let (_, run) = called.places();
+        let staging = run.map_or(0, |run| run.footprint());
+        self.cx.driver.start_call((key, &mut serve.pins), on, (op, staging), io)
     }
 
     /// The driver has carried a call out.
@@ -249,8 +250,7 @@ impl Shard {
         let (cell, run) = called.places();
         self.links.count_call(link, false);
         self.cx.buffers.free_cell(cell, CallOf::Peer, &mut self.cx.sched);
-        if let Some((run, on)) = run {
-            self.cx.driver.hold_answer(on, run.footprint(), false);
+        if let Some(run) = run {
             self.free_read(link, run);
         }
     }

@@ -235,7 +235,8 @@ fn rows_of_buffers_with_more_bytes_than_32_bits_count_end_within_them() {
     // The same memory so often that it counts for 4 GiB and more.
     let many = vec![row(0, SEGMENT); 300];
     let list = list(&mut world, arena, &many);
-    let last = Row { offset: 0, stride: 0, at: 0xffff_f000, at_stride: 0, length: 0x1000, count: 1 };
+    let last =
+        Row { offset: 0, stride: 0, at: 0xffff_f000, at_stride: 0, length: 0x1000, count: 1 };
     for (number, (row, expected)) in (1..).zip([
         (last, Status::Ok),
         (Row { length: 0x2000, ..last }, Status::Invalid),

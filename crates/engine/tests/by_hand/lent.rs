@@ -95,6 +95,32 @@ fn a_session_that_ends_takes_what_is_on_its_way_out_along() {
 }
 
 #[test]
+fn memory_that_another_client_used_last_goes_when_that_one_is_done() {
+    let (mut world, lent) = lending();
+    world.session(OTHER, 1 << 20);
+    let file = world.file(0);
+    let to = piped_core::ids::HandleId(9);
+    let from = region(1, lent, LENGTH);
+    for (handle, target) in [(HANDLE, from), (to, file)] {
+        world.command(Command::InstallHandle { session: OTHER, handle, target });
+    }
+    world.block_device(Nanos::from_millis(50));
+    let copy = Verb::Copy { from: HANDLE, from_offset: 0, to, to_offset: 0, length: LENGTH };
+    world.submit(OTHER, 1, copy);
+    world.submit(SESSION, 2, of_file(1, true));
+    world.run_for(Nanos::from_millis(1));
+    world.command(Command::TakeBack { session: SESSION, number: 1 });
+    world.run_for(Nanos::from_millis(1));
+    assert!(is_there(&world, lent), "the device reads it");
+    world.settle();
+    assert_eq!(
+        [1, 2].map(|it| status_of(&world, it)),
+        [Some(Status::Gone), Some(Status::BadBuffer)]
+    );
+    assert!(!is_there(&world, lent), "though its own client asked for nothing more");
+}
+
+#[test]
 fn requests_on_memory_that_has_vanished_end_with_bad_buffer_and_the_session_goes_on() {
     let (mut world, lent) = lending();
     world.command(Command::OpenSession { session: OTHER, weight: 1 });

@@ -6,6 +6,7 @@
 
 mod admission;
 mod handles;
+mod leaving;
 mod order;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use piped_core::units::Nanos;
 use piped_report::shard::{Gauge, PartyUse, SessionUse};
 
 use self::admission::Turns;
+use self::leaving::Leaving;
 use self::order::Order;
 use super::account::{Account, Admission};
 use super::arena::Memory;
@@ -34,8 +36,6 @@ pub(super) use self::order::Course;
 struct Session {
     /// The arena, by the client's segment numbers; a hole is free.
     segments: Vec<Option<(SegmentId, u64)>>,
-    /// Segments without a number, as long as something uses them.
-    leaving: Vec<SegmentId>,
     closing: bool,
     /// Its share beside the others of a class.
     weight: u8,
@@ -95,10 +95,9 @@ impl Default for Standing {
 }
 
 impl Session {
-    /// Segments of the arena, with those that leave it.
+    /// Segments of the arena; of one that closes, with those that left it.
     fn all_segments(&self) -> impl Iterator<Item = SegmentId> {
-        let numbered = self.segments.iter().flatten().map(|&(segment, _)| segment);
-        numbered.chain(self.leaving.iter().copied())
+        self.segments.iter().flatten().map(|&(segment, _)| segment)
     }
 }
 
@@ -106,6 +105,8 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Clients {
     sessions: BTreeMap<SessionId, Session>,
+    /// Segments without a number, as long as something uses them and their session is open.
+    leaving: Leaving,
     standings: Beside<kind::Transfer, Standing>,
     /// What all have in execution, and who is to get more of it next.
     all: Turns,
@@ -118,6 +119,7 @@ impl Clients {
     pub(super) fn new(transfers: u32) -> Self {
         Self {
             sessions: BTreeMap::new(),
+            leaving: Leaving::default(),
             standings: Beside::with_capacity(transfers),
             all: Turns::default(),
             waits: 0,
@@ -128,7 +130,6 @@ impl Clients {
     pub(super) fn open(&mut self, session: SessionId, weight: u8) {
         let value = Session {
             segments: Vec::new(),
-            leaving: Vec::new(),
             closing: false,
             weight: weight.max(1),
             transfers: 0,
@@ -150,40 +151,45 @@ impl Clients {
         }
     }
 
-    /// A client's segment has no number any more: nothing names it from now on.
+    /// A client's segment has no number any more: nothing names it from now on. What uses it is to
+    /// be counted next.
     pub(super) fn remove_segment(&mut self, session: SessionId, number: u32) -> Option<SegmentId> {
         let session = self.sessions.get_mut(&session).filter(|session| !session.closing)?;
-        let (segment, _) = session.segments.get_mut(number as usize)?.take()?;
-        session.leaving.push(segment);
-        Some(segment)
+        session.segments.get_mut(number as usize)?.take().map(|(segment, _)| segment)
     }
 
-    /// The next segment of a session that has no number and that nothing uses.
-    pub(super) fn next_unused(
-        &mut self,
-        session: SessionId,
-        is_used: impl Fn(SegmentId) -> bool,
-    ) -> Option<SegmentId> {
-        let session = self.sessions.get_mut(&session).filter(|session| !session.closing)?;
-        let place = session.leaving.iter().position(|&segment| !is_used(segment))?;
-        Some(session.leaving.swap_remove(place))
+    /// So many still use a segment without a number. Whether it is to be released: those were none.
+    pub(super) fn count_uses(&mut self, session: SessionId, segment: SegmentId, uses: u32) -> bool {
+        self.leaving.count(session, segment, uses)
     }
 
-    /// Whether segments of a session wait for their last use.
-    pub(super) fn has_leaving(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|session| !session.leaving.is_empty())
+    /// A user of a segment has ended. The segment's session, if it is time to count again.
+    pub(super) fn end_use(&mut self, segment: SegmentId) -> Option<SessionId> {
+        self.leaving.end_use(segment)
     }
 
-    /// Sessions with segments that wait for their last use.
-    pub(super) fn with_leaving(&self) -> Vec<SessionId> {
-        let leaves = |session: &Session| !session.leaving.is_empty() && !session.closing;
-        self.sessions.iter().filter(|(_, it)| leaves(it)).map(|(&id, _)| id).collect()
+    /// The segments without a number among those that `each` is given.
+    pub(super) fn leaving_of(
+        &self,
+        each: impl FnOnce(&mut dyn FnMut(SegmentId)),
+    ) -> Vec<SegmentId> {
+        let mut found = Vec::new();
+        if !self.leaving.is_empty() {
+            each(&mut |segment| {
+                found.extend(self.leaving.session_of(segment).map(|_| segment));
+            });
+            found.sort_unstable();
+            found.dedup();
+        }
+        found
     }
 
     /// A client goes: it asks nothing any more. The segments of its arena.
     pub(super) fn close(&mut self, session: SessionId) -> Option<Vec<SegmentId>> {
         let state = self.sessions.get_mut(&session)?;
         state.closing = true;
+        // They go with the others, and nothing lies in them.
+        state.segments.extend(self.leaving.take_of(session).map(|segment| Some((segment, 0))));
         Some(state.all_segments().collect())
     }
 
@@ -201,9 +207,11 @@ impl Clients {
         Some(self.sessions.remove(&session)?.all_segments().collect())
     }
 
-    /// The clients that go, and whose memory something may still use.
-    pub(super) fn closing(&self) -> Vec<SessionId> {
-        self.sessions.iter().filter(|(_, state)| state.closing).map(|(&id, _)| id).collect()
+    /// The client that goes and whose memory a segment is, which something may still use.
+    pub(super) fn closing_with(&self, segment: SegmentId) -> Option<SessionId> {
+        let mut closing = self.sessions.iter().filter(|(_, state)| state.closing);
+        let has = |state: &Session| state.all_segments().any(|id| id == segment);
+        closing.find(|(_, state)| has(state)).map(|(&id, _)| id)
     }
 
     /// Whether a session is there, be it that it closes.
@@ -240,6 +248,7 @@ impl Clients {
     /// Whether a segment is of a session's arena.
     pub(super) fn owns(&self, session: SessionId, segment: SegmentId) -> bool {
         self.sessions.get(&session).is_some_and(|it| it.all_segments().any(|id| id == segment))
+            || self.leaving.session_of(segment) == Some(session)
     }
 
     /// The memory of a client's buffer.

@@ -178,7 +178,11 @@ impl Body {
 
     /// Whether `is` holds for a segment of the client's own that it reads or fills: of a buffer, of
     /// a table of pieces, of a list of buffers.
-    pub(in crate::shard) fn uses(&self, bodies: &Bodies, is: impl Fn(SegmentId) -> bool) -> bool {
+    pub(in crate::shard) fn uses(
+        &self,
+        bodies: &Bodies,
+        mut is: impl FnMut(SegmentId) -> bool,
+    ) -> bool {
         match self {
             Self::File(body) => is(body.memory().segment),
             Self::Memory(body) => is(body.memory().segment),

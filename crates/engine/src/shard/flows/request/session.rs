@@ -60,33 +60,39 @@ impl Shard {
             self.give_up(key, Status::BadBuffer, io);
         }
         self.end_region_users(|region| region.segment == segment, io);
-        self.release_unused(session, io);
+        self.release_unused(session, segment, io);
     }
 
-    /// Releases the segments of a session that left its arena and that nothing uses any more.
-    pub(in crate::shard) fn release_unused<I: Io>(&mut self, session: SessionId, io: &mut I) {
-        let Self { clients, transfers, bodies, serves, .. } = self;
-        let is_used = |segment: SegmentId| {
-            let uses = |id: SegmentId| id == segment;
-            transfers.iter().any(|(_, it)| {
-                it.body.uses(bodies, uses)
-                    || it.body.regions(bodies).any(|region| uses(region.segment))
-            }) || serves.iter().any(|(_, serve)| serve.region_segment().is_some_and(uses))
-        };
-        while let Some(segment) = clients.next_unused(session, is_used) {
+    /// Counts what uses a segment that left the arena of a session, and releases it if that is
+    /// nothing.
+    fn release_unused<I: Io>(&mut self, session: SessionId, segment: SegmentId, io: &mut I) {
+        let uses = |id: SegmentId| id == segment;
+        let transfers = self.transfers.iter().filter(|(_, it)| {
+            it.body.uses(&self.bodies, uses)
+                || it.body.regions(&self.bodies).any(|region| uses(region.segment))
+        });
+        let serves = self.serves.iter().filter(|(_, it)| it.region_segment().is_some_and(uses));
+        let count = (transfers.count() + serves.count()) as u32;
+        if self.clients.count_uses(session, segment, count) {
             io.release(Resource::Segment(segment));
         }
     }
 
-    /// Drains every closing session that waited for a peer's request to end, and releases segments
-    /// that did.
-    pub(in crate::shard) fn drain_sessions<I: Io>(&mut self, io: &mut I) {
-        for session in self.clients.with_leaving() {
-            self.release_unused(session, io);
+    /// Something that used a segment is over, which goes if it waited for that.
+    pub(in crate::shard) fn end_use<I: Io>(&mut self, segment: SegmentId, io: &mut I) {
+        if let Some(session) = self.clients.end_use(segment) {
+            self.release_unused(session, segment, io);
         }
-        for session in self.clients.closing() {
+    }
+
+    /// A peer's request for a region of a client's is over, for which the client's memory may have
+    /// waited.
+    pub(in crate::shard) fn leave_region<I: Io>(&mut self, region: RegionTarget, io: &mut I) {
+        self.end_use(region.segment, io);
+        if let Some(session) = self.clients.closing_with(region.segment) {
             self.drain_session(session, io);
         }
+        self.drain_region(region.region);
     }
 
     pub(in crate::shard) fn install_handle(

@@ -326,8 +326,16 @@ impl Shard {
         if self.clients.leave(transfer.session, transfer.waits_for_others(), used) {
             self.drain_session(transfer.session, io);
         }
-        if self.clients.has_leaving(transfer.session) {
-            self.release_unused(transfer.session, io);
+        let (body, bodies) = (&transfer.body, &self.bodies);
+        let left = self.clients.leaving_of(|each| {
+            body.uses(bodies, |segment| {
+                each(segment);
+                false
+            });
+            body.regions(bodies).for_each(|region| each(region.segment));
+        });
+        for segment in left {
+            self.end_use(segment, io);
         }
     }
 

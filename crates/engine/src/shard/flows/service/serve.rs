@@ -191,8 +191,7 @@ impl Shard {
         self.links.note_use(serve.served, false);
         self.release_served(serve.served, io);
         if let Some(region) = serve.region() {
-            self.drain_sessions(io);
-            self.drain_region(region.region);
+            self.leave_region(region, io);
         }
     }
 

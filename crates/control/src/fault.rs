@@ -29,14 +29,10 @@ impl OpenFault {
     /// there.
     #[must_use]
     pub fn for_who_may_not_read(self) -> Self {
-        match self.status {
-            Status::NoDirectory | Status::NotDirectory => {
-                Self::new(Status::NotFound, "no such file, or no directory for it")
-            }
-            Status::IsDirectory | Status::Loop | Status::CrossDevice => {
-                Self::denied("only regular files below the export are served")
-            }
-            _ => self,
+        match self.status.for_who_may_not_read() {
+            told if told == self.status => self,
+            Status::NotFound => Self::new(Status::NotFound, "no such file, or no directory for it"),
+            told => Self::new(told, "only regular files below the export are served"),
         }
     }
 }

@@ -162,6 +162,17 @@ impl Status {
         errno::errno_of(self)
     }
 
+    /// The status as it is told to who may not read what a path leads through: without what lies
+    /// there.
+    #[must_use]
+    pub const fn for_who_may_not_read(self) -> Self {
+        match self {
+            Self::NoDirectory | Self::NotDirectory => Self::NotFound,
+            Self::IsDirectory | Self::Loop | Self::CrossDevice => Self::Denied,
+            other => other,
+        }
+    }
+
     /// The status as JSON and metrics name it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -211,6 +222,17 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_not_read_learns_nothing_of_what_a_path_leads_through() {
+        let told = Status::ALL.map(Status::for_who_may_not_read);
+        let of = |status: Status| told[status as usize];
+        assert_eq!([Status::NoDirectory, Status::NotDirectory].map(of), [Status::NotFound; 2]);
+        let ways = [Status::IsDirectory, Status::Loop, Status::CrossDevice];
+        assert_eq!(ways.map(of), [Status::Denied; 3]);
+        let changed = Status::ALL.iter().zip(told).filter(|(status, told)| **status != *told);
+        assert_eq!(changed.count(), 5, "all others are themselves");
+    }
 
     #[test]
     fn numbers_are_their_own_places() {

@@ -7,6 +7,8 @@ use piped_core::access::Access;
 use piped_core::call::Call;
 use piped_core::status::Status;
 
+use super::driver::status_of;
+
 /// What is to be known of a call besides its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
@@ -78,6 +80,12 @@ pub(super) fn check(
     };
     let answer = call.answer_bytes_max() as u32;
     Ok(Facts { once: call.is_once(), changes: write || names, syncs, answer })
+}
+
+/// How a call ended, in the words that its asker may hear.
+pub(super) fn told(access: Access, result: i32) -> Status {
+    let status = if result < 0 { status_of(result) } else { Status::Ok };
+    if access.read { status } else { status.for_who_may_not_read() }
 }
 
 #[cfg(test)]

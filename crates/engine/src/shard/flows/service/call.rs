@@ -15,10 +15,10 @@ use piped_wire::{LastPart, Message};
 use crate::command::Target;
 use crate::shard::Shard;
 use crate::shard::buffers::{CallOf, footprint_of};
-use crate::shard::call::check;
+use crate::shard::call::{Locking, check, told};
 use crate::shard::clients::access_of;
 use crate::shard::connections::{Arrived, Lane, PeerLane};
-use crate::shard::driver::{ECANCELED, On, Wanted, status_of};
+use crate::shard::driver::{ECANCELED, On, Wanted};
 use crate::shard::faults::PeerFault;
 use crate::shard::flows::plan::facts;
 use crate::shard::keys::{LinkKey, ServeKey, Subject};
@@ -93,6 +93,9 @@ impl Shard {
         if facts.once() != once.is_some() {
             return Err(Status::Invalid);
         }
+        if facts.locks() == Some(Locking::Some) {
+            served.note_locked();
+        }
         let own = self.links.get(link).map_or(0, |link| link.call_bytes());
         let cell = self.cx.buffers.take_cell(CallOf::Peer, own).ok_or(Status::WouldBlock)?;
         self.links.count_call(link, true);
@@ -101,7 +104,7 @@ impl Shard {
         let called = Called::new((cell, length), facts, once.map(|(number, _)| number));
         // There is a place for each serve, and one that finds none does not begin.
         match self.serves.keep_call(called) {
-            Some(call) => Ok(ServeOp::Call { call, changes: facts.changes() }),
+            Some(call) => Ok(ServeOp::Call { call, changes: facts.in_turn() }),
             None => {
                 self.give_back_called(link, called);
                 Err(Status::WouldBlock)
@@ -120,7 +123,7 @@ impl Shard {
             return self.answer_call(key, bytes, io);
         }
         // It is looked at again when the old one is over.
-        if called.facts().changes() && self.serves.is_behind_old(key, on.device()) {
+        if called.facts().in_turn() && self.serves.is_behind_old(key, on.device()) {
             return;
         }
         if let Some(status) = self.outcome_of(key, called) {
@@ -177,9 +180,9 @@ impl Shard {
     pub(in crate::shard) fn end_called(&mut self, key: ServeKey, result: i32) {
         let Some(serve) = self.serves.get(key) else { return };
         let (served, most) = (serve.served, serve.ask.length as u32);
+        let status = told(access_of(serve.target), result);
         let Some(called) = self.serves.call_of(key) else { return };
         let (number, answer) = (called.number(), called.answer(most).length);
-        let status = if result < 0 { status_of(result) } else { Status::Ok };
         match u32::try_from(result) {
             Ok(bytes @ 1..) => called.note_answer(bytes.min(answer)),
             Ok(0) | Err(_) => self.end_serve(key, status),

@@ -436,6 +436,65 @@ fn a_sync_vouches_for_what_the_same_daemon_changed_alone() {
 }
 
 #[test]
+fn two_syncs_under_way_both_say_that_a_daemon_before_took_what_they_cover() {
+    for second in [0, 100] {
+        let mut world = World::new();
+        let (line, segment) = with_peer(&mut world, OpenKind::File, Access::READ_WRITE);
+        ask(&mut world, segment, 1, Call::Truncate { length: 5 });
+        let (transfer, ..) = take_call(&mut world, line);
+        world.send(line, end(transfer, Status::Ok, 0), &[]);
+        wait_end(&mut world, 1);
+        let line = lose_lane(&mut world, line, 10);
+        for (request, length) in [(2, 0), (3, second)] {
+            let range = Range { offset: 0, length };
+            ask(&mut world, segment, request, Call::Sync { range, data_only: true });
+        }
+        let asked = [(); 2].map(|()| take_call(&mut world, line).0);
+        for transfer in asked {
+            world.send(line, end(transfer, Status::Ok, 0), &[]);
+        }
+        let ends = [2, 3].map(|request| wait_end(&mut world, request).0);
+        assert_eq!(ends, [Status::OutcomeUnknown; 2], "{second} bytes");
+        // What is asked for now has nothing to cover.
+        ask(&mut world, segment, 4, Call::Sync { range: Range::default(), data_only: true });
+        let (transfer, ..) = take_call(&mut world, line);
+        world.send(line, end(transfer, Status::Ok, 0), &[]);
+        assert_eq!(wait_end(&mut world, 4), OK);
+    }
+}
+
+#[test]
+fn who_may_not_read_is_not_told_what_the_path_of_a_call_leads_through() {
+    let read = Access { names: true, ..Access::READ };
+    let blind = Access { read: false, ..read };
+    let through = Call::Remove { path: b"file/more", kind: Removed::File };
+    for (access, expected) in [(read, Status::NotDirectory), (blind, Status::NotFound)] {
+        let mut world = World::new();
+        let (node, device) = (world.node, world.device());
+        let top = world.kernel.create_directory(node, device);
+        let file = world.kernel.create_file(node, device, vec![1; 10]);
+        world.kernel.add_name(node, top, b"file", file);
+        let [ours, theirs] = [(); 2].map(|()| {
+            let directory = world.kernel.open_file(node, top, false);
+            Target::Directory(DirectoryTarget { directory, device, access, foreign: false })
+        });
+        let segment = world.session(SESSION, ARENA);
+        let target = ours;
+        world.command(Command::InstallHandle { session: SESSION, handle: HANDLE, target });
+        ask(&mut world, segment, 1, through);
+        assert_eq!(wait_end(&mut world, 1), (expected, 0));
+        let line = world.lane("beta", LaneClass::Latency, 1);
+        let handle = world.open(line, 1, theirs);
+        for transfer in [1, 2] {
+            // The second time it is what is remembered.
+            world.send(line, of_peer(transfer, handle, Some((0, 0))), &encoded(through));
+            assert_eq!(world.read_end(line, transfer), expected);
+        }
+        assert_eq!(calls_made(&world), 2);
+    }
+}
+
+#[test]
 fn an_answer_that_cannot_be_costs_the_lane() {
     let stat = [0; Stat::BYTES];
     type Case<'a> = (fn(u64) -> Message, &'a [u8], &'a str);

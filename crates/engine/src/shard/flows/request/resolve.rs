@@ -155,8 +155,7 @@ impl Shard {
             }
             Verb::Sync { handle } => {
                 let (place, _) = self.handles.place_of_bytes(session, handle, Access::NONE)?;
-                let remote = self.handles.remote(session, handle);
-                let unsynced = remote.and_then(|it| it.unsynced).map(|(first, _)| first);
+                let unsynced = self.unsynced_of(session, handle);
                 Ok((Operation::Sync, [Some(handle), None], 0, sync_body(place, unsynced)))
             }
             Verb::Copy { from, from_offset, to, to_offset, length } => {
@@ -215,9 +214,10 @@ impl Shard {
                 let call = CallBody::new(local, (memory, call_bytes), (access, is_directory));
                 let call = self.bodies.keep_call(call);
                 let body = match place {
-                    Place::Remote(peer, handle) => {
-                        let body = RemoteBody::new(peer, handle, RemoteOp::Call, 0, memory);
-                        Body::Remote(RemoteBody { call: Some(call), ..body })
+                    Place::Remote(peer, there) => {
+                        let body = RemoteBody::new(peer, there, RemoteOp::Call, 0, memory);
+                        let unsynced = self.unsynced_of(session, handle);
+                        Body::Remote(RemoteBody { call: Some(call), unsynced, ..body })
                     }
                     Place::Local(_) => Body::Call(call),
                 };
@@ -226,6 +226,12 @@ impl Shard {
             }
             Verb::Nop | Verb::Cancel { .. } | Verb::Unsupported => Err(Status::Invalid),
         }
+    }
+
+    /// The incarnation of a peer that took the first of what a sync of a handle is to cover.
+    fn unsynced_of(&mut self, session: SessionId, handle: HandleId) -> Option<u64> {
+        let remote = self.handles.remote(session, handle);
+        remote.and_then(|it| it.unsynced).map(|(first, _)| first)
     }
 
     /// Where a table lies that has its rows in the client's arena.

@@ -25,6 +25,10 @@ pub(in crate::shard) struct Bodies {
     lists: Vec<Vec<Place>>,
 }
 
+/// Lists that are kept for later requests, about as many as begin in a turn. The memory of more
+/// would never be given back.
+const LISTS_KEPT: usize = 16;
+
 /// A slab of [`Bodies`], by what is in it.
 macro_rules! bodies {
     ($slab:ident, $key:ty, $body:ty, $keep:ident, $doc:literal) => {
@@ -105,7 +109,8 @@ impl Bodies {
             Body::Copy(copy) => drop(self.copies.remove(*copy)),
             Body::Vector(vector) => {
                 let list = self.vectors.remove(*vector).map(VectorBody::into_list);
-                self.lists.extend(list.filter(|list| list.capacity() > 0));
+                let is_kept = self.lists.len() < LISTS_KEPT;
+                self.lists.extend(list.filter(|list| is_kept && list.capacity() > 0));
             }
             Body::Remote(remote) => {
                 if let Some(once) = remote.once {
@@ -118,5 +123,33 @@ impl Bodies {
             Body::Call(call) => drop(self.calls.remove(*call)),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_core::ids::{HandleId, PeerId, SegmentId};
+
+    use super::super::super::clients::Place as End;
+    use super::super::super::driver::Direction;
+    use super::super::Buffers;
+    use super::*;
+
+    #[test]
+    fn lists_are_used_again_and_few_are_kept() {
+        const MANY: u32 = 100;
+        let mut bodies = Bodies::new(MANY);
+        let there = (End::Remote(PeerId(0), HandleId(1)), false);
+        let begun: Vec<_> = (0..MANY)
+            .map(|_| {
+                let mut list = bodies.take_list();
+                list.reserve_exact(8);
+                let (list, table) = (Buffers::Several(list), (SegmentId(1), 0, 1));
+                bodies.keep_vector(VectorBody::new(there, Direction::Read, list, table))
+            })
+            .collect();
+        begun.into_iter().for_each(|vector| bodies.forget(&Body::Vector(vector)));
+        assert_eq!(bodies.lists.len(), LISTS_KEPT);
+        assert!(bodies.take_list().capacity() >= 8);
     }
 }

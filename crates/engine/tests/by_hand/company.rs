@@ -1,16 +1,18 @@
 //! Predictions are held against transfers that waited for nobody, and `explain` says what the
 //! others waited for.
 
+use piped_core::access::Access;
+use piped_core::call::{CALL_BYTES_MAX, Call};
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::link::LaneClass;
 use piped_core::modes::{CalibrationMode, PlannerMode};
-use piped_core::request::{ArenaBuffer, Verb};
+use piped_core::request::{ArenaBuffer, Class, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{ClientLimits, Command, Limits};
+use piped_engine::command::{ClientLimits, Command, DirectoryTarget, Limits, Target};
 use piped_report::shard::{Explanation, Waiting};
 use piped_report::tally::{Company, HeldBy, PlanPath};
-use piped_wire::{LastPart, Message};
+use piped_wire::{Asker, LastPart, Message};
 
 use crate::asking::{self, HANDLE, connected};
 use crate::world::{SESSION, World, end, read};
@@ -128,6 +130,33 @@ fn another_client_is_company_on_the_same_disk_and_none_elsewhere() {
     assert_eq!(counted(&world, PlanPath::Local), (1, 2, 1));
     let (_, waiting) = told(&world, 4);
     assert_eq!((waiting.ahead_own, waiting.ahead_others, waiting.joined), (0, 1, 0));
+}
+
+#[test]
+fn a_peers_call_of_a_directory_is_company_on_its_disk() {
+    let mut world = on_one_disk();
+    let device = world.device();
+    let directory = world.kernel.create_directory(world.node, device);
+    let directory = world.kernel.open_file(world.node, directory, false);
+    let access = Access::READ;
+    let target = DirectoryTarget { directory, device, access, foreign: false };
+    let line = world.lane("beta", LaneClass::Latency, 1);
+    let handle = world.open(line, 1, Target::Directory(target));
+    world.block_device(Nanos::from_millis(5));
+    let (asker, time_left_us) = (Asker::alone(Class::Latency), 10_000_000);
+    let list =
+        Message::Call { transfer: 1, handle, answer_max: 4096, asker, once: None, time_left_us };
+    let mut bytes = [0; CALL_BYTES_MAX];
+    let call = Call::List { path: b"", cookie: 0, stats: false };
+    let length = call.encode(&mut bytes).expect("room");
+    world.send(line, list, &bytes[..length]);
+    world.run_for(Nanos::from_millis(1));
+    world.submit(SESSION, 1, from_file(1));
+    wait(&mut world, 1);
+    assert_eq!(world.read_end(line, 1), Status::Ok);
+    let (_, waiting) = told(&world, 2);
+    assert_eq!((waiting.alone, waiting.ahead_others), (false, 1), "{waiting:?}");
+    assert_eq!(counted(&world, PlanPath::Local), (0, 1, 0));
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) use self::table::Table;
 pub(super) use self::write::{Sink, WriteStep};
 
 /// The device that something lies on.
-fn device_of(target: Target) -> Option<DeviceId> {
+pub(super) fn device_of(target: Target) -> Option<DeviceId> {
     match target {
         Target::File(file) => Some(file.device),
         Target::Directory(directory) => Some(directory.device),

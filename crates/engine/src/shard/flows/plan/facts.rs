@@ -11,7 +11,7 @@ use crate::shard::cx::Cx;
 use crate::shard::driver::Driver;
 use crate::shard::keys::{ServeKey, Subject, TransferKey};
 use crate::shard::requests::{Bodies, Body, RemoteOp, Transfer, file_of};
-use crate::shard::responder::Serve;
+use crate::shard::responder::{Serve, device_of};
 use crate::shard::watch::{Head, Outcome, SPOTS, Spot};
 
 /// What a client's request is; nothing of a part of one, which is the whole's affair.
@@ -74,8 +74,7 @@ pub(in crate::shard) fn spots_of_transfer(
 
 /// Where a peer's request meets others.
 pub(in crate::shard) fn spots_of_serve(serve: &Serve) -> [Option<Spot>; SPOTS] {
-    let device = file_of(serve.target).map(|file| Spot::Device(file.device));
-    [Some(caller_of(serve)), device]
+    [Some(caller_of(serve)), device_of(serve.target).map(Spot::Device)]
 }
 
 /// Where a peer's request meets others of its peer: those on the same wire.

@@ -144,15 +144,17 @@ impl Exports {
         let export = self.allow(asker, name, access, create)?;
         export.told(|directory| {
             check_path(path)?;
-            let place = find(directory, path, access, create)?;
+            let found = find(directory, path, access, create)?;
             let flags = match (access.read, access.write) {
                 (true, true) => OFlags::RDWR,
                 (false, true) => OFlags::WRONLY,
                 _ => OFlags::RDONLY,
             };
-            let buffered = reopen(&place, flags).map_err(|error| refused("open", path, error))?;
+            let buffered = reopen(&found.place, flags);
             // EINVAL: the file system has no direct I/O.
-            let direct = reopen(&place, flags | OFlags::DIRECT).ok();
+            let direct = reopen(&found.place, flags | OFlags::DIRECT).ok();
+            found.settle_mode()?;
+            let buffered = buffered.map_err(|error| refused("open", path, error))?;
             if direct.is_some() {
                 // What is read through the page cache was there: nothing is to be read ahead of it.
                 // An advice: without it some pages come that nobody asked for.
@@ -202,7 +204,7 @@ impl Exports {
                 Err(fault) if fault.status == Status::NotFound && write => {
                     rustix::fs::fstat(directory)
                 }
-                place => rustix::fs::fstat(place?),
+                found => rustix::fs::fstat(found?.place),
             };
             Ok(device_of(&found.map_err(|error| io("fstat", error))?))
         })
@@ -249,14 +251,37 @@ fn open_root(path: &std::path::Path) -> rustix::io::Result<(OwnedFd, Root)> {
     Ok((directory, Root { device: facts.st_dev, inode: facts.st_ino }))
 }
 
-/// Where the path leads: an O_PATH descriptor, or a file that was just created, which is to be
-/// opened for `access`.
+/// What a path leads to.
+struct Found {
+    /// An O_PATH descriptor, or a file that was just made.
+    place: OwnedFd,
+    /// Permissions of such a file that nobody asked for.
+    extra: Mode,
+}
+
+/// Permissions that the daemon's user needs of a file, to open it again.
+const OWN: Mode = Mode::RUSR.union(Mode::WUSR);
+
+impl Found {
+    /// A file that was just made has the permissions that were asked for, from now on.
+    fn settle_mode(&self) -> Result<(), OpenFault> {
+        if self.extra.is_empty() {
+            return Ok(());
+        }
+        let facts = rustix::fs::fstat(&self.place).map_err(|error| io("fstat", error))?;
+        let mode = Mode::from_raw_mode(facts.st_mode).difference(self.extra);
+        rustix::fs::fchmod(&self.place, mode).map_err(|error| io("fchmod", error))
+    }
+}
+
+/// Where the path leads: something that is there, or a file that is made, which is to be opened for
+/// `access`.
 fn find(
     directory: BorrowedFd<'_>,
     path: &[u8],
     access: Access,
     create: Creation,
-) -> Result<OwnedFd, OpenFault> {
+) -> Result<Found, OpenFault> {
     for _ in 0..OPEN_ATTEMPTS {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let made = create.made();
@@ -269,7 +294,7 @@ fn find(
                 check_regular(FileType::from_raw_mode(facts.st_mode))?;
                 // Before it is opened: some files of the kernel's act on that already.
                 file_system::check(&place, rustix::fs::major(facts.st_dev))?;
-                return Ok(place);
+                return Ok(Found { place, extra: Mode::empty() });
             }
             Err(Errno::NOENT) if made.is_some() => {}
             Err(Errno::AGAIN | Errno::INTR) => continue,
@@ -281,7 +306,11 @@ fn find(
                 return Err(refused(CREATE, path, Errno::EXIST));
             }
             Err(Errno::EXIST | Errno::AGAIN | Errno::INTR) => {}
-            made => return made.map_err(|error| refused(CREATE, path, error)),
+            Err(error) => return Err(refused(CREATE, path, error)),
+            Ok(place) => {
+                let extra = OWN.difference(Mode::from_raw_mode(new.mode.into()));
+                return Ok(Found { place, extra });
+            }
         }
     }
     let path = shown_bytes(path);
@@ -289,7 +318,8 @@ fn find(
     Err(OpenFault::new(Status::WouldBlock, text))
 }
 
-/// Makes a file, and the directories on the way to it if they are wanted.
+/// Makes a file that its owner may open again, and the directories on the way to it if they are
+/// wanted.
 fn make(
     directory: BorrowedFd<'_>,
     path: &[u8],
@@ -302,7 +332,7 @@ fn make(
     // Who may only write gets no descriptor that reads, which the sandbox would refuse to make.
     let mode = if access.read { OFlags::RDWR } else { OFlags::WRONLY };
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | mode;
-    let mode = Mode::from_raw_mode(new.mode.into());
+    let mode = Mode::from_raw_mode(new.mode.into()) | OWN;
     let make = || rustix::fs::openat2(directory, path, flags, mode, BENEATH);
     match make() {
         Err(Errno::NOENT) if new.parents => {
@@ -526,6 +556,49 @@ mod tests {
         }
         assert_eq!(mode("far") & 0o077, 0o050);
         assert!(!world._dir.path().join("made").exists());
+    }
+
+    /// Whoever has made a file may use it, as with a local file.
+    #[test]
+    fn a_new_file_is_open_for_what_was_asked_whatever_its_mode() {
+        let world = world();
+        let (dir, root) = (world._dir.path(), world._dir.path().join("root"));
+        for (path, mode) in [(dir, 0o755), (&root, 0o777)] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(path, mode).expect("ours");
+        }
+        std::fs::File::create(root.join("plain")).expect("made");
+        let mode = |path: &str| rustix::fs::stat(root.join(path)).expect("made").st_mode & 0o7777;
+        // What the umask leaves.
+        let left = mode("plain") | 0o111;
+        let check = || {
+            let wanted = [WRITE, Access::READ_WRITE];
+            for (number, (access, asked)) in wanted
+                .into_iter()
+                .flat_map(|access| [0, 0o200, 0o400, 0o444, 0o640].map(|asked| (access, asked)))
+                .enumerate()
+            {
+                let path = format!("new{number}");
+                let create = Creation::New(NewFile { mode: asked, parents: false });
+                assert_eq!(open(&world, &path, access, create), Status::Ok, "{access:?} {asked:o}");
+                assert_eq!(mode(&path), u32::from(asked) & left, "{access:?} {asked:o}");
+            }
+        };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                // Root's rights pass over modes; of them only this thread is rid.
+                let somebody = rustix::process::Uid::from_raw(65_534);
+                let is_root = rustix::process::geteuid().is_root();
+                let became = rustix::thread::set_thread_res_uid(somebody, somebody, somebody);
+                match became {
+                    Err(error) if is_root => {
+                        eprintln!("skipped: root with no other user ({error})")
+                    }
+                    _ => check(),
+                }
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
     }
 
     #[test]

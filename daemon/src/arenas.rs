@@ -225,6 +225,20 @@ mod tests {
     }
 
     #[test]
+    fn a_user_has_half_of_a_shards_places_for_segments_with_what_it_lends() {
+        let mut limits = limits(1 << 40, 1 << 40);
+        limits.user.lent = MemoryLimit::UpTo(Bytes(1 << 40));
+        limits.global.lent = limits.user.lent;
+        let [made, lent] = [Maker::Daemon, Maker::Client].map(|maker| {
+            let arenas = Arenas::new(maker);
+            let all: Vec<Share> =
+                std::iter::from_fn(|| arenas.reserve(1, 4096, &limits).ok()).collect();
+            all.len()
+        });
+        assert_eq!(made + lent, crate::limits::SEGMENTS_MAX as usize / 2);
+    }
+
+    #[test]
     fn many_small_segments_do_not_take_all_places_of_a_shard() {
         let arenas = Arenas::new(Maker::Daemon);
         let limits = limits(1 << 40, 1 << 40);

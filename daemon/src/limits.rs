@@ -74,9 +74,9 @@ pub const FILES_PER_SESSION: usize =
 /// Files of one connection: its socket, and those that may come with its next message.
 pub const FILES_PER_HANDSHAKE: usize = 1 + handshake::fds::FDS_RECEIVED_MAX;
 
-/// Segments of all sessions of one user that the daemon made: with fewer than [`SEGMENTS_MAX`] no
-/// user can take all places of a shard.
-pub const SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 2;
+/// Segments of all sessions of one user that the daemon made. With those that they lend no user has
+/// more than half of the places of a shard.
+pub const SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 4;
 
 /// Segments that all sessions of one user lend.
 pub const LENT_SEGMENTS_OF_USER: u64 = SEGMENTS_MAX as u64 / 4;
@@ -242,7 +242,7 @@ const _: () = assert!(REQUESTS_PER_QUEUE <= REQUESTS_PER_TURN);
 // One session does not reach the limit of its user.
 const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= SEGMENTS_OF_USER);
 const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= LENT_SEGMENTS_OF_USER);
-const _: () = assert!(SEGMENTS_OF_USER + LENT_SEGMENTS_OF_USER < SEGMENTS_MAX as u64);
+const _: () = assert!(2 * (SEGMENTS_OF_USER + LENT_SEGMENTS_OF_USER) <= SEGMENTS_MAX as u64);
 const _: () = assert!(HANDLES_PER_SESSION as u64 <= FILES_OF_USER);
 // Every peer that may be configured finds a place in the engine.
 const _: () = assert!(piped_config::PEERS_MAX <= piped_core::limits::LINKS_MAX as usize);

@@ -40,13 +40,22 @@ pub(crate) fn all(directory: BorrowedFd<'_>, path: &[u8], mode: Mode) -> Result<
     let is_end = |&at: &usize| at > 0 && path[at - 1] != b'/';
     let slashes = (0..path.len()).filter(|&at| path[at] == b'/');
     for end in slashes.chain([path.len()]).filter(is_end) {
+        let part = &path[..end];
         let is_last = path[end..].iter().all(|&byte| byte == b'/');
+        // What is there has its name already, whatever that is; and so has `.`.
+        match place::open(directory, part, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(_) => continue,
+            Err(Errno::NOENT) => {}
+            // Something else has the name, or the handle is of a file.
+            Err(Errno::NOTDIR) if is_last => {
+                return Place::find(directory, part).and(Err(Errno::EXIST));
+            }
+            Err(error) => return Err(error),
+        }
         let mode = if is_last { mode } else { mode | PASS };
-        match make(directory, &path[..end], mode) {
-            // Also somebody else may have made it just now.
+        match make(directory, part, mode) {
+            // Somebody else may have made it just now.
             Ok(()) | Err(Errno::EXIST) => {}
-            // `.` on the way.
-            Err(Errno::INVAL) if path[..end].ends_with(b".") => {}
             Err(error) => return Err(error),
         }
     }

@@ -183,6 +183,20 @@ fn directories_are_made_one_by_one_or_all() {
     for path in ["", ".", "a/.", "/"] {
         assert!(world.change(make(path, false)).is_err(), "{path}");
     }
+    // Names that nothing new gets, of what is there.
+    for name in ["bell\x07", "line\n."] {
+        fs::create_dir(world.path(name)).expect("made");
+        assert_eq!(world.change(make(&format!("{name}/new"), true)), Ok(()), "{name:?}");
+        assert_eq!(world.change(make(name, true)), Ok(()), "{name:?}");
+        assert!(world.path(name).join("new").is_dir(), "{name:?}");
+    }
+    world.file("tab\tfile", "");
+    assert_eq!(world.change(make("tab\tfile", true)), Err(Errno::EXIST));
+    assert_eq!(world.change(make("tab\tfile/below", true)), Err(Errno::NOTDIR));
+    for path in ["line\n.x", "w\n.", "w\n./below", "a/w\n."] {
+        assert_eq!(world.change(make(path, true)), Err(Errno::INVAL), "{path:?}");
+        assert!(!world.path(path).exists(), "{path:?}");
+    }
     let set_user = Call::MakeDirectory { path: b"s", mode: 0o4755, parents: false };
     assert_eq!(world.change(set_user), Err(Errno::INVAL));
     let sticky = Call::MakeDirectory { path: b"s", mode: 0o1700, parents: false };

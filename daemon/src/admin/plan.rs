@@ -154,9 +154,16 @@ fn at_peer(
 
 fn unopened(fault: &OpenFault) -> Refused {
     let status = match fault.status {
-        Status::NotFound | Status::NoExport | Status::NoDirectory => StatusCode::NOT_FOUND,
-        Status::Denied => StatusCode::FORBIDDEN,
-        Status::Invalid => StatusCode::BAD_REQUEST,
+        Status::NotFound | Status::NoExport | Status::NoDirectory | Status::NotDirectory => {
+            StatusCode::NOT_FOUND
+        }
+        Status::Denied
+        | Status::IsDirectory
+        | Status::Loop
+        | Status::CrossDevice
+        | Status::NotPermitted
+        | Status::ReadOnly => StatusCode::FORBIDDEN,
+        Status::Invalid | Status::NameTooLong => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Refused::new(status, fault.text.clone())
@@ -260,4 +267,33 @@ async fn forecast(control: &Control, ask: DraftAsk) -> Result<Forecast, Refused>
         DraftFault::NoLane => StatusCode::SERVICE_UNAVAILABLE,
     };
     Err(Refused::new(status, format!("{fault}; see `pipectl peers`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_path_leads_to_is_no_fault_of_the_daemon() {
+        let code = |status| unopened(&OpenFault::new(status, "why")).status;
+        for status in
+            [Status::NotFound, Status::NoExport, Status::NoDirectory, Status::NotDirectory]
+        {
+            assert_eq!(code(status), StatusCode::NOT_FOUND, "{status:?}");
+        }
+        for status in [
+            Status::Denied,
+            Status::IsDirectory,
+            Status::Loop,
+            Status::CrossDevice,
+            Status::NotPermitted,
+            Status::ReadOnly,
+        ] {
+            assert_eq!(code(status), StatusCode::FORBIDDEN, "{status:?}");
+        }
+        for status in [Status::Invalid, Status::NameTooLong] {
+            assert_eq!(code(status), StatusCode::BAD_REQUEST, "{status:?}");
+        }
+        assert_eq!(code(Status::Io), StatusCode::INTERNAL_SERVER_ERROR);
+    }
 }

@@ -138,7 +138,6 @@ pub(crate) struct Control {
     sessions: RefCell<HashMap<SessionId, Mouths>>,
     /// Places of sessions, by user, and whether they are still taken.
     places: RefCell<Vec<(u32, Weak<OwnedSemaphorePermit>)>>,
-    /// Shared memory, by user.
     /// Memory shared with clients, by its [`Maker`].
     ledgers: [Arenas; 2],
     opens: RefCell<HashMap<u64, oneshot::Sender<Opened>>>,

@@ -97,8 +97,8 @@ impl Row {
     }
 
     /// Splits off the first pieces, at most `bytes` (at least 1) and `pieces`, and gives the rest.
-    /// A first piece longer than `bytes` is split itself; its remainder is a row of its own. The row
-    /// must have [`Self::end`], and [`Self::end_in_buffer`] within 4 GiB.
+    /// A first piece longer than `bytes` is split itself; its remainder is a row of its own. There
+    /// must be [`Self::end`], and [`Self::end_in_buffer`] within 4 GiB.
     #[must_use]
     pub fn cut(self, bytes: u32, pieces: u32) -> (Self, [Option<Self>; 2]) {
         let whole = (bytes / self.length.max(1)).min(pieces).min(self.count);

@@ -107,8 +107,8 @@ pub(in crate::shard) struct RemoteBody {
     pub(in crate::shard) alone: bool,
     /// Bytes that a write had ready when it was sent.
     pub(in crate::shard) ready: u64,
-    /// The peer's incarnation that took the first write a sync is to cover, of syncs and calls; none
-    /// for other requests.
+    /// The peer's incarnation that took the first write a sync is to cover, of syncs and calls;
+    /// none for other requests.
     pub(in crate::shard) unsynced: Option<u64>,
     /// What makes it a message.
     pub(in crate::shard) message: Option<Outgoing>,

@@ -55,17 +55,22 @@ pub fn map(fd: impl AsFd, bytes: u64, kind: LentKind) -> Result<Segment, Segment
     Ok(Segment::lasting(map, None, tenure))
 }
 
-/// Brings lent memory into huge pages where all of its small ones are there, and makes the
-/// pages that sealed memory lacks. In pieces, each while the value that `turn` gave is held.
+/// Brings lent memory into huge pages and makes the pages that sealed memory lacks. Loose memory
+/// gets a huge page where all of its small ones are there: what its owner has left out stays out.
+/// In pieces, each while the value that `turn` gave is held.
 pub fn settle<T>(segment: &Segment, mut turn: impl FnMut() -> T) {
-    let map = segment.mapping();
+    let (map, is_loose) = (segment.mapping(), segment.is_loose());
     for piece in pieces(map.len()) {
         let _turn = turn();
-        if piece.len() == HUGE_PAGE_BYTES && map.is_resident(piece.clone()) {
+        if piece.len() == HUGE_PAGE_BYTES && (!is_loose || map.is_resident(piece.clone())) {
+            if !is_loose {
+                // A huge page is made where a small one is.
+                let _ = map.populate_part(piece.start..piece.start + 1);
+            }
             // What cannot be in huge pages stays in small ones.
             let _ = map.collapse_part(piece.clone());
         }
-        if !segment.is_loose() {
+        if !is_loose {
             // Missing pages would be made on the shard's thread when they are pinned.
             let _ = map.populate_part(piece);
         }

@@ -36,6 +36,10 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 /// else run, so it is one of them.
 pub const PIECE_BYTES: usize = HUGE_PAGE_BYTES;
 
+/// The shortest memory whose pages are to lie side by side if it has no huge page: a device takes
+/// the pages of less in one request all the same.
+const ADJACENT_BYTES_MIN: usize = 64 * 1024;
+
 /// Bytes copied to a private place at a time for a checksum: small enough for the first cache.
 const CHUNK_BYTES: usize = 8 * 1024;
 
@@ -452,6 +456,19 @@ pub(crate) fn pieces(length: usize) -> impl Iterator<Item = Range<usize>> {
     (0..length).step_by(PIECE_BYTES).map(move |start| start..length.min(start + PIECE_BYTES))
 }
 
+/// Makes the last piece of a memfd, which is shorter than a huge page, of small pages that lie side
+/// by side: out of a huge page, of which the file then loses the rest.
+fn make_adjacent(fd: &OwnedFd, piece: Range<usize>) -> io::Result<()> {
+    let (start, end) = (piece.start, piece.start + HUGE_PAGE_BYTES);
+    rustix::fs::ftruncate(fd, end as u64)?;
+    // Without a huge page to spare the small ones come from anywhere.
+    let _ = Mapping::shared(fd, end as u64).and_then(|map| {
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), start as u64, 1)?;
+        map.collapse_part(start..end)
+    });
+    Ok(rustix::fs::ftruncate(fd, piece.end as u64)?)
+}
+
 /// Makes the pages of a piece of a memfd.
 fn make(fd: &OwnedFd, map: &Mapping, piece: Range<usize>) -> io::Result<()> {
     let (start, length) = (piece.start as u64, piece.len() as u64);
@@ -463,6 +480,8 @@ fn make(fd: &OwnedFd, map: &Mapping, piece: Range<usize>) -> io::Result<()> {
         }
         // What cannot be in huge pages gets small ones below.
         let _ = map.collapse_part(piece.clone());
+    } else if piece.len() >= ADJACENT_BYTES_MIN {
+        make_adjacent(fd, piece.clone())?;
     }
     // Takes the pages here, where a lack of memory is an error and not a fault at first touch.
     rustix::fs::fallocate(fd, FallocateFlags::empty(), start, length)?;

@@ -235,6 +235,10 @@ pub const CHOKED_TIME: Nanos = Nanos::from_millis(2_000);
 /// the rest for its reads.
 pub const LINK_SHARES: u64 = 4;
 
+/// How long locks last of a node that is away: then it loses what it has open here. Long enough for
+/// a restart of a switch, short enough for whoever waits for the lock.
+pub const LOCK_LEASE: Nanos = Nanos(30_000_000_000);
+
 /// The least staging that works, in bytes, beside what connections hold: the longest fragment of a
 /// read, and the least credit for a write. A copy takes its chunks from half of it.
 pub const STAGING_LEAST: u64 = RUN_BYTES_MAX as u64 + FRAGMENT_BYTES_MAX as u64;

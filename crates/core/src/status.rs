@@ -107,11 +107,14 @@ pub enum Status {
     /// A name is longer than the file system can have.
     #[error("a name is too long for the file system")]
     NameTooLong = 29,
+    /// Another handle, or a program on that node, has locked the range or a part of it.
+    #[error("somebody else has locked the range, or a part of it")]
+    Locked = 30,
 }
 
 impl Status {
     /// All statuses, each at the index of its number.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Ok,
         Self::Unsupported,
         Self::Invalid,
@@ -142,6 +145,7 @@ impl Status {
         Self::Loop,
         Self::CrossDevice,
         Self::NameTooLong,
+        Self::Locked,
     ];
 
     /// The status of a number, `None` if this version does not know it.
@@ -207,6 +211,7 @@ impl Status {
             Self::Loop => "loop",
             Self::CrossDevice => "cross_device",
             Self::NameTooLong => "name_too_long",
+            Self::Locked => "locked",
         }
     }
 }

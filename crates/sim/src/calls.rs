@@ -3,12 +3,13 @@
 
 mod directory;
 
-use piped_core::call::{Call, Digest, Extent, ExtentKind, Range, Space};
+use piped_core::call::{Call, Digest, Extent, ExtentKind, Lock, Range, Space};
 use piped_core::ids::FileId;
 use piped_core::io::Span;
 
-use super::disk::{DeviceCosts, EINVAL, EIO, InodeId, REFUSAL};
+use super::disk::{DeviceCosts, EDEADLK, EINVAL, EIO, InodeId, REFUSAL};
 use super::kernel::SimKernel;
+use super::locks;
 use super::memory::OpKey;
 use super::net::NodeId;
 use super::pending::{Carry, InFlight};
@@ -35,7 +36,7 @@ pub(super) fn begin(kernel: &mut SimKernel, node: NodeId, key: OpKey, file: File
     let visit = kernel.disk.server(device).visit(kernel.now, moved, &cost);
     let (is_sync, syncs) = match parsed {
         Call::Sync { .. } => (true, true),
-        Call::Rename { durable, .. } => (false, durable),
+        Call::Rename { durable, .. } | Call::Copy { durable, .. } => (false, durable),
         _ => (false, false),
     };
     let fault = if is_sync { kernel.faults.sync_error } else { kernel.faults.disk_error };
@@ -74,7 +75,10 @@ pub(super) fn end(kernel: &mut SimKernel, op: &InFlight, file: FileId, answer: S
     let room = answer.length as usize;
     let done = match kernel.names(op.node).is_directory(inode) {
         true => directory::carry_out(kernel, (op.node, inode), &call, (room, sync_fails)),
-        false => carry_out(kernel, (op.node, inode), &call),
+        false => match call {
+            Call::Lock { range, lock } => set_lock(kernel, (op.node, file), range, lock),
+            _ => carry_out(kernel, (op.node, inode), &call),
+        },
     };
     let said = match done {
         Ok(said) => said,
@@ -140,6 +144,26 @@ fn carry_out(
     Ok(Vec::new())
 }
 
+/// Gives a range of an open file that lock, unless others of the same file have it.
+fn set_lock(
+    kernel: &mut SimKernel,
+    (node, file): (NodeId, FileId),
+    range: Range,
+    lock: Lock,
+) -> Result<Vec<u8>, i32> {
+    range.end().ok_or(EINVAL)?;
+    let (bytes, inode) = (locks::bytes_of(range), kernel.inode(node, file));
+    let files = &mut kernel.nodes[node.0 as usize].files;
+    let mut others = files.iter_mut().filter(|(id, it)| **id != file && it.inode == inode);
+    if others.any(|(_, it)| it.locks().refuse(&bytes, lock)) {
+        return Err(EDEADLK);
+    }
+    if let Some(file) = files.get_mut(&file).filter(|file| !file.closed) {
+        file.locks().set(bytes, lock);
+    }
+    Ok(Vec::new())
+}
+
 /// Room on the device of a file or directory.
 fn space_of(kernel: &SimKernel, inode: InodeId) -> Space {
     let (used, costs) = (kernel.disk.used(inode), kernel.disk.costs(inode));
@@ -157,7 +181,7 @@ mod tests {
     use piped_core::access::Alignment;
     use piped_core::call::{CALL_BYTES_MAX, Entries, ExtentKind, FileKind, Over, Removed, Stat};
     use piped_core::ids::{DeviceId, SegmentId};
-    use piped_core::io::{Io, Op, Token};
+    use piped_core::io::{Io, Op, Resource, Token};
     use piped_core::spread::LatencySpread;
     use piped_core::units::Nanos;
 
@@ -382,5 +406,18 @@ mod tests {
         let mut world = World::new(Faults { disk_error: 1.0, ..Faults::none() });
         assert_eq!(world.call(Call::Truncate { length: 1 }, 0).0, EIO);
         assert_eq!(world.content().len(), LENGTH);
+    }
+
+    #[test]
+    fn a_lock_is_its_open_files_until_that_is_closed() {
+        let mut world = World::new(Faults::none());
+        let first = world.file;
+        let range = Range { offset: 0, length: 10 };
+        let take = Call::Lock { range, lock: Lock::Exclusive };
+        assert_eq!(world.call(take, 0).0, 0);
+        world.file = world.kernel.open_file(world.node, world.inode, false);
+        assert_eq!(world.call(take, 0).0, EDEADLK);
+        world.kernel.io(world.node).release(Resource::File(first));
+        assert_eq!(world.call(take, 0).0, 0);
     }
 }

@@ -11,6 +11,7 @@ use piped_core::io::Cached;
 use piped_core::spread::LatencySpread;
 use piped_core::units::Nanos;
 
+use super::locks::Locks;
 use super::random::Random;
 use super::stage::{Cost, Server};
 
@@ -52,6 +53,8 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) const EIO: i32 = -5;
 pub(super) const EINVAL: i32 = -22;
+/// What a lock gives that somebody else has.
+pub(super) const EDEADLK: i32 = -35;
 const EFBIG: i32 = -27;
 const ENOSPC: i32 = -28;
 
@@ -91,6 +94,18 @@ pub(super) struct OpenFile {
     pub(super) inode: InodeId,
     pub(super) direct: Option<Alignment>,
     pub(super) closed: bool,
+    locks: Locks,
+}
+
+impl OpenFile {
+    pub(super) fn new(inode: InodeId, direct: Option<Alignment>) -> Self {
+        Self { inode, direct, closed: false, locks: Locks::default() }
+    }
+
+    /// Locks of ranges that it has.
+    pub(super) fn locks(&mut self) -> &mut Locks {
+        &mut self.locks
+    }
 }
 
 /// What a flush will make stable: the content at the time it began.

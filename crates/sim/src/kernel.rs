@@ -370,7 +370,7 @@ impl SimKernel {
         let node = self.node_mut(node);
         let id = FileId(node.files_made);
         node.files_made += 1;
-        node.files.insert(id, OpenFile { inode, direct, closed: false });
+        node.files.insert(id, OpenFile::new(inode, direct));
         id
     }
 

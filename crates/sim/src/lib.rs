@@ -31,6 +31,7 @@ mod faults;
 mod hand;
 mod kernel;
 mod lent;
+mod locks;
 mod memory;
 mod names;
 mod net;

@@ -17,7 +17,7 @@ const EPERM: i32 = -1;
 const EBADF: i32 = -9;
 pub(super) const EEXIST: i32 = -17;
 pub(super) const ENOTDIR: i32 = -20;
-const EISDIR: i32 = -21;
+pub(super) const EISDIR: i32 = -21;
 const ENAMETOOLONG: i32 = -36;
 const ENOTEMPTY: i32 = -39;
 

@@ -9,6 +9,7 @@ use super::disk::{
     ALLOCATION_BYTES, EINVAL, EIO, InodeId, OpenFile, REFUSAL, is_misaligned, shortened,
 };
 use super::kernel::SimKernel;
+use super::locks::Locks;
 use super::memory::{OpKey, Touch};
 use super::net::{ECANCELED, EPIPE, NodeId};
 use super::pending::{Carry, InFlight, KernelEvent};
@@ -139,7 +140,9 @@ impl SimKernel {
     pub(super) fn close_file(&mut self, node: NodeId, file: FileId) {
         self.file(node, file, "release");
         let files = &mut self.node_mut(node).files;
-        files.get_mut(&file).expect("looked up above").closed = true;
+        let file = files.get_mut(&file).expect("looked up above");
+        file.closed = true;
+        *file.locks() = Locks::default();
     }
 
     /// Simulates writes that a crash interrupts: a part may have reached the page cache or the

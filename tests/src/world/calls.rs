@@ -329,6 +329,7 @@ pub(super) fn answers(world: &World, flight: &InFlight, status: Status) -> bool 
                 Status::IsDirectory,
                 Status::NotDirectory,
                 Status::NotPermitted,
+                Status::Invalid,
             ];
             status == asked.status() || names.crashes() != asked.crashes() && any.contains(&status)
         }

@@ -1,6 +1,8 @@
 //! Calls of names: which ones clients make, and how they are judged with what is in the kernel.
 
-use piped_core::call::{Call as Said, Entries, FileKind, Over, Range as Bytes, Removed, Stat};
+use piped_core::call::{
+    Call as Said, Copied, Entries, FileKind, Over, Range as Bytes, Removed, Stat,
+};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
@@ -105,7 +107,8 @@ pub(super) fn invent(world: &mut World) -> NameCall {
             NameCall::Rename { from: name, to: other, over, durable: random.chance(0.4) }
         }
         15..17 => NameCall::Link { from: name, to: other },
-        17..19 => NameCall::Sync,
+        17 => NameCall::Copy { from: name, to: other },
+        18 => NameCall::Sync,
         _ => NameCall::Strange { number: random.below(STRANGE.len() as u64) as usize },
     }
 }
@@ -132,6 +135,10 @@ pub(super) fn judge(
         }
         NameCall::Stat { name } if ok && is_same && judged.is_ok() => {
             judged = judge_stat(&world.names[names], asked, name, answer);
+        }
+        NameCall::Copy { .. } if ok => {
+            let right = Copied::parse(answer) == Ok(Copied(0));
+            judged = judged.and(right.then_some(()).ok_or_else(|| format!("it says {answer:?}")));
         }
         _ => {}
     }
@@ -226,6 +233,10 @@ pub(super) fn said(call: NameCall, cookie: u64) -> Said<'static> {
             Said::Rename { from: path(from), to: path(to), over, durable }
         }
         NameCall::Link { from, to } => Said::Link { from: path(from), to: path(to) },
+        NameCall::Copy { from, to } => {
+            let range = Bytes { offset: 0, length: 4096 };
+            Said::Copy { from: path(from), to: path(to), range, durable: false }
+        }
         NameCall::Sync => Said::Sync { range: Bytes::default(), data_only: false },
         NameCall::Strange { number } => {
             let (path, kind, _) = STRANGE[number];

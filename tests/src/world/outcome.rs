@@ -61,6 +61,13 @@ pub enum NameCall {
         /// The name that it gets.
         to: usize,
     },
+    /// Copies the bytes of a file, which has none.
+    Copy {
+        /// The name of the file.
+        from: usize,
+        /// The name of the one that gets them.
+        to: usize,
+    },
     /// Makes the names of the directory stable.
     Sync,
     /// Something that cannot be, of a few.
@@ -100,7 +107,9 @@ impl NameCall {
     pub(super) fn names(self) -> Vec<usize> {
         match self {
             Self::Stat { name } | Self::Make { name, .. } | Self::Remove { name, .. } => vec![name],
-            Self::Rename { from, to, .. } | Self::Link { from, to } => vec![from, to],
+            Self::Rename { from, to, .. } | Self::Link { from, to } | Self::Copy { from, to } => {
+                vec![from, to]
+            }
             Self::List { .. } | Self::Sync | Self::Strange { .. } => Vec::new(),
         }
     }
@@ -146,6 +155,14 @@ impl NameCall {
                 (Directory, _) => same(Status::NotPermitted),
                 (file, _) => changed(Status::Ok, &[(to, file)]),
             },
+            Self::Copy { from, to } => same(match (now(from), now(to)) {
+                (Nothing, _) => Status::NotFound,
+                (Directory, _) => Status::IsDirectory,
+                (_, Nothing) => Status::NotFound,
+                (_, Directory) => Status::IsDirectory,
+                (one, other) if one == other => Status::Invalid,
+                _ => Status::Ok,
+            }),
         }
     }
 

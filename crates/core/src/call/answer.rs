@@ -167,6 +167,30 @@ impl Space {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
 
+/// How much of a range was copied, in bytes: less than its length where the file with the bytes
+/// ends before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Copied(pub u64);
+
+impl Copied {
+    /// Bytes of the answer.
+    pub const BYTES: usize = 8;
+
+    /// Writes the answer's bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        self.0.to_le_bytes()
+    }
+
+    /// Reads the answer.
+    ///
+    /// # Errors
+    /// It is not as long.
+    pub fn parse(bytes: &[u8]) -> Result<Self, NoCall> {
+        bytes.try_into().map(|bytes| Self(u64::from_le_bytes(bytes))).map_err(|_| NoCall)
+    }
+}
+
 /// What a range of a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

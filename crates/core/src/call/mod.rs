@@ -10,7 +10,9 @@
 
 mod answer;
 
-pub use answer::{Digest, Entries, Entry, EntryWriter, Extent, ExtentKind, FileKind, Space, Stat};
+pub use answer::{
+    Copied, Digest, Entries, Entry, EntryWriter, Extent, ExtentKind, FileKind, Space, Stat,
+};
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -29,6 +31,9 @@ pub const ANSWER_BYTES_MAX: u64 = 256 * 1024;
 
 /// The longest range that one [`Call::Digest`] reads, in bytes: about a second of a CPU.
 pub const DIGEST_BYTES_MAX: u64 = 1 << 30;
+
+/// The longest range that one [`Call::Copy`] copies, in bytes.
+pub const COPY_BYTES_MAX: u64 = 1 << 30;
 
 /// What is asked. Paths are those below the directory that the call is made of; an empty path is
 /// the file or directory itself.
@@ -133,6 +138,27 @@ pub enum Call<'a> {
         /// The bytes: at most [`DIGEST_BYTES_MAX`].
         range: Range,
     },
+    /// Copies a range of one file to the same range of another, without moving its bytes to whoever
+    /// asks: by sharing their room where the file system can. Holes stay holes. Answer: [`Copied`].
+    Copy {
+        /// The file with the bytes; a link is not followed.
+        from: &'a [u8],
+        /// The file that gets them, which is there; a link is not followed.
+        to: &'a [u8],
+        /// The bytes: at most [`COPY_BYTES_MAX`], of which those are copied that the file has.
+        range: Range,
+        /// Ends when they are on stable storage.
+        durable: bool,
+    },
+    /// Locks a range of a file against other handles, or gives the lock up. Programs on that node
+    /// that lock with `fcntl` see it, and nobody else is held back: it is advice. The lock ends
+    /// with the handle. Ends with `Locked` if another has the range.
+    Lock {
+        /// The bytes, whether the file has them or not. Length 0: all behind the offset.
+        range: Range,
+        /// Which lock the range has from then on.
+        lock: Lock,
+    },
 }
 
 /// A range of a file's bytes.
@@ -191,6 +217,19 @@ pub enum Advice {
     DontNeed = 2,
 }
 
+/// A lock that a range of a file can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Lock {
+    /// The range is not locked by this handle.
+    #[default]
+    None = 0,
+    /// Others can lock the range so too, and not alone. Needs a handle that may read.
+    Shared = 1,
+    /// No other can lock the range. Needs a handle that may write.
+    Exclusive = 2,
+}
+
 /// Bytes that are no call: too short, of an unknown number, or with a field that it cannot have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are no call that this version knows")]
@@ -231,8 +270,21 @@ impl<'a> Call<'a> {
     pub const fn writes(&self) -> bool {
         matches!(
             self,
-            Self::Truncate { .. } | Self::Allocate { .. } | Self::Zero { .. } | Self::Trim { .. }
+            Self::Truncate { .. }
+                | Self::Allocate { .. }
+                | Self::Zero { .. }
+                | Self::Trim { .. }
+                | Self::Copy { .. }
         )
+    }
+
+    /// Which lock a range of the file has from then on, if that is what it says.
+    #[must_use]
+    pub const fn locks(&self) -> Option<(Range, Lock)> {
+        match *self {
+            Self::Lock { range, lock } => Some((range, lock)),
+            _ => None,
+        }
     }
 
     /// Whether it changes names below a directory, and needs the right to do so.
@@ -247,7 +299,7 @@ impl<'a> Call<'a> {
     pub const fn reads(&self) -> bool {
         match self {
             Self::Digest { .. } | Self::Extents { .. } | Self::Advise { .. } => true,
-            Self::List { .. } => true,
+            Self::List { .. } | Self::Copy { .. } => true,
             Self::Stat { path } => !path.is_empty(),
             _ => false,
         }
@@ -270,6 +322,7 @@ impl<'a> Call<'a> {
             Self::Stat { .. } => Stat::BYTES as u64,
             Self::Space => Space::BYTES as u64,
             Self::Digest { .. } => size_of::<Digest>() as u64,
+            Self::Copy { .. } => Copied::BYTES as u64,
             Self::List { .. } | Self::Extents { .. } => ANSWER_BYTES_MAX,
             _ => 0,
         }
@@ -340,6 +393,10 @@ impl<'a> Call<'a> {
             Self::Sync { range, data_only } => ranged(13, data_only.into(), range),
             Self::Advise { range, advice } => ranged(14, advice as u8, range),
             Self::Digest { range } => ranged(15, 0, range),
+            Self::Copy { from, to, range, durable } => {
+                (ranged(16, durable.into(), range).0, [from, to])
+            }
+            Self::Lock { range, lock } => ranged(17, lock as u8, range),
         }
     }
 
@@ -373,6 +430,11 @@ impl<'a> Call<'a> {
                 Self::Advise { range, advice: *advice.get(usize::from(head.flags))? }
             }
             15 => Self::Digest { range },
+            16 => Self::Copy { from: first, to: second, range, durable: set },
+            17 => {
+                let lock = [Lock::None, Lock::Shared, Lock::Exclusive];
+                Self::Lock { range, lock: *lock.get(usize::from(head.flags))? }
+            }
             _ => return None,
         })
     }
@@ -403,6 +465,7 @@ mod tests {
             Call::Extents { range: RANGE },
             Call::Sync { range: RANGE, data_only: true },
             Call::Digest { range: RANGE },
+            Call::Copy { from, to, range: RANGE, durable: true },
         ];
         for kind in [Removed::File, Removed::Directory, Removed::Any] {
             all.push(Call::Remove { path: from, kind });
@@ -414,6 +477,9 @@ mod tests {
         }
         for advice in [Advice::Normal, Advice::WillNeed, Advice::DontNeed] {
             all.push(Call::Advise { range: RANGE, advice });
+        }
+        for lock in [Lock::None, Lock::Shared, Lock::Exclusive] {
+            all.push(Call::Lock { range: RANGE, lock });
         }
         all
     }
@@ -443,7 +509,8 @@ mod tests {
     #[test]
     fn names_are_for_those_that_may_read() {
         for call in calls() {
-            let is_by_name = matches!(call, Call::List { .. } | Call::Stat { path: b"a/b" });
+            let is_by_name =
+                matches!(call, Call::List { .. } | Call::Stat { path: b"a/b" } | Call::Copy { .. });
             let is_of_bytes =
                 matches!(call, Call::Digest { .. } | Call::Extents { .. } | Call::Advise { .. });
             assert_eq!(call.reads(), is_by_name || is_of_bytes, "{call:?}");
@@ -454,7 +521,7 @@ mod tests {
     proptest! {
         /// What is read is what was written: no bytes are a call in two ways.
         #[test]
-        fn each_call_has_one_encoding(at in 0..24_usize, value: u8, which in 0..24_usize) {
+        fn each_call_has_one_encoding(at in 0..24_usize, value: u8, which in 0..32_usize) {
             let call = calls()[which % calls().len()];
             let mut bytes = [0; CALL_BYTES_MAX];
             let length = call.encode(&mut bytes).expect("room");

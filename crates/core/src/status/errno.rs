@@ -4,7 +4,7 @@ use super::Status;
 
 /// Error numbers of Linux on all machines with the common table, each with its status. The first of
 /// several with one status is the one that stands for it.
-const ERRNOS: [(i32, Status); 31] = [
+const ERRNOS: [(i32, Status); 32] = [
     (2, Status::NotFound),      // ENOENT
     (22, Status::Invalid),      // EINVAL
     (9, Status::Denied),        // EBADF: not open for that
@@ -35,11 +35,12 @@ const ERRNOS: [(i32, Status); 31] = [
     (90, Status::TooLong),      // EMSGSIZE: no room for the answer
     (116, Status::Gone),        // ESTALE
     (14, Status::BadBuffer),    // EFAULT: the client's memory has vanished
+    (35, Status::Locked),       // EDEADLK: what a lock that is there gives here
     (5, Status::Io),            // EIO
 ];
 
 /// Numbers for statuses where what the kernel's answers would mean of a file is something else.
-const OWN: [(i32, Status); 9] = [
+const OWN: [(i32, Status); 10] = [
     (13, Status::Denied),            // EACCES
     (2, Status::NoExport),           // ENOENT
     (2, Status::NoDirectory),        // ENOENT
@@ -49,6 +50,7 @@ const OWN: [(i32, Status); 9] = [
     (84, Status::Corrupt),           // EILSEQ
     (108, Status::Closed),           // ESHUTDOWN
     (5, Status::OutcomeUnknown),     // EIO
+    (11, Status::Locked),            // EAGAIN, as `fcntl` says
 ];
 
 /// The status of an error number.

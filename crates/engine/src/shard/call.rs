@@ -4,7 +4,7 @@
 //! does.
 
 use piped_core::access::Access;
-use piped_core::call::Call;
+use piped_core::call::{Call, Lock, Range};
 use piped_core::status::Status;
 
 use super::driver::status_of;
@@ -15,6 +15,7 @@ pub(super) struct Facts {
     once: bool,
     changes: bool,
     syncs: Option<Synced>,
+    locks: Option<Locking>,
     answer: u32,
 }
 
@@ -24,9 +25,19 @@ impl Facts {
         self.once
     }
 
-    /// Whether it changes something that a sync is to cover, and that must not be done late.
+    /// Whether it changes something that a sync is to cover.
     pub(in crate::shard) const fn changes(self) -> bool {
         self.changes
+    }
+
+    /// Whether it must not be done late, when somebody has asked for something else.
+    pub(in crate::shard) const fn in_turn(self) -> bool {
+        self.changes || self.locks.is_some()
+    }
+
+    /// What it does to the locks of its handle, if that is what it is about.
+    pub(in crate::shard) const fn locks(self) -> Option<Locking> {
+        self.locks
     }
 
     /// How much of what was changed it brings to stable storage, if that is what it does.
@@ -47,6 +58,17 @@ pub(super) enum Synced {
     Part,
 }
 
+/// What becomes of the locks of a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Locking {
+    /// The handle has one, or may have.
+    Some,
+    /// The handle has none, for it gave up all.
+    None,
+    /// The handle has one less, or as many as before.
+    Fewer,
+}
+
 /// Reads a call, and checks that it may be made of something with that access. `room`: for the
 /// answer, in bytes.
 ///
@@ -62,15 +84,22 @@ pub(super) fn check(
     let of_both = matches!(call, Call::Sync { .. } | Call::Space);
     let of_directories = match call {
         Call::Stat { path } => is_directory || !path.is_empty(),
-        Call::List { .. } => true,
+        Call::List { .. } | Call::Copy { .. } => true,
         _ => call.changes_names(),
     };
     let fits = call.answer_bytes_min() <= room.into();
     if !of_both && of_directories != is_directory || !fits {
         return Err(Status::Invalid);
     }
-    let (read, write, names) = (call.reads(), call.writes(), call.changes_names());
-    if !access.allows(Access { read, write, names, ..Access::NONE }) {
+    let (write, names) = (call.writes(), call.changes_names());
+    let lock = call.locks().map(|(_, lock)| lock);
+    let needed = Access {
+        read: call.reads() || lock == Some(Lock::Shared),
+        write: write || lock == Some(Lock::Exclusive),
+        names,
+        ..Access::NONE
+    };
+    if !access.allows(needed) {
         return Err(Status::Denied);
     }
     let syncs = match call {
@@ -78,8 +107,13 @@ pub(super) fn check(
         Call::Sync { .. } => Some(Synced::Part),
         _ => None,
     };
+    let locks = call.locks().map(|it| match it {
+        (Range { offset: 0, length: 0 }, Lock::None) => Locking::None,
+        (_, Lock::None) => Locking::Fewer,
+        (_, Lock::Shared | Lock::Exclusive) => Locking::Some,
+    });
     let answer = call.answer_bytes_max() as u32;
-    Ok(Facts { once: call.is_once(), changes: write || names, syncs, answer })
+    Ok(Facts { once: call.is_once(), changes: write || names, syncs, locks, answer })
 }
 
 /// How a call ended, in the words that its asker may hear.
@@ -90,7 +124,7 @@ pub(super) fn told(access: Access, result: i32) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use piped_core::call::{CALL_BYTES_MAX, Range, Stat};
+    use piped_core::call::{CALL_BYTES_MAX, Stat};
 
     use super::*;
 
@@ -135,6 +169,16 @@ mod tests {
         assert!(denied(Call::List { path: b"", cookie: 0, stats: false }, write, true));
         let link = Call::Link { from: b"a", to: b"b" };
         assert!(denied(link, Access::READ_WRITE, true) && !denied(link, ALL, true));
+        let copy = Call::Copy { from: b"a", to: b"b", range: RANGE, durable: false };
+        assert!(denied(copy, read, true) && denied(copy, write, true));
+        assert!(!denied(copy, Access::READ_WRITE, true));
+        let lock = |lock| Call::Lock { range: RANGE, lock };
+        assert!(
+            denied(lock(Lock::Shared), write, false) && !denied(lock(Lock::Shared), read, false)
+        );
+        let alone = lock(Lock::Exclusive);
+        assert!(denied(alone, read, false) && !denied(alone, write, false));
+        assert!(!denied(lock(Lock::None), Access::NONE, false));
     }
 
     #[test]
@@ -162,7 +206,18 @@ mod tests {
         assert!(link.changes && link.once);
         let made = Call::MakeDirectory { path: b"a", mode: 0, parents: true };
         assert!(facts(made, true).changes && !facts(made, true).once);
-        let part = Call::Sync { range: Range { offset: 0, length: 1 }, data_only: false };
-        assert_eq!(facts(part, false).syncs, Some(Synced::Part));
+        let part = Range { offset: 0, length: 1 };
+        let sync = Call::Sync { range: part, data_only: false };
+        assert_eq!(facts(sync, false).syncs, Some(Synced::Part));
+        let locking = |range, lock| {
+            let facts = facts(Call::Lock { range, lock }, false);
+            assert!(facts.in_turn() && !facts.changes);
+            facts.locks
+        };
+        assert_eq!(locking(part, Lock::Exclusive), Some(Locking::Some));
+        assert_eq!(locking(part, Lock::None), Some(Locking::Fewer));
+        assert_eq!(locking(RANGE, Lock::None), Some(Locking::None));
+        let copy = facts(Call::Copy { from: b"a", to: b"b", range: part, durable: false }, true);
+        assert!(copy.changes && !copy.once && copy.answer == 8);
     }
 }

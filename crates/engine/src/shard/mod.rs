@@ -314,6 +314,9 @@ impl Shard {
         while let Some(key) = self.lanes.take_due_frame(now) {
             self.expire_frame(key, io);
         }
+        while let Some(key) = self.links.take_due(now) {
+            self.end_leases(key, now, io);
+        }
         self.expire_mail(now, io);
         self.release_due(now, io);
         self.cx.sched.wake_due(now);
@@ -359,6 +362,7 @@ impl Shard {
             .into_iter()
             .chain(self.transfers.next_deadline())
             .chain(self.serves.next_due())
+            .chain(self.links.next_due())
             .chain(self.mails.next_due().map(|(at, _)| at))
             .chain(self.cx.driver.next_look())
             .chain(self.cx.sched.next_due())

@@ -21,7 +21,7 @@ const STAT: Call<'static> = Call::Stat { path: b"" };
 const REMOVE: Call<'static> = Call::Remove { path: b"old", kind: Removed::File };
 const OK: (Status, u64) = (Status::Ok, 0);
 
-fn encoded(call: Call<'_>) -> Vec<u8> {
+pub(crate) fn encoded(call: Call<'_>) -> Vec<u8> {
     let mut bytes = [0; CALL_BYTES_MAX];
     let length = call.encode(&mut bytes).expect("room");
     bytes[..length].to_vec()
@@ -33,7 +33,7 @@ fn place(segment: SegmentId, user_data: u64, length: u32) -> Span {
 }
 
 /// A client has a call at the start of a buffer, and asks for it.
-fn ask(world: &mut World, segment: SegmentId, user_data: u64, call: Call<'_>) {
+pub(crate) fn ask(world: &mut World, segment: SegmentId, user_data: u64, call: Call<'_>) {
     ask_with(world, segment, user_data, call, (ROOM, None));
 }
 
@@ -75,7 +75,7 @@ fn with_file(world: &mut World, length: usize, access: Access) -> SegmentId {
 }
 
 /// The lane to a peer at which a session has something open.
-fn with_peer(world: &mut World, kind: OpenKind, access: Access) -> (LineId, SegmentId) {
+pub(crate) fn with_peer(world: &mut World, kind: OpenKind, access: Access) -> (LineId, SegmentId) {
     world.add_peer();
     let line = world.answer_connect(LaneClass::Latency, CREDIT);
     let segment = world.session(SESSION, ARENA);
@@ -110,7 +110,7 @@ fn answer_open(world: &mut World, line: LineId) {
 }
 
 /// The lane is lost, and the next one, of a run of the peer's daemon, has the handle again.
-fn lose_lane(world: &mut World, line: LineId, incarnation: u64) -> LineId {
+pub(crate) fn lose_lane(world: &mut World, line: LineId, incarnation: u64) -> LineId {
     world.hang_up(line);
     let line = world.answer_connect_as(LaneClass::Latency, CREDIT, incarnation);
     answer_open(world, line);
@@ -120,7 +120,7 @@ fn lose_lane(world: &mut World, line: LineId, incarnation: u64) -> LineId {
 
 /// A call as the peer gets it: the requester's number, the number of one that is done once, and
 /// its bytes.
-fn take_call(world: &mut World, line: LineId) -> (u64, Option<(u32, u8)>, Vec<u8>) {
+pub(crate) fn take_call(world: &mut World, line: LineId) -> (u64, Option<(u32, u8)>, Vec<u8>) {
     let (frame, bytes) = world.next_frame(line);
     match frame.message {
         Message::Call { transfer, handle: 3, once, .. } => (transfer, once, bytes),
@@ -138,7 +138,7 @@ fn answered(transfer: u64, bytes: u64) -> Message {
 }
 
 /// A call as a peer makes it.
-fn of_peer(transfer: u64, handle: u32, once: Option<(u32, u8)>) -> Message {
+pub(crate) fn of_peer(transfer: u64, handle: u32, once: Option<(u32, u8)>) -> Message {
     let (asker, time_left_us) = (Asker::alone(Class::Latency), 10_000_000);
     Message::Call { transfer, handle, answer_max: ROOM as u32, asker, once, time_left_us }
 }

@@ -17,6 +17,7 @@ mod faults;
 mod in_turn;
 mod lent;
 mod limits;
+mod locks;
 mod moved;
 mod nested;
 mod once;

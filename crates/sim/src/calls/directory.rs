@@ -1,11 +1,13 @@
 //! Calls of directories: names that are listed, made, changed and taken away.
 
-use piped_core::call::{Call, Entries, Entry, EntryWriter, FileKind, Removed, Stat};
+use piped_core::call::{
+    COPY_BYTES_MAX, Call, Copied, Entries, Entry, EntryWriter, FileKind, Range, Removed, Stat,
+};
 
 use super::EMSGSIZE;
 use crate::disk::{DeviceCosts, EINVAL, EIO, InodeId};
 use crate::kernel::SimKernel;
-use crate::names::ENOENT;
+use crate::names::{EISDIR, ENOENT};
 use crate::net::NodeId;
 use crate::stage::Cost;
 
@@ -15,8 +17,10 @@ const MODES: u32 = 0o1777;
 /// What a call of a directory costs: as the device's read, write, or flush.
 pub(super) const fn cost_of(costs: &DeviceCosts, call: &Call<'_>) -> Cost {
     match call {
-        Call::Sync { .. } | Call::Rename { durable: true, .. } => costs.sync,
-        _ if call.changes_names() => costs.write,
+        Call::Sync { .. }
+        | Call::Rename { durable: true, .. }
+        | Call::Copy { durable: true, .. } => costs.sync,
+        _ if call.changes_names() || call.writes() => costs.write,
         _ => costs.read,
     }
 }
@@ -74,9 +78,48 @@ pub(super) fn carry_out(
             let (from, to) = (names.spot(directory, from)?, names.spot(directory, to)?);
             names.link(from, to)?;
         }
+        Call::Copy { from, to, range, durable } => {
+            let files = [from, to].map(|path| file_at(kernel, node, directory, path));
+            let [from, to] = files;
+            let (from, to) = (from?, to?);
+            let copied = copy(kernel, (from, to), range)?;
+            if durable && sync_fails {
+                return Err(EIO);
+            }
+            if durable {
+                let flush = kernel.disk.begin_flush(to);
+                kernel.disk.end_flush(to, &flush);
+            }
+            return Ok(Copied(copied).to_bytes().to_vec());
+        }
         _ => return Err(EINVAL),
     }
     Ok(Vec::new())
+}
+
+/// The file that a path leads to.
+fn file_at(
+    kernel: &SimKernel,
+    node: NodeId,
+    directory: InodeId,
+    path: &[u8],
+) -> Result<InodeId, i32> {
+    let names = kernel.names(node);
+    let inode = names.find(directory, path)?;
+    if names.is_directory(inode) { Err(EISDIR) } else { Ok(inode) }
+}
+
+/// Copies what a file has of a range to another, and returns how much that is.
+fn copy(kernel: &mut SimKernel, (from, to): (InodeId, InodeId), range: Range) -> Result<u64, i32> {
+    if range.end().is_none() || range.length > COPY_BYTES_MAX || from == to {
+        return Err(EINVAL);
+    }
+    let there = kernel.disk.clipped(from, range);
+    let bytes = kernel.disk.read(from, there.offset, there.length);
+    match kernel.disk.write(to, there.offset, &bytes) {
+        written @ 0.. => Ok(written as u64),
+        errno => Err(errno),
+    }
 }
 
 fn make_directory(

@@ -8,6 +8,7 @@ use piped_core::ids::{HandleId, PeerId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
+use super::super::call::Locking;
 use super::super::messages::Outbox;
 use super::super::numbers::Numbers;
 use crate::command::{ChannelTarget, OpenRequest, Target};
@@ -51,11 +52,53 @@ pub(in crate::shard) struct RemoteHandle {
     /// The peer's incarnation that counted bytes of the first write that no sync has covered, and
     /// when the last such write ended: a peer that restarted may have lost them.
     pub(in crate::shard) unsynced: Option<(u64, Nanos)>,
+    /// The number under which a range of the file was locked, and the incarnation that gave it:
+    /// opened again under another, the handle would seem to have locks that it lost.
+    locked_as: Option<(u32, u64)>,
     /// Messages sent to the channel; empty for a handle on a region.
     pub(in crate::shard) outbox: Outbox,
     /// Numbers of what is done once: updates of a region, and calls of a file or directory; unused
     /// on a channel.
     pub(in crate::shard) updates: Numbers,
+}
+
+impl RemoteHandle {
+    /// Something that a peer is to be asked for: with the control thread's ticket, and ours.
+    pub(in crate::shard) fn new(
+        peer: PeerId,
+        open: OpenRequest,
+        ticket: u64,
+        wire_ticket: u64,
+    ) -> Self {
+        Self {
+            peer,
+            open,
+            number: None,
+            length: 0,
+            ticket: Some(ticket),
+            wire_ticket,
+            asked_epoch: 0,
+            pending: false,
+            unsynced: None,
+            locked_as: None,
+            outbox: Outbox::default(),
+            updates: Numbers::default(),
+        }
+    }
+
+    /// The locks of the file have changed: they end with the number that the handle has there.
+    pub(in crate::shard) fn note_locked(&mut self, locking: Locking) {
+        match locking {
+            Locking::Some => self.locked_as = self.number,
+            Locking::None => self.locked_as = None,
+            Locking::Fewer => {}
+        }
+    }
+
+    /// Whether it had locks that it does not have under a new number of that run of the peer.
+    pub(in crate::shard) fn loses_locks_as(&self, number: (u32, u64)) -> bool {
+        self.locked_as.is_some_and(|locked_as| locked_as != number)
+    }
 }
 
 /// What a handle resolves to when a request names it.

@@ -22,6 +22,7 @@ use super::faults::PeerFault;
 use super::keys::{LaneKey, LinkKey, ServedKey, TransferKey, kind};
 use super::pins::Pin;
 use super::slab::Slab;
+use super::timers::Timers;
 use crate::command::{Event, OpenRequest, RegionTarget, Standing, Target};
 
 /// A node that connected to us.
@@ -215,6 +216,8 @@ impl Link {
 pub(super) struct Links {
     all: Slab<kind::Link, Link>,
     served: Slab<kind::Served, Served>,
+    /// When nodes that are away lose their locks.
+    leases: Timers,
     /// Nodes that asked us so far, counted for each standing.
     made: u64,
 }
@@ -224,6 +227,7 @@ impl Links {
         Self {
             all: Slab::with_capacity(limits::LINKS_MAX),
             served: Slab::with_capacity(limits::SERVED_MAX),
+            leases: Timers::with_capacity(limits::LINKS_MAX),
             made: 0,
         }
     }
@@ -281,9 +285,29 @@ impl Links {
         self.all.insert(link).ok()
     }
 
+    /// A node may be away; if it has locks, they last for a while.
+    pub(super) fn watch_leases(&mut self, key: LinkKey, now: Nanos) {
+        let Some(link) = self.all.get(key) else { return };
+        let mut files = link.numbers.asked_for().filter_map(|served| self.served.get(served));
+        if link.lanes().next().is_none() && files.any(Served::is_locked) {
+            self.leases.set(key.index(), now + limits::LOCK_LEASE);
+        }
+    }
+
+    /// A node whose locks have lasted long enough, if it is away.
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<LinkKey> {
+        self.leases.take_due(now).and_then(|slot| self.all.in_place(slot))
+    }
+
+    /// When the first locks end of nodes that are away.
+    pub(super) fn next_due(&self) -> Option<Nanos> {
+        self.leases.next()
+    }
+
     /// Forgets a node: its name, unless another node has the same; and what it had open.
     pub(super) fn end(&mut self, key: LinkKey) -> Option<(Option<String>, Vec<ServedKey>)> {
         let mut link = self.all.remove(key)?;
+        self.leases.clear(key.index());
         let is_alone = self.all.iter().all(|(_, other)| other.name != link.name);
         let served = link.numbers.take_if(|_| true);
         Some((is_alone.then_some(link.name), served))

@@ -22,12 +22,15 @@ pub(in crate::shard) struct Served {
     /// The receive that a told buffer belongs to: the pin keeps that buffer from being given back.
     receive: Option<Pin<kind::Transfer>>,
     updates: Remembered<u64>,
+    /// A range of it was locked: the node that has it open loses that if it stays away.
+    locked: bool,
 }
 
 impl Served {
     pub(super) fn new(target: Target, ticket: Option<u64>) -> Self {
         let (ended, receive, updates) = (None, None, Remembered::default());
-        Self { target: Some(target), ended, ticket, uses: 0, closed: false, receive, updates }
+        let (uses, closed, locked) = (0, false, false);
+        Self { target: Some(target), ended, ticket, uses, closed, receive, updates, locked }
     }
 
     /// What is open; [`Status::Gone`] if that is no more.
@@ -39,6 +42,16 @@ impl Served {
     /// directory ended; unused for channels.
     pub(in crate::shard) const fn updates(&mut self) -> &mut Remembered<u64> {
         &mut self.updates
+    }
+
+    /// A range of it may be locked from now on, until it is closed.
+    pub(in crate::shard) fn note_locked(&mut self) {
+        self.locked = true;
+    }
+
+    /// Whether a range of it may be locked.
+    pub(super) fn is_locked(&self) -> bool {
+        self.locked
     }
 
     /// Whether our ticket of the open is this one.

@@ -200,6 +200,15 @@ impl Shard {
         }
     }
 
+    /// A node that had locks has been away as long as they last: it loses what it had open.
+    pub(in crate::shard) fn end_leases<I: Io>(&mut self, key: LinkKey, now: Nanos, io: &mut I) {
+        match self.links.get(key) {
+            Some(link) if self.has_left(key, link) => self.forget_link(key, io),
+            // It is back, or something of it is still under way here.
+            _ => self.links.watch_leases(key, now),
+        }
+    }
+
     /// Says HelloAck once nothing of the lane's earlier incarnations is under way: an old write
     /// must not land after a newer one.
     fn acknowledge(&mut self, link: LinkKey, class: LaneClass) {
@@ -252,6 +261,7 @@ impl Shard {
         let Some(state) = self.links.get_mut(link) else { return String::new() };
         state.lose(lost.class, lost.key, lost.loss, now);
         let name = state.name().to_owned();
+        self.links.watch_leases(link, now);
         self.acknowledge_fenced(link);
         name
     }

@@ -17,8 +17,6 @@ use crate::shard::Shard;
 use crate::shard::clients::{HandleKind, RemoteHandle};
 use crate::shard::connections::{Lane, LaneState, LostLane, Role};
 use crate::shard::keys::LaneKey;
-use crate::shard::messages::Outbox;
-use crate::shard::numbers::Numbers;
 use crate::shard::peers::Peer;
 use crate::shard::requests::Body;
 use crate::shard::sched::Work;
@@ -151,21 +149,7 @@ impl Shard {
             let result = Err(Status::NotFound);
             return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
-        let ticket = Some(ticket);
-        let wire_ticket = self.cx.next_ticket();
-        let remote = RemoteHandle {
-            peer,
-            open,
-            number: None,
-            length: 0,
-            ticket,
-            wire_ticket,
-            asked_epoch: 0,
-            pending: false,
-            unsynced: None,
-            outbox: Outbox::default(),
-            updates: Numbers::default(),
-        };
+        let remote = RemoteHandle::new(peer, open, ticket, self.cx.next_ticket());
         self.handles.add(session, handle, HandleKind::Remote(Box::new(remote)));
         self.ask_to_open(peer, io);
     }
@@ -246,6 +230,13 @@ impl Shard {
         }
         let first = remote.ticket.take();
         if status == Status::Ok {
+            if remote.loses_locks_as((number, incarnation)) {
+                // Others may have locked it meanwhile.
+                self.handles.lose(session, handle);
+                self.close_at(peer, number);
+                self.wake_waiting(peer);
+                return self.open_waiting(peer, io);
+            }
             remote.number = Some((number, incarnation));
             // A file that was made is not made twice: it would be an empty one, or be in the way.
             remote.open.create = Creation::No;

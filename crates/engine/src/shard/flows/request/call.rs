@@ -10,7 +10,7 @@ use piped_core::status::Status;
 
 use crate::shard::Shard;
 use crate::shard::buffers::CallOf;
-use crate::shard::call::{Locking, Synced, check, told};
+use crate::shard::call::{Synced, check, told};
 use crate::shard::keys::{CallKey, TransferKey};
 use crate::shard::requests::{Body, RemoteBody, Transfer};
 use crate::shard::sched::Work;
@@ -132,8 +132,10 @@ impl Shard {
         if facts.is_some_and(|facts| facts.changes()) {
             self.note_unsynced(key, body, io.now());
         }
-        if let (Status::Ok, Some(locking)) = (status, facts.and_then(|facts| facts.locks())) {
-            self.note_locked(key, body, locking);
+        if let (Status::Ok, Some(locking)) = (status, facts.and_then(|facts| facts.locks()))
+            && let Some(remote) = self.remote_of(key, body.handle)
+        {
+            remote.note_locked(locking);
         }
         let status = match (status, facts.and_then(|facts| facts.syncs())) {
             (Status::Ok, Some(Synced::All)) => self.vouch(key, body),
@@ -141,16 +143,6 @@ impl Shard {
             (status, _) => status,
         };
         self.decide(key, status, io);
-    }
-
-    /// The locks of a peer's file have changed: they end with the number that the handle has there.
-    fn note_locked(&mut self, key: TransferKey, body: RemoteBody, locking: Locking) {
-        let Some(remote) = self.remote_of(key, body.handle) else { return };
-        match locking {
-            Locking::Some => remote.locked_as = remote.number,
-            Locking::None => remote.locked_as = None,
-            Locking::Fewer => {}
-        }
     }
 
     /// A call is over, and nothing touches its memory: its cell and its number are free.

@@ -91,7 +91,7 @@ impl Shard {
                 // The peer restarted: the handle is being opened again.
                 _ => return,
             },
-            _ => return self.decide(key, Status::BadHandle, io),
+            _ => return self.decide(key, Status::Gone, io),
         };
         let left = match body.op {
             // Asked again it is not paid for again.

@@ -41,7 +41,7 @@ pub(super) fn answer(
 }
 
 /// Where data, or a hole, begins; at most the end of the range.
-fn next(file: &OwnedFd, what: SeekFrom, end: u64) -> Result<u64> {
+pub(super) fn next(file: &OwnedFd, what: SeekFrom, end: u64) -> Result<u64> {
     match rustix::fs::seek(file, what) {
         Ok(at) => Ok(at.min(end)),
         // Nothing follows.

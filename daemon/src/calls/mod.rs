@@ -7,10 +7,12 @@
 
 mod advise;
 mod allocate;
+mod copy;
 mod digest;
 mod extents;
 mod link;
 mod list;
+mod lock;
 pub(crate) mod make_directory;
 pub(crate) mod place;
 mod remove;
@@ -27,7 +29,7 @@ mod zero;
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 
-use piped_core::call::{Call, Range};
+use piped_core::call::{Call, Lock, Range};
 use rustix::io::{Errno, Result};
 
 /// Memory of a thread for one call, in bytes: what is hashed, or read of a directory, at once.
@@ -46,6 +48,16 @@ pub(crate) enum Room {
 /// room, which may begin before and end behind it. `None`: all of it has none.
 pub(crate) type NextRoom = fn(BorrowedFd<'_>, u64, u64) -> Result<Option<Room>>;
 
+/// The driver's call that sets the lock of a range (length 0: to the end of all) without waiting.
+pub(crate) type SetLock = fn(BorrowedFd<'_>, Range, Lock) -> Result<()>;
+
+/// What the driver asks of the kernel for calls, since no safe library does.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernel {
+    pub(crate) next_room: NextRoom,
+    pub(crate) set_lock: SetLock,
+}
+
 /// Carries out a call and writes its answer, and returns how long that is. May block for as long as
 /// a file system likes.
 ///
@@ -55,7 +67,7 @@ pub(crate) fn answer(
     file: BorrowedFd<'_>,
     call: &Call<'_>,
     answer: &mut [u8],
-    next_room: NextRoom,
+    kernel: Kernel,
 ) -> Result<usize> {
     match *call {
         Call::Stat { path } => stat::answer(file, path, answer),
@@ -75,10 +87,14 @@ pub(crate) fn answer(
         }
         Call::Zero { range, release } => zero::answer(file, range, release).map(nothing),
         Call::Trim { range } => trim::answer(file, range).map(nothing),
-        Call::Extents { range } => extents::answer(file, range, answer, next_room),
+        Call::Extents { range } => extents::answer(file, range, answer, kernel.next_room),
         Call::Sync { range, data_only } => sync::answer(file, range, data_only).map(nothing),
         Call::Advise { range, advice } => advise::answer(file, range, advice).map(nothing),
         Call::Digest { range } => digest::answer(file, range, answer),
+        Call::Copy { from, to, range, durable } => {
+            copy::answer(file, (from, to), (range, durable), answer)
+        }
+        Call::Lock { range, lock } => lock::answer(file, range, lock, kernel.set_lock).map(nothing),
     }
 }
 
@@ -87,9 +103,13 @@ pub(crate) fn answer_at_once(
     file: BorrowedFd<'_>,
     call: &Call<'_>,
     answer: &mut [u8],
+    kernel: Kernel,
 ) -> Option<Result<usize>> {
     match *call {
         Call::Stat { path } => stat::answer_at_once(file, path, answer),
+        Call::Lock { range, lock } => {
+            Some(lock::answer(file, range, lock, kernel.set_lock).map(nothing))
+        }
         _ => None,
     }
 }

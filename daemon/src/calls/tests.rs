@@ -1,5 +1,6 @@
 //! Every verb against real files: what it does, what it refuses, and that nothing leads out.
 
+mod copies;
 mod hostile;
 mod listing;
 mod mounts;
@@ -16,11 +17,18 @@ use piped_core::call::{
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::answer_at_once;
+/// Carries out a call as the driver does, if it cannot wait.
+fn answer_at_once(
+    file: BorrowedFd<'_>,
+    call: &Call<'_>,
+    answer: &mut [u8],
+) -> Option<Result<usize, Errno>> {
+    super::answer_at_once(file, call, answer, crate::io::KERNEL)
+}
 
 /// Carries out a call as the driver does.
 fn answer(file: BorrowedFd<'_>, call: &Call<'_>, answer: &mut [u8]) -> Result<usize, Errno> {
-    super::answer(file, call, answer, crate::io::fiemap::next)
+    super::answer(file, call, answer, crate::io::KERNEL)
 }
 
 /// A directory for calls, with another one beside it that nothing may reach.
@@ -435,7 +443,7 @@ fn extents_tell_data_from_holes_and_from_room_without_data() {
         assert_eq!(extents(&file, range(0, 1), 0), Err(Errno::MSGSIZE));
         assert_eq!(extents(&file, range(1, u64::MAX), 9), Err(Errno::INVAL));
         // Where there is a map, room that nothing was written to is told apart.
-        if crate::io::fiemap::next(file.as_fd(), 0, 1).is_ok() {
+        if (crate::io::KERNEL.next_room)(file.as_fd(), 0, 1).is_ok() {
             let call = Call::Allocate { range: range(5 * MIB, MIB), keep_length: true };
             assert_eq!(done(&file, call), Ok(()));
             let found = extents(&file, range(4 * MIB, 4 * MIB), 9).expect("a map");

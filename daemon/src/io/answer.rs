@@ -10,9 +10,12 @@ use std::sync::Arc;
 use piped_core::call::{ANSWER_BYTES_MAX, CALL_BYTES_MAX, Call};
 use piped_ring::Segment;
 
-use super::fiemap;
 use super::memory::BAD_SPAN;
-use crate::calls;
+use super::{fiemap, locks};
+use crate::calls::{self, Kernel};
+
+/// What calls ask of the kernel through this driver.
+pub(crate) const KERNEL: Kernel = Kernel { next_room: fiemap::next, set_lock: locks::set };
 
 /// A piece of a segment, which keeps the segment mapped.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ impl Asked {
         let Ok(call) = Call::parse(bytes) else { return -libc::EINVAL };
         room.0.resize(ANSWER_BYTES_MAX as usize, 0);
         let answer = &mut room.0[..self.answer.length.min(ANSWER_BYTES_MAX as usize)];
-        let result = calls::answer(file, &call, answer, fiemap::next);
+        let result = calls::answer(file, &call, answer, KERNEL);
         said(result, answer, |answer| self.answer.segment.store(self.answer.offset, answer).is_ok())
     }
 }

@@ -4,7 +4,7 @@ use piped_core::call::{CALL_BYTES_MAX, Call};
 use piped_core::ids::FileId;
 use piped_core::io::Span;
 
-use super::answer::{Asked, Part, said};
+use super::answer::{Asked, KERNEL, Part, said};
 use super::aside::{self, Job};
 use super::memory::BAD_SPAN;
 use super::tables::{BAD_DESCRIPTOR, DescriptorKind};
@@ -69,7 +69,7 @@ fn at_once(io: &UringIo, file: u32, call: Span, answer: Span) -> Option<i32> {
     }
     let mut room = [0; AT_ONCE_BYTES];
     let room = &mut room[..AT_ONCE_BYTES.min(answer.length as usize)];
-    let result = calls::answer_at_once(file, &call, room)?;
+    let result = calls::answer_at_once(file, &call, room, KERNEL)?;
     let segment = io.memory.segment(answer)?;
     Some(said(result, room, |said| segment.store(answer.offset, said).is_ok()))
 }

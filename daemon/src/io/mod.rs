@@ -17,10 +17,11 @@
 //! and ownership, and the engine plans with exactly these. Why not callbacks or futures per
 //! operation: a completion is one number that goes back into a pure state machine.
 //!
-//! `unsafe` lives in seven places here. They are the two system calls (`ring`), the address lists
+//! `unsafe` lives in eight places here. They are the two system calls (`ring`), the address lists
 //! (`ops`), the registration of buffers (`registration`), the line of `uring` that queues an entry,
 //! the trials of what a kernel has (`probe`, `restrict`), the system calls on files that the ring
-//! must not see (`aside`), and questions about a file (`page_cache`, `fiemap`).
+//! must not see (`aside`), questions about a file (`page_cache`, `fiemap`), and its locks
+//! (`locks`).
 //!
 //! [`Io`]: piped_core::io::Io
 
@@ -34,10 +35,11 @@ pub mod clock;
 mod counters;
 mod entries;
 pub mod far_end;
-pub(crate) mod fiemap;
+mod fiemap;
 mod hold;
 pub(crate) mod inherited;
 mod lent;
+mod locks;
 mod memory;
 pub(crate) mod niceness;
 mod ops;
@@ -59,6 +61,8 @@ mod tests;
 mod uring;
 mod wake;
 
+#[cfg(test)]
+pub(crate) use answer::KERNEL;
 pub use counters::{OpKind, UringCounters};
 pub use probe::FeatureMask;
 pub use registration::REGISTRATION_BYTES_PER_TURN;

@@ -10,8 +10,7 @@ use piped_core::call::{Call, Entries, Over, Range, Removed, Stat};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use super::{World, answer, link, make, remove, rename};
-use crate::calls::answer_at_once;
+use super::{World, answer, answer_at_once, link, make, remove, rename};
 
 /// How often each call is tried while somebody exchanges what it walks.
 const ROUNDS: u32 = 20_000;
@@ -32,6 +31,18 @@ fn all_of(path: &str) -> Vec<Call<'_>> {
         link(path, "taken"),
         link("kept", path),
         Call::Rename { from: b"kept", to: bytes, over: Over::Keep, durable: true },
+        Call::Copy {
+            from: bytes,
+            to: b"kept",
+            range: Range { offset: 0, length: 1 },
+            durable: false,
+        },
+        Call::Copy {
+            from: b"kept",
+            to: bytes,
+            range: Range { offset: 0, length: 1 },
+            durable: false,
+        },
     ]
 }
 
@@ -98,6 +109,7 @@ fn exchanged_directories_and_links_lead_nowhere_else() {
     fs::create_dir(world.path("sub")).expect("made");
     symlink("../outside", world.path("other")).expect("linked");
     fs::write(world.path("sub/inside"), "i").expect("written");
+    fs::write(world.path("open"), "o").expect("written");
     let before = fs::metadata(world.outside("secret")).expect("there").modified().expect("told");
     let stop = AtomicBool::new(false);
     let done = AtomicU64::new(0);
@@ -130,6 +142,18 @@ fn exchanged_directories_and_links_lead_nowhere_else() {
                 link("sub/inside", "sub/linked"),
                 remove("sub/linked", Removed::File),
                 remove("sub/once", Removed::Directory),
+                Call::Copy {
+                    from: b"sub/secret",
+                    to: b"open",
+                    range: Range { offset: 0, length: 9 },
+                    durable: false,
+                },
+                Call::Copy {
+                    from: b"open",
+                    to: b"sub/secret",
+                    range: Range { offset: 0, length: 9 },
+                    durable: false,
+                },
             ] {
                 let found = answer(directory, &call, &mut bytes);
                 match (call, found) {
@@ -143,6 +167,7 @@ fn exchanged_directories_and_links_lead_nowhere_else() {
                     (Call::Remove { path: b"sub/secret", .. }, Ok(_)) => panic!("removed"),
                     (Call::Rename { from: b"sub/secret", .. }, Ok(_)) => panic!("taken"),
                     (Call::Link { from: b"sub/secret", .. }, Ok(_)) => panic!("linked"),
+                    (Call::Copy { .. }, Ok(_)) => panic!("copied"),
                     _ => {}
                 }
                 if let Some(Ok(length)) = answer_at_once(directory, &call, &mut bytes) {
@@ -168,6 +193,7 @@ fn exchanged_directories_and_links_lead_nowhere_else() {
 fn an_exchanged_name_is_the_name_and_not_what_it_links_to() {
     let world = World::new();
     world.file("name", "inside");
+    world.file("open", "inside");
     symlink("../outside/secret", world.path("other")).expect("linked");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -190,6 +216,13 @@ fn an_exchanged_name_is_the_name_and_not_what_it_links_to() {
             let linked = answer(directory, &link("name", "linked"), &mut []);
             if linked.is_ok() {
                 assert_eq!(answer(directory, &remove("linked", Removed::File), &mut []), Ok(0));
+            }
+            for (from, to) in [(&b"name"[..], &b"open"[..]), (b"open", b"name")] {
+                let range = Range { offset: 0, length: 6 };
+                let copied =
+                    answer(directory, &Call::Copy { from, to, range, durable: false }, &mut bytes);
+                assert!(matches!(copied, Ok(_) | Err(Errno::LOOP)), "{copied:?}");
+                assert_eq!(fs::read(world.path("open")).expect("there"), b"inside");
             }
         }
         stop.store(true, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 /* Names and what is known of them: names SOCKET EXPORT [PEER]
  *
  * Makes a directory, replaces a file in it so that others see the old one or the new one, lists,
- * renames, cuts the file, looks where it has holes, and removes everything again.
+ * renames, cuts the file, looks where it has holes, locks and copies it, and removes everything
+ * again.
  * */
 
 #include <inttypes.h>
@@ -77,6 +78,18 @@ int main(int argc, char **argv) {
     CHECK(piped_digest(queue, file, 0, known.length, &after));
     printf("the digest is %s\n", memcmp(before, after, sizeof before) == 0 ? "the same" : "another");
     CHECK(piped_sync_range(queue, file, 0, 0, PIPED_DATA_ONLY));
+
+    /* The node with both files copies, and nobody else locks the beginning meanwhile. */
+    piped_handle *both = NULL;
+    uint64_t copied = 0;
+    CHECK(piped_replace(client, queue, peer, argv[2], "state/copy", (const uint8_t *)text, 0, 0640));
+    CHECK(piped_open_directory(client, peer, argv[2], "state", PIPED_READ | PIPED_WRITE, &both));
+    CHECK(piped_lock_range(queue, file, 0, 4096, PIPED_LOCK_EXCLUSIVE, 1000000000));
+    CHECK(piped_copy_range(queue, both, "report", "copy", 0, 1 << 30, PIPED_DURABLE, &copied));
+    CHECK(piped_lock_range(queue, file, 0, 4096, PIPED_LOCK_NONE, 0));
+    CHECK(piped_handle_free(both));
+    printf("%" PRIu64 " bytes are copied\n", copied);
+    CHECK(piped_remove(queue, directory, "state/copy", PIPED_REMOVE_FILE));
 
     CHECK(piped_remove(queue, directory, "state/report", PIPED_REMOVE_FILE));
     CHECK(piped_remove(queue, directory, "state/today", PIPED_REMOVE_DIRECTORY));

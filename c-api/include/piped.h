@@ -358,6 +358,10 @@ enum piped_status
      */
     PIPED_NAME_TOO_LONG = 29,
     /**
+     * Another handle, or a program on that node, has locked the range or a part of it.
+     */
+    PIPED_LOCKED = 30,
+    /**
      * The daemon gave a reason that this library does not know; update the library.
      */
     PIPED_UNKNOWN = 63,
@@ -796,6 +800,35 @@ enum piped_advice
 typedef enum piped_advice piped_advice;
 #else
 typedef uint32_t piped_advice;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * A lock that a range of a file can have.
+ */
+enum piped_lock
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * The range is not locked by this handle.
+     */
+    PIPED_LOCK_NONE = 0,
+    /**
+     * Others can lock the range so too, and not alone. Needs a handle that may read.
+     */
+    PIPED_LOCK_SHARED = 1,
+    /**
+     * No other can lock the range. Needs a handle that may write.
+     */
+    PIPED_LOCK_EXCLUSIVE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum piped_lock piped_lock;
+#else
+typedef uint32_t piped_lock;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -1845,6 +1878,22 @@ piped_status piped_link(struct piped_queue *queue,
                         const char *to);
 
 /**
+ * Copy a range of the file `from` to the same range of the file `to`, which is there, without
+ * moving its bytes to this node: of 1 GiB at most. `copied` gets how many bytes that was: less
+ * than wanted where `from` ends. With PIPED_DURABLE it returns when they are on stable storage: a
+ * sync of the file knows nothing of what is copied by its name. Holes stay holes. Links are not
+ * followed.
+ */
+piped_status piped_copy_range(struct piped_queue *queue,
+                              struct piped_handle *handle,
+                              const char *from,
+                              const char *to,
+                              uint64_t offset,
+                              uint64_t length,
+                              uint32_t flags,
+                              uint64_t *copied);
+
+/**
  * Replace the file `path` below the export `export` of the node `peer`, or of this node (NULL), or
  * make it, with these permission bits: others see the old bytes or the new ones, whenever they
  * look and whatever crashes. Returns when the new ones are on stable storage.
@@ -2033,6 +2082,22 @@ piped_status piped_digest(struct piped_queue *queue,
                           uint64_t offset,
                           uint64_t length,
                           uint8_t (*digest)[PIPED_DIGEST_BYTES]);
+
+/**
+ * Lock a range of a file against other handles, or give the lock up (piped_lock). Length 0: all
+ * behind the offset. Waits for at most `patience_ns`, then ends with PIPED_LOCKED if somebody else
+ * has locked a part of it.
+ *
+ * A lock is advice: reads and writes do not ask for it. Programs on the node with the file that
+ * lock with fcntl see it. It ends with the handle; a handle that may have lost its locks with a
+ * daemon or a connection serves nothing any more.
+ */
+piped_status piped_lock_range(struct piped_queue *queue,
+                              struct piped_handle *handle,
+                              uint64_t offset,
+                              uint64_t length,
+                              uint32_t lock,
+                              uint64_t patience_ns);
 
 /**
  * Let others reach a buffer by name, here and on other nodes. `flags`, what they may do:

@@ -400,6 +400,36 @@ pub extern "C" fn piped_link(
     })
 }
 
+/// Copy a range of the file `from` to the same range of the file `to`, which is there, without
+/// moving its bytes to this node: of 1 GiB at most. `copied` gets how many bytes that was: less
+/// than wanted where `from` ends. With PIPED_DURABLE it returns when they are on stable storage: a
+/// sync of the file knows nothing of what is copied by its name. Holes stay holes. Links are not
+/// followed.
+#[unsafe(no_mangle)]
+pub extern "C" fn piped_copy_range(
+    queue: *mut piped_queue,
+    handle: *mut piped_handle,
+    from: *const c_char,
+    to: *const c_char,
+    offset: u64,
+    length: u64,
+    flags: u32,
+    copied: Option<&mut MaybeUninit<u64>>,
+) -> piped_status {
+    call(|| {
+        wanted(&copied)?;
+        let (from, to) = (border::path(from)?, border::path(to)?);
+        let end = offset.checked_add(length);
+        let range = offset..end.ok_or_else(|| Fault::fixed(piped_status::PIPED_RANGE))?;
+        only(flags, PIPED_DURABLE)?;
+        let bytes = calls(queue, handle, |calls| match flags {
+            0 => calls.copy(from, to, range.clone()),
+            _ => calls.copy_durably(from, to, range.clone()),
+        })?;
+        put(copied, bytes)
+    })
+}
+
 /// Replace the file `path` below the export `export` of the node `peer`, or of this node (NULL), or
 /// make it, with these permission bits: others see the old bytes or the new ones, whenever they
 /// look and whatever crashes. Returns when the new ones are on stable storage.

@@ -2,9 +2,10 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::time::Duration;
 
 use client_lib::Extents;
-use client_lib::call::{Advice, ExtentKind};
+use client_lib::call::{Advice, ExtentKind, Lock};
 
 use crate::border::{self, call, put, wanted};
 use crate::fault::Fault;
@@ -46,6 +47,19 @@ pub enum piped_advice {
     PIPED_ADVICE_WILL_NEED = 1,
     /// The range will not be needed soon.
     PIPED_ADVICE_DONT_NEED = 2,
+}
+
+/// A lock that a range of a file can have.
+#[expect(non_camel_case_types, reason = "named as in C")]
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+pub enum piped_lock {
+    /// The range is not locked by this handle.
+    PIPED_LOCK_NONE = 0,
+    /// Others can lock the range so too, and not alone. Needs a handle that may read.
+    PIPED_LOCK_SHARED = 1,
+    /// No other can lock the range. Needs a handle that may write.
+    PIPED_LOCK_EXCLUSIVE = 2,
 }
 
 /// A range of a file that is all of one kind.
@@ -218,5 +232,36 @@ pub extern "C" fn piped_digest(
         wanted(&digest)?;
         let range = range(offset, length)?;
         put(digest, calls(queue, handle, |calls| calls.digest(range))?.0)
+    })
+}
+
+/// Lock a range of a file against other handles, or give the lock up (piped_lock). Length 0: all
+/// behind the offset. Waits for at most `patience_ns`, then ends with PIPED_LOCKED if somebody else
+/// has locked a part of it.
+///
+/// A lock is advice: reads and writes do not ask for it. Programs on the node with the file that
+/// lock with fcntl see it. It ends with the handle; a handle that may have lost its locks with a
+/// daemon or a connection serves nothing any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn piped_lock_range(
+    queue: *mut piped_queue,
+    handle: *mut piped_handle,
+    offset: u64,
+    length: u64,
+    lock: u32,
+    patience_ns: u64,
+) -> piped_status {
+    call(|| {
+        const NONE: u32 = piped_lock::PIPED_LOCK_NONE as u32;
+        const SHARED: u32 = piped_lock::PIPED_LOCK_SHARED as u32;
+        const EXCLUSIVE: u32 = piped_lock::PIPED_LOCK_EXCLUSIVE as u32;
+        let lock = match lock {
+            NONE => Lock::None,
+            SHARED => Lock::Shared,
+            EXCLUSIVE => Lock::Exclusive,
+            _ => return Err(Fault::argument("lock is none of piped_lock")),
+        };
+        let (range, patience) = (range(offset, length)?, Duration::from_nanos(patience_ns));
+        calls(queue, handle, |calls| calls.lock(range.clone(), lock, patience))
     })
 }

@@ -68,6 +68,8 @@ pub enum piped_status {
     PIPED_CROSS_DEVICE = 28,
     /// A name is too long for the file system.
     PIPED_NAME_TOO_LONG = 29,
+    /// Another handle, or a program on that node, has locked the range or a part of it.
+    PIPED_LOCKED = 30,
     /// The daemon gave a reason that this library does not know; update the library.
     PIPED_UNKNOWN = 63,
 
@@ -137,7 +139,7 @@ use piped_status::*;
 
 impl piped_status {
     /// All statuses, in the order of their numbers.
-    pub(crate) const ALL: [Self; 59] = [
+    pub(crate) const ALL: [Self; 60] = [
         PIPED_OK,
         PIPED_UNSUPPORTED,
         PIPED_INVALID,
@@ -168,6 +170,7 @@ impl piped_status {
         PIPED_LOOP,
         PIPED_CROSS_DEVICE,
         PIPED_NAME_TOO_LONG,
+        PIPED_LOCKED,
         PIPED_UNKNOWN,
         PIPED_NULL,
         PIPED_NOT_OURS,
@@ -247,6 +250,7 @@ impl piped_status {
             PIPED_LOOP => c"a link in the path leads out of the export, or too far",
             PIPED_CROSS_DEVICE => c"it lies on another mount; open a directory there",
             PIPED_NAME_TOO_LONG => c"a name is too long for the file system",
+            PIPED_LOCKED => c"somebody else has locked the range, or a part of it",
             PIPED_UNKNOWN => c"a reason that this library does not know; update the library",
             PIPED_NULL => c"a pointer that must not be NULL is",
             PIPED_NOT_OURS => c"the pointer was not given out by this library",

@@ -141,6 +141,7 @@ impl Stage {
             "today/",
             "1048576 bytes, some of them with data",
             "the digest is another",
+            "1048576 bytes are copied",
             "nothing is left",
         ];
         assert_eq!(lines, wanted);

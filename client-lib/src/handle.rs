@@ -59,6 +59,7 @@ impl Handle {
             length: AtomicU64::new(length),
             origin,
             closed: AtomicBool::new(false),
+            locked: AtomicBool::new(false),
             costs: Mutex::default(),
         });
         if core.origin.is_some() {
@@ -157,6 +158,8 @@ pub(crate) struct HandleCore {
     /// `None`: nobody opens it again.
     origin: Option<Origin>,
     closed: AtomicBool,
+    /// A range may be locked: opened again, it would be without its locks.
+    locked: AtomicBool,
     /// Costs of its path, for reading and for writing.
     costs: Mutex<[Known; 2]>,
 }
@@ -189,9 +192,16 @@ impl HandleCore {
         ((place >> 32) as u32, place as u32)
     }
 
+    /// Ranges of it are locked from now on, or (`false`) none is.
+    pub(crate) fn note_locked(&self, locked: bool) {
+        // Relaxed: who opens it again does so after its requests have ended.
+        self.locked.store(locked, Ordering::Relaxed);
+    }
+
     /// Open it at another connection.
     pub(crate) fn reopen(&self, connection: &Connection) -> Reopened {
-        let Some(origin) = &self.origin else { return Reopened::Never };
+        let origin = self.origin.as_ref().filter(|_| !self.locked.load(Ordering::Relaxed));
+        let Some(origin) = origin else { return Reopened::Never };
         match origin.ask(&connection.control) {
             Ok((Reply::Opened { handle, direct_alignment, length }, _)) => {
                 self.direct_alignment.store(direct_alignment, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use piped_core::call::{Call, HEAD_BYTES, Lock, Range as CallRange};
 use piped_ring::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE,
     FLAG_FENCE, FLAG_NO_WAIT, Opcode,
@@ -60,6 +61,19 @@ pub enum Tag {
 impl From<u64> for Tag {
     fn from(tag: u64) -> Self {
         Self::Is(tag)
+    }
+}
+
+/// A handle that has locks is not opened again in silence: notes it if a call is about them.
+fn note_locks(of: &Handle, buffer: &Buffer, bytes: usize) {
+    let mut call = [0; HEAD_BYTES];
+    if bytes != call.len() || buffer.read_at(0, &mut call).is_err() {
+        return;
+    }
+    match Call::parse(&call).ok().and_then(|call| call.locks()) {
+        Some((_, Lock::Shared | Lock::Exclusive)) => of.core.note_locked(true),
+        Some((CallRange { offset: 0, length: 0 }, Lock::None)) => of.core.note_locked(false),
+        _ => {}
     }
 }
 
@@ -131,6 +145,7 @@ impl Request<Buffer> {
     ///
     /// [`Call::encode`]: crate::Call::encode
     pub fn call(of: &Handle, buffer: Buffer, bytes: usize) -> Self {
+        note_locks(of, &buffer, bytes);
         let mut request = Self::transfer(Opcode::Call, of, 0, buffer);
         request.descriptor.operand_a = bytes as u64;
         request

@@ -5,6 +5,7 @@ use std::path::Path;
 use piped_core::call::{Call, NoCall};
 
 use super::page::{Extents, Names, Pages};
+use super::whole::Whole;
 use super::{CallError, LONG};
 use crate::error::{BufferState, RequestError, SubmitFault};
 use crate::handle::Handle;
@@ -58,6 +59,22 @@ impl AsyncCalls {
     #[must_use]
     pub fn extents(&self, range: std::ops::Range<u64>) -> AsyncPaged<Extents> {
         AsyncPaged { calls: self.clone(), pages: Extents::new(range) }
+    }
+
+    /// Copies all of a file to another one, as [`Calls::copy_all`] does.
+    ///
+    /// # Errors
+    /// See [`CallError`]. Some of the bytes may have been copied.
+    pub async fn copy_all(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<u64, CallError> {
+        let mut whole = Whole::default();
+        while let Some(part) = whole.next() {
+            whole.note(self.copy_durably(&from, &to, part).await?);
+        }
+        Ok(whole.bytes())
     }
 
     /// Makes a call and reads its answer, which has at most `room` bytes.

@@ -3,7 +3,9 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use piped_core::call::{Advice, Call, Digest, NoCall, Over, Range, Removed, Space, Stat};
+use piped_core::call::{
+    Advice, Call, Copied, Digest, Lock, NoCall, Over, Range, Removed, Space, Stat,
+};
 
 #[cfg(feature = "async")]
 use super::AsyncCalls;
@@ -98,6 +100,34 @@ verbs! {
 
     /// The BLAKE3 digest of a range of the file, of 1 GiB at most.
     digest(range: std::ops::Range<u64>) -> Digest = digest_of, Call::Digest { range: of(&range) };
+
+    /// Copies a range of one file to the same range of another one, which is there, without moving
+    /// its bytes to this node: of 1 GiB at most. Returns how many bytes were copied: less than
+    /// wanted where the file with the bytes ends. Holes stay holes. Links are not followed.
+    copy(from: impl AsRef<Path>, to: impl AsRef<Path>, range: std::ops::Range<u64>) -> u64 =
+        copied_of,
+        Call::Copy { from: bytes(&from), to: bytes(&to), range: of(&range), durable: false };
+
+    /// Copies a range as [`copy`](Self::copy) does, and ends when it is on stable storage: a sync
+    /// of the file knows nothing of what is copied by its name.
+    copy_durably(
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        range: std::ops::Range<u64>
+    ) -> u64 = copied_of,
+        Call::Copy { from: bytes(&from), to: bytes(&to), range: of(&range), durable: true };
+
+    /// Locks a range of the file against other handles, or gives the lock up ([`Lock::None`]). An
+    /// empty range is all behind its start. Does not wait: ends with
+    /// [`Status::Locked`](crate::Status::Locked) if somebody else has locked a part of it.
+    ///
+    /// A lock is advice: reads and writes do not ask for it. The locks of a handle are one party's,
+    /// whoever uses it, and programs on the node with the file that lock with `fcntl` see them.
+    /// They end with the handle; so they do where the client loses its daemon, or its node has no
+    /// connection to the peer for half a minute. A handle that may have lost locks so serves
+    /// nothing any more: its requests end with an error, and it must be opened again.
+    try_lock(range: std::ops::Range<u64>, lock: Lock) -> () = nothing,
+        Call::Lock { range: of(&range), lock };
 }
 
 fn bytes(path: &impl AsRef<Path>) -> &[u8] {
@@ -111,6 +141,10 @@ fn of(range: &std::ops::Range<u64>) -> Range {
 /// Calls without an answer.
 fn nothing(answer: &[u8]) -> Result<(), NoCall> {
     if answer.is_empty() { Ok(()) } else { Err(NoCall) }
+}
+
+fn copied_of(answer: &[u8]) -> Result<u64, NoCall> {
+    Copied::parse(answer).map(|copied| copied.0)
 }
 
 fn digest_of(answer: &[u8]) -> Result<Digest, NoCall> {

@@ -44,6 +44,7 @@ pub fn kind_of(status: Status) -> ErrorKind {
         Status::Loop => ErrorKind::Other,
         Status::CrossDevice => ErrorKind::CrossesDevices,
         Status::NameTooLong => ErrorKind::InvalidFilename,
+        Status::Locked => ErrorKind::WouldBlock,
     }
 }
 

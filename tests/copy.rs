@@ -191,6 +191,28 @@ fn a_new_file_gets_the_sources_mode_and_a_directory_its_name() {
     world.copied(&["beta:data/sub/a file", &world.place("own", "")]);
 }
 
+/// What does not travel keeps its holes.
+#[test]
+fn a_copy_within_an_export_is_its_nodes_own() {
+    let Some(world) = World::new() else { return };
+    const LENGTH: u64 = 64 << 20;
+    for root in ["own", "data"] {
+        let source = fs::File::create(world.path(root, "source")).expect("made");
+        source.set_len(LENGTH).expect("long");
+        source.write_all_at(&pattern(1 << 20), 20 << 20).expect("written");
+        let (from, to) = (world.place(root, "source"), world.place(root, "copy"));
+        let report = world.copied(&["--verify", &from, &to]);
+        assert_eq!(report["bytes"], LENGTH, "{report}");
+        check_same(&world.path(root, "source"), &world.path(root, "copy"), root);
+        let copy = fs::metadata(world.path(root, "copy")).expect("there");
+        assert!(copy.len() == LENGTH && 512 * copy.blocks() < 4 << 20, "{copy:?}");
+        // A link on the way: the bytes are moved as those of others are.
+        std::os::unix::fs::symlink("source", world.path(root, "link")).expect("linked");
+        world.copied(&[&world.place(root, "link"), &world.place(root, "moved")]);
+        check_same(&world.path(root, "source"), &world.path(root, "moved"), "by a link");
+    }
+}
+
 #[test]
 fn nothing_is_lost_by_a_mistake() {
     let Some(world) = World::new() else { return };

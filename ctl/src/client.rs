@@ -101,7 +101,8 @@ const fn of_status(status: Status) -> Exit {
         | Status::NotPermitted
         | Status::Loop
         | Status::CrossDevice
-        | Status::NameTooLong => Exit::Refused,
+        | Status::NameTooLong
+        | Status::Locked => Exit::Refused,
         Status::NotFound | Status::Gone | Status::NoExport | Status::NoDirectory => Exit::NotFound,
         Status::DeadlineExceeded => Exit::Timeout,
         Status::PeerLost => Exit::Unreachable,

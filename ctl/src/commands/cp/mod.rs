@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! ends     source and destination: opened, checked, told apart
+//! beside   both in one export: its node copies by itself
 //! journal  the part that is certainly durable: makes an interrupted copy resumable
 //! moving   pieces under way, checkpoints, lost peers and daemons
 //! pace     length of a piece, by the time that pieces took
@@ -37,6 +38,7 @@ use crate::output::{self, Output};
 use crate::place::Place;
 use crate::units;
 
+mod beside;
 mod ends;
 mod journal;
 mod meter;

@@ -10,11 +10,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use piped_client::{
-    Cause, Class, Client, ClientBuilder, Completed, Handle, Queue, Request, RequestError,
-    RequestId, Status,
+    Buffer, Cause, Class, Client, ClientBuilder, Completed, Done, Handle, Queue, Request,
+    RequestError, RequestId, Status, SubmitFault,
 };
 
 use super::CpArgs;
+use super::beside::Beside;
 use super::ends::Ends;
 use super::journal::Journal;
 use super::meter::Meter;
@@ -85,11 +86,14 @@ pub(super) struct Mover<'a> {
 }
 
 /// Requests of one session.
-struct Attempt {
+struct Attempt<'a> {
+    client: Client,
     queue: Queue,
     session: u32,
     from: Handle,
     to: Handle,
+    /// Set if the node with both ends copies by itself.
+    beside: Option<Beside<'a>>,
     /// Pieces under way, by offset.
     pieces: BTreeMap<u64, Piece>,
     /// The sync under way, with the bytes that it will cover.
@@ -204,13 +208,16 @@ impl<'a> Mover<'a> {
         if from.len() != self.ends.length {
             return Err(Trouble::Final(self.ends.changed()));
         }
-        let queue = client.queue().map_err(|error| opening(client::queue(&error)))?;
+        let mut queue = client.queue().map_err(|error| opening(client::queue(&error)))?;
+        let beside = Beside::find(&client, &mut queue, self.ends);
         let now = clock::now();
         let mut attempt = Attempt {
+            client: client.clone(),
             queue,
             session: client.session(),
             from,
             to,
+            beside,
             pieces: BTreeMap::new(),
             sync: None,
             checkpoint: now,
@@ -227,7 +234,7 @@ impl<'a> Mover<'a> {
         })
     }
 
-    fn move_all(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
+    fn move_all(&mut self, attempt: &mut Attempt<'_>, meter: &mut Meter) -> Result<(), Trouble> {
         while self.copied.contiguous() < self.ends.length {
             self.check_stop()?;
             self.submit_pieces(attempt)?;
@@ -246,7 +253,7 @@ impl<'a> Mover<'a> {
     }
 
     /// Waits for the sync with a time of its own, since nothing lands meanwhile.
-    fn finish_sync(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
+    fn finish_sync(&mut self, attempt: &mut Attempt<'_>, meter: &mut Meter) -> Result<(), Trouble> {
         attempt.patience.renew(clock::now());
         while attempt.sync.is_some() {
             self.check_stop()?;
@@ -258,7 +265,7 @@ impl<'a> Mover<'a> {
 
     /// Shows the bytes that have landed. If nothing has landed for long: names the party that is
     /// waited for, asks for less at a time, and gives up in the end.
-    fn watch(&mut self, attempt: &mut Attempt, meter: &mut Meter) -> Result<(), Trouble> {
+    fn watch(&mut self, attempt: &mut Attempt<'_>, meter: &mut Meter) -> Result<(), Trouble> {
         let now = clock::now();
         let landed = self.copied.bytes() + attempt.landed();
         attempt.patience.handle(landed, now);
@@ -286,7 +293,7 @@ impl<'a> Mover<'a> {
         self.stop.check().map_err(Trouble::Final)
     }
 
-    fn submit_pieces(&self, attempt: &mut Attempt) -> Result<(), Trouble> {
+    fn submit_pieces(&self, attempt: &mut Attempt<'_>) -> Result<(), Trouble> {
         let until = self.ends.length.min(self.copied.contiguous() + AHEAD);
         while attempt.pieces.len() < DEPTH {
             let (start, next) = self.gap(attempt);
@@ -295,9 +302,7 @@ impl<'a> Mover<'a> {
             }
             let end = self.pace.end(start, next.unwrap_or(self.ends.length));
             let length = end - start;
-            let request = Request::copy(&attempt.from, start, &attempt.to, start, length);
-            let request = request.deadline(DEADLINE).tag(start);
-            let id = attempt.queue.submit_detached(request).map_err(submitting)?;
+            let id = attempt.submit(start, length)?;
             let piece = Piece { id, length, begun: clock::now(), given_up: false };
             attempt.pieces.insert(start, piece);
         }
@@ -306,7 +311,7 @@ impl<'a> Mover<'a> {
 
     /// The first gap that is neither copied nor asked for: its start, and its end if other bytes
     /// follow.
-    fn gap(&self, attempt: &Attempt) -> (u64, Option<u64>) {
+    fn gap(&self, attempt: &Attempt<'_>) -> (u64, Option<u64>) {
         let mut at = 0;
         loop {
             let (start, copied) = self.copied.gap(at);
@@ -321,7 +326,7 @@ impl<'a> Mover<'a> {
     }
 
     /// Makes copied bytes durable while the copy goes on.
-    fn submit_checkpoint(&self, attempt: &mut Attempt) -> Result<(), Trouble> {
+    fn submit_checkpoint(&self, attempt: &mut Attempt<'_>) -> Result<(), Trouble> {
         let due = attempt.checkpoint.elapsed().as_secs_f64() >= self.args.checkpoint;
         if due && attempt.sync.is_none() && self.copied.contiguous() > self.durable {
             self.submit_sync(attempt)?;
@@ -329,15 +334,16 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    fn submit_sync(&self, attempt: &mut Attempt) -> Result<(), Trouble> {
+    fn submit_sync(&self, attempt: &mut Attempt<'_>) -> Result<(), Trouble> {
         let request = Request::sync(&attempt.to).deadline(DEADLINE).tag(SYNC);
-        let id = attempt.queue.submit_detached(request).map_err(submitting)?;
+        let submitted = attempt.queue.submit_detached(request);
+        let id = submitted.map_err(|error| submitting(error.fault))?;
         attempt.sync = Some((id, self.copied.contiguous()));
         Ok(())
     }
 
     /// Waits for the next end, for a moment at most.
-    fn wait(&mut self, attempt: &mut Attempt) -> Result<(), Trouble> {
+    fn wait(&mut self, attempt: &mut Attempt<'_>) -> Result<(), Trouble> {
         let Some(completed) = attempt.queue.wait(Some(STEP)) else { return Ok(()) };
         self.take(attempt, completed)?;
         while let Some(completed) = attempt.queue.poll() {
@@ -346,7 +352,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    fn take(&mut self, attempt: &mut Attempt, completed: Completed) -> Result<(), Trouble> {
+    fn take(&mut self, attempt: &mut Attempt<'_>, completed: Completed) -> Result<(), Trouble> {
         let Completed { tag, result, .. } = completed;
         if tag == SYNC {
             let sync = attempt.sync.take();
@@ -360,7 +366,8 @@ impl<'a> Mover<'a> {
             return Ok(());
         }
         let Some(piece) = attempt.pieces.remove(&tag) else { return Ok(()) };
-        let bytes = result.as_ref().map_or_else(|error| error.bytes, |done| done.bytes);
+        let result = result.map(|done| attempt.copied(done));
+        let bytes = result.as_ref().map_or_else(|error| error.bytes, |copied| *copied);
         let bytes = bytes.min(piece.length);
         self.copied.insert(tag, bytes);
         self.has_copied |= bytes > 0;
@@ -401,7 +408,7 @@ impl<'a> Mover<'a> {
 
     /// Cancels requests under way, then makes the contiguous part durable and notes it, if
     /// possible.
-    fn end(&mut self, attempt: &mut Attempt) {
+    fn end(&mut self, attempt: &mut Attempt<'_>) {
         attempt.give_up_pieces();
         let until = clock::now() + GRACE;
         self.collect(attempt, until);
@@ -411,7 +418,7 @@ impl<'a> Mover<'a> {
     }
 
     /// Collects ends until then; errors of cancelled or failed requests are ignored.
-    fn collect(&mut self, attempt: &mut Attempt, until: Instant) {
+    fn collect(&mut self, attempt: &mut Attempt<'_>, until: Instant) {
         while !attempt.pieces.is_empty() || attempt.sync.is_some() {
             let left = until.saturating_duration_since(clock::now());
             let Some(completed) = attempt.queue.wait(Some(left)) else { return };
@@ -420,7 +427,32 @@ impl<'a> Mover<'a> {
     }
 }
 
-impl Attempt {
+impl Attempt<'_> {
+    /// Asks for a piece.
+    fn submit(&mut self, start: u64, length: u64) -> Result<RequestId, Trouble> {
+        let submitted = match &mut self.beside {
+            Some(beside) => {
+                let request = beside.request(&self.client, start, length)?;
+                let submitted = self.queue.submit_detached(request.deadline(DEADLINE).tag(start));
+                submitted.map_err(|error| error.fault)
+            }
+            None => {
+                let request = Request::copy(&self.from, start, &self.to, start, length);
+                let submitted = self.queue.submit_detached(request.deadline(DEADLINE).tag(start));
+                submitted.map_err(|error| error.fault)
+            }
+        };
+        submitted.map_err(submitting)
+    }
+
+    /// Bytes that a piece has copied.
+    fn copied(&mut self, done: Done<Option<Buffer>>) -> u64 {
+        match &mut self.beside {
+            Some(beside) => beside.copied(done),
+            None => done.bytes,
+        }
+    }
+
     /// Bytes landed by the pieces under way.
     fn landed(&self) -> u64 {
         self.pieces.values().map(|piece| self.queue.progress(piece.id)).sum()
@@ -443,8 +475,8 @@ fn opening(failure: Failure) -> Trouble {
     }
 }
 
-fn submitting(error: piped_client::SubmitError<()>) -> Trouble {
-    opening(client::submit("copy", error.fault))
+fn submitting(fault: SubmitFault) -> Trouble {
+    opening(client::submit("copy", fault))
 }
 
 impl From<Failure> for Trouble {

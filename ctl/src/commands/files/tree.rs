@@ -405,7 +405,17 @@ impl Tree {
         }
         let (peer, export) = (directory.peer(), directory.export());
         let path = OsStr::from_bytes(directory.path());
-        let opened = self.client.open_directory(peer, export, path, right.access());
+        let open = |access| self.client.open_directory(peer, export, path, access);
+        let opened = match right {
+            Right::Read | Right::Write => open(right.access()),
+            // Who may read as well is told more of what is in the way.
+            Right::Names => match open(Access { read: true, ..right.access() }) {
+                Err(OpenError::Session(SessionError::Refused {
+                    status: Status::Denied, ..
+                })) => open(right.access()),
+                opened => opened,
+            },
+        };
         if self.directories.len() >= DIRECTORIES_MAX {
             self.directories.clear();
         }

@@ -93,6 +93,13 @@ pub(crate) enum Op {
         from: String,
         to: String,
     },
+    /// Copies a part of a file into another.
+    Copy {
+        from: String,
+        to: String,
+        range: Range,
+        durable: bool,
+    },
 }
 
 impl Op {
@@ -133,7 +140,8 @@ impl Op {
             Self::Write { range, .. }
             | Self::Zero { range, .. }
             | Self::Trim { range, .. }
-            | Self::Allocate { range, .. } => Some(range),
+            | Self::Allocate { range, .. }
+            | Self::Copy { range, .. } => Some(range),
             Self::Truncate { length, .. } => {
                 Some(Range { offset: length, length: u64::MAX - length })
             }
@@ -167,7 +175,7 @@ impl Inventor {
             return self.of_file(slot);
         }
         let path = self.path();
-        match self.random.below(22) {
+        match self.random.below(26) {
             0..4 => Op::Create { slot: any, path },
             4..6 => Op::Open { slot: any, path },
             6..9 => Op::Stat { path },
@@ -182,7 +190,11 @@ impl Inventor {
                 let durable = self.random.chance(0.05);
                 Op::Rename { from: path, to: self.path(), over, durable }
             }
-            _ => Op::Link { from: path, to: self.path() },
+            20..22 => Op::Link { from: path, to: self.path() },
+            _ => {
+                let (to, range) = (self.path(), self.range());
+                Op::Copy { from: path, to, range, durable: self.random.chance(0.05) }
+            }
         }
     }
 

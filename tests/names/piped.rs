@@ -165,6 +165,10 @@ impl Piped {
             Op::Link { from, to } => {
                 (root, Call::Link { from: from.as_bytes(), to: to.as_bytes() })
             }
+            Op::Copy { from, to, range, durable } => {
+                let (from, to, range, durable) = (from.as_bytes(), to.as_bytes(), *range, *durable);
+                (root, Call::Copy { from, to, range, durable })
+            }
             _ => panic!("{op:?} is no call"),
         }
     }
@@ -182,7 +186,7 @@ impl Piped {
         };
         let answer = &done.payload.as_slice()[..done.bytes as usize];
         let told = match op {
-            Op::Read { .. } | Op::Digest { .. } => Told::Bytes(answer.to_vec()),
+            Op::Read { .. } | Op::Digest { .. } | Op::Copy { .. } => Told::Bytes(answer.to_vec()),
             Op::Write { range, .. } => {
                 assert_eq!(done.bytes, range.length, "{op:?} ends well, and too early");
                 Told::Nothing

@@ -221,7 +221,8 @@ impl Names {
         if !same_life && ok {
             return self.end_after_crash(asked, there);
         }
-        if !same_life || changes && !is_told {
+        // One that would have changed nothing may find something else when it is carried out.
+        if !same_life || asked.call.may_change() && !is_told {
             self.rest(asked, until);
             return Ok(());
         }

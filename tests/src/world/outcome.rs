@@ -166,6 +166,14 @@ impl NameCall {
         }
     }
 
+    /// Whether it changes names that are as it needs them.
+    pub(super) const fn may_change(self) -> bool {
+        matches!(
+            self,
+            Self::Make { .. } | Self::Remove { .. } | Self::Rename { .. } | Self::Link { .. }
+        )
+    }
+
     /// Whether what it changes is stable when it ends well.
     pub(super) const fn is_durable(self) -> bool {
         matches!(self, Self::Rename { durable: true, .. })

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piped_core::call::{Call, HEAD_BYTES, Lock, Range as CallRange};
+use piped_core::call::{Call, HEAD_BYTES, Locking};
 use piped_ring::{
     CLASS_BULK, CLASS_DEFAULT, CLASS_LATENCY, Descriptor, FLAG_ANY_TAG, FLAG_BUFFERS, FLAG_DURABLE,
     FLAG_FENCE, FLAG_NO_WAIT, Opcode,
@@ -70,10 +70,10 @@ fn note_locks(of: &Handle, buffer: &Buffer, bytes: usize) {
     if bytes != call.len() || buffer.read_at(0, &mut call).is_err() {
         return;
     }
-    match Call::parse(&call).ok().and_then(|call| call.locks()) {
-        Some((_, Lock::Shared | Lock::Exclusive)) => of.core.note_locked(true),
-        Some((CallRange { offset: 0, length: 0 }, Lock::None)) => of.core.note_locked(false),
-        _ => {}
+    match Call::parse(&call).ok().and_then(|call| call.locking()) {
+        Some(Locking::Some) => of.core.note_locked(true),
+        Some(Locking::None) => of.core.note_locked(false),
+        Some(Locking::Fewer) | None => {}
     }
 }
 

@@ -237,7 +237,7 @@ pub const LINK_SHARES: u64 = 4;
 
 /// How long locks last of a node that is away: then it loses what it has open here. Long enough for
 /// a restart of a switch, short enough for whoever waits for the lock.
-pub const LOCK_LEASE: Nanos = Nanos(30_000_000_000);
+pub const LOCK_LEASE: Nanos = Nanos::from_millis(30_000);
 
 /// The least staging that works, in bytes, beside what connections hold: the longest fragment of a
 /// read, and the least credit for a write. A copy takes its chunks from half of it.

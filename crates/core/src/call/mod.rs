@@ -230,6 +230,17 @@ pub enum Lock {
     Exclusive = 2,
 }
 
+/// What becomes of the locks of a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locking {
+    /// The handle has one, or may have.
+    Some,
+    /// The handle has none, for it gave up all.
+    None,
+    /// The handle has one less, or as many as before.
+    Fewer,
+}
+
 /// Bytes that are no call: too short, of an unknown number, or with a field that it cannot have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are no call that this version knows")]
@@ -278,11 +289,15 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// Which lock a range of the file has from then on, if that is what it says.
+    /// What becomes of the locks of its handle, if that is what it is about.
     #[must_use]
-    pub const fn locks(&self) -> Option<(Range, Lock)> {
+    pub const fn locking(&self) -> Option<Locking> {
         match *self {
-            Self::Lock { range, lock } => Some((range, lock)),
+            Self::Lock { range: Range { offset: 0, length: 0 }, lock: Lock::None } => {
+                Some(Locking::None)
+            }
+            Self::Lock { lock: Lock::None, .. } => Some(Locking::Fewer),
+            Self::Lock { .. } => Some(Locking::Some),
             _ => None,
         }
     }

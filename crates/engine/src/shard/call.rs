@@ -4,7 +4,7 @@
 //! does.
 
 use piped_core::access::Access;
-use piped_core::call::{Call, Lock, Range};
+use piped_core::call::{Call, Lock, Locking};
 use piped_core::status::Status;
 
 use super::driver::status_of;
@@ -58,17 +58,6 @@ pub(super) enum Synced {
     Part,
 }
 
-/// What becomes of the locks of a handle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Locking {
-    /// The handle has one, or may have.
-    Some,
-    /// The handle has none, for it gave up all.
-    None,
-    /// The handle has one less, or as many as before.
-    Fewer,
-}
-
 /// Reads a call, and checks that it may be made of something with that access. `room`: for the
 /// answer, in bytes.
 ///
@@ -92,10 +81,9 @@ pub(super) fn check(
         return Err(Status::Invalid);
     }
     let (write, names) = (call.writes(), call.changes_names());
-    let lock = call.locks().map(|(_, lock)| lock);
     let needed = Access {
-        read: call.reads() || lock == Some(Lock::Shared),
-        write: write || lock == Some(Lock::Exclusive),
+        read: call.reads() || matches!(call, Call::Lock { lock: Lock::Shared, .. }),
+        write: write || matches!(call, Call::Lock { lock: Lock::Exclusive, .. }),
         names,
         ..Access::NONE
     };
@@ -107,11 +95,7 @@ pub(super) fn check(
         Call::Sync { .. } => Some(Synced::Part),
         _ => None,
     };
-    let locks = call.locks().map(|it| match it {
-        (Range { offset: 0, length: 0 }, Lock::None) => Locking::None,
-        (_, Lock::None) => Locking::Fewer,
-        (_, Lock::Shared | Lock::Exclusive) => Locking::Some,
-    });
+    let locks = call.locking();
     let answer = call.answer_bytes_max() as u32;
     Ok(Facts { once: call.is_once(), changes: write || names, syncs, locks, answer })
 }
@@ -124,7 +108,7 @@ pub(super) fn told(access: Access, result: i32) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use piped_core::call::{CALL_BYTES_MAX, Stat};
+    use piped_core::call::{CALL_BYTES_MAX, Range, Stat};
 
     use super::*;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::{Entry, OccupiedEntry};
 
 use piped_core::access::{Access, OpenKind};
+use piped_core::call::Locking;
 use piped_core::ids::{HandleId, PeerId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::super::call::Locking;
 use super::super::messages::Outbox;
 use super::super::numbers::Numbers;
 use crate::command::{ChannelTarget, OpenRequest, Target};

@@ -6,7 +6,7 @@
 //! under way, as its writes do: so one that comes again after a lost lane finds what has become of
 //! it. What came of a call that must not be carried out twice is remembered by its number.
 
-use piped_core::call::CALL_BYTES_MAX;
+use piped_core::call::{CALL_BYTES_MAX, Locking};
 use piped_core::ids::FileId;
 use piped_core::io::{Io, Op, Span};
 use piped_core::status::Status;
@@ -15,7 +15,7 @@ use piped_wire::{LastPart, Message};
 use crate::command::Target;
 use crate::shard::Shard;
 use crate::shard::buffers::{CallOf, footprint_of};
-use crate::shard::call::{Locking, check, told};
+use crate::shard::call::{check, told};
 use crate::shard::clients::access_of;
 use crate::shard::connections::{Arrived, Lane, PeerLane};
 use crate::shard::driver::{ECANCELED, On, Wanted};

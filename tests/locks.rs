@@ -99,12 +99,7 @@ fn a_handle_that_lost_its_locks_with_a_daemon_serves_nothing_more() {
     let builder = ClientBuilder::new().reconnect(Duration::from_secs(60));
     let client = builder.connect(pair.alpha.client_socket()).expect("it serves");
     let mut queue = client.queue().expect("a queue");
-    let open = |client: &Client| {
-        let options = OpenOptions::read_write();
-        eventually("it is open", || {
-            client.open_export(Some("beta"), "data", "blocks", options).ok()
-        })
-    };
+    let open = |client: &Client| file(client, Some("beta"));
     let (locked, plain) = (open(&client), open(&client));
     assert_eq!(take(&mut queue, &locked, Lock::Exclusive), None);
     // The peer's daemon restarts: the plain handle is opened again, the other one is gone.

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -95,6 +96,22 @@ pub(crate) fn wanted<T>(out: &Out<'_, T>) -> Result<(), Fault> {
         Some(_) => Ok(()),
         None => Err(Fault::fixed(piped_status::PIPED_NULL)),
     }
+}
+
+/// What a number of the program's stands for, of those that it can be.
+pub(crate) fn one_of<T, const N: usize>(
+    number: u32,
+    known: [(u32, T); N],
+    none: &'static str,
+) -> Result<T, Fault> {
+    let found = known.into_iter().find(|(known, _)| *known == number);
+    found.map(|(_, meant)| meant).ok_or_else(|| Fault::argument(none))
+}
+
+/// The bytes of a range.
+pub(crate) fn range(offset: u64, length: u64) -> Result<Range<u64>, Fault> {
+    let end = offset.checked_add(length).ok_or_else(|| Fault::fixed(piped_status::PIPED_RANGE))?;
+    Ok(offset..end)
 }
 
 /// A descriptor of the program's, for the length of a call.

@@ -341,15 +341,12 @@ pub extern "C" fn piped_remove(
     kind: u32,
 ) -> piped_status {
     call(|| {
-        const FILE: u32 = piped_removed::PIPED_REMOVE_FILE as u32;
-        const DIRECTORY: u32 = piped_removed::PIPED_REMOVE_DIRECTORY as u32;
-        const ANY: u32 = piped_removed::PIPED_REMOVE_ANY as u32;
-        let kind = match kind {
-            FILE => Removed::File,
-            DIRECTORY => Removed::Directory,
-            ANY => Removed::Any,
-            _ => return Err(Fault::argument("kind is none of piped_removed")),
-        };
+        let known = [
+            (piped_removed::PIPED_REMOVE_FILE as u32, Removed::File),
+            (piped_removed::PIPED_REMOVE_DIRECTORY as u32, Removed::Directory),
+            (piped_removed::PIPED_REMOVE_ANY as u32, Removed::Any),
+        ];
+        let kind = border::one_of(kind, known, "kind is none of piped_removed")?;
         let path = border::path(path)?;
         calls(queue, handle, |calls| calls.remove(path, kind))
     })
@@ -368,15 +365,12 @@ pub extern "C" fn piped_rename(
     flags: u32,
 ) -> piped_status {
     call(|| {
-        const REPLACE: u32 = piped_over::PIPED_OVER_REPLACE as u32;
-        const KEEP: u32 = piped_over::PIPED_OVER_KEEP as u32;
-        const EXCHANGE: u32 = piped_over::PIPED_OVER_EXCHANGE as u32;
-        let over = match over {
-            REPLACE => Over::Replace,
-            KEEP => Over::Keep,
-            EXCHANGE => Over::Exchange,
-            _ => return Err(Fault::argument("over is none of piped_over")),
-        };
+        let known = [
+            (piped_over::PIPED_OVER_REPLACE as u32, Over::Replace),
+            (piped_over::PIPED_OVER_KEEP as u32, Over::Keep),
+            (piped_over::PIPED_OVER_EXCHANGE as u32, Over::Exchange),
+        ];
+        let over = border::one_of(over, known, "over is none of piped_over")?;
         only(flags, PIPED_DURABLE)?;
         let (from, to) = (border::path(from)?, border::path(to)?);
         calls(queue, handle, |calls| match flags {
@@ -419,8 +413,7 @@ pub extern "C" fn piped_copy_range(
     call(|| {
         wanted(&copied)?;
         let (from, to) = (border::path(from)?, border::path(to)?);
-        let end = offset.checked_add(length);
-        let range = offset..end.ok_or_else(|| Fault::fixed(piped_status::PIPED_RANGE))?;
+        let range = border::range(offset, length)?;
         only(flags, PIPED_DURABLE)?;
         let bytes = calls(queue, handle, |calls| match flags {
             0 => calls.copy(from, to, range.clone()),

@@ -1,14 +1,12 @@
 //! Calls of files: their length, and what becomes of ranges of them.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::time::Duration;
 
 use client_lib::Extents;
 use client_lib::call::{Advice, ExtentKind, Lock};
 
 use crate::border::{self, call, put, wanted};
-use crate::fault::Fault;
 use crate::handle::piped_handle;
 use crate::names::{calls, only};
 use crate::queue::piped_queue;
@@ -76,11 +74,6 @@ pub struct piped_extent {
     pub reserved: u32,
 }
 
-fn range(offset: u64, length: u64) -> Result<Range<u64>, Fault> {
-    let end = offset.checked_add(length).ok_or_else(|| Fault::fixed(piped_status::PIPED_RANGE))?;
-    Ok(offset..end)
-}
-
 /// Cut a file off at a length, or make it longer by zeros that take no room.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_truncate(
@@ -102,7 +95,7 @@ pub extern "C" fn piped_allocate(
 ) -> piped_status {
     call(|| {
         only(flags, PIPED_KEEP_LENGTH)?;
-        let range = range(offset, length)?;
+        let range = border::range(offset, length)?;
         calls(queue, handle, |calls| calls.allocate(range, flags != 0))
     })
 }
@@ -118,7 +111,7 @@ pub extern "C" fn piped_zero(
 ) -> piped_status {
     call(|| {
         only(flags, PIPED_RELEASE)?;
-        let range = range(offset, length)?;
+        let range = border::range(offset, length)?;
         calls(queue, handle, |calls| calls.zero(range, flags != 0))
     })
 }
@@ -132,7 +125,7 @@ pub extern "C" fn piped_trim(
     length: u64,
 ) -> piped_status {
     call(|| {
-        let range = range(offset, length)?;
+        let range = border::range(offset, length)?;
         calls(queue, handle, |calls| calls.trim(range))
     })
 }
@@ -153,7 +146,7 @@ pub extern "C" fn piped_extents(
     call(|| {
         wanted(&count)?;
         let places = border::places(extents, capacity)?;
-        let mut left = Extents::new(range(offset, length)?);
+        let mut left = Extents::new(border::range(offset, length)?);
         let filled = calls(queue, handle, |calls| {
             let mut filled = 0;
             for place in places {
@@ -189,7 +182,7 @@ pub extern "C" fn piped_sync_range(
 ) -> piped_status {
     call(|| {
         only(flags, PIPED_DATA_ONLY)?;
-        let range = range(offset, length)?;
+        let range = border::range(offset, length)?;
         calls(queue, handle, |calls| calls.sync_range(range, flags != 0))
     })
 }
@@ -205,16 +198,13 @@ pub extern "C" fn piped_advise(
     advice: u32,
 ) -> piped_status {
     call(|| {
-        const NORMAL: u32 = piped_advice::PIPED_ADVICE_NORMAL as u32;
-        const WILL_NEED: u32 = piped_advice::PIPED_ADVICE_WILL_NEED as u32;
-        const DONT_NEED: u32 = piped_advice::PIPED_ADVICE_DONT_NEED as u32;
-        let advice = match advice {
-            NORMAL => Advice::Normal,
-            WILL_NEED => Advice::WillNeed,
-            DONT_NEED => Advice::DontNeed,
-            _ => return Err(Fault::argument("advice is none of piped_advice")),
-        };
-        let range = range(offset, length)?;
+        let known = [
+            (piped_advice::PIPED_ADVICE_NORMAL as u32, Advice::Normal),
+            (piped_advice::PIPED_ADVICE_WILL_NEED as u32, Advice::WillNeed),
+            (piped_advice::PIPED_ADVICE_DONT_NEED as u32, Advice::DontNeed),
+        ];
+        let advice = border::one_of(advice, known, "advice is none of piped_advice")?;
+        let range = border::range(offset, length)?;
         calls(queue, handle, |calls| calls.advise(range, advice))
     })
 }
@@ -230,7 +220,7 @@ pub extern "C" fn piped_digest(
 ) -> piped_status {
     call(|| {
         wanted(&digest)?;
-        let range = range(offset, length)?;
+        let range = border::range(offset, length)?;
         put(digest, calls(queue, handle, |calls| calls.digest(range))?.0)
     })
 }
@@ -252,16 +242,13 @@ pub extern "C" fn piped_lock_range(
     patience_ns: u64,
 ) -> piped_status {
     call(|| {
-        const NONE: u32 = piped_lock::PIPED_LOCK_NONE as u32;
-        const SHARED: u32 = piped_lock::PIPED_LOCK_SHARED as u32;
-        const EXCLUSIVE: u32 = piped_lock::PIPED_LOCK_EXCLUSIVE as u32;
-        let lock = match lock {
-            NONE => Lock::None,
-            SHARED => Lock::Shared,
-            EXCLUSIVE => Lock::Exclusive,
-            _ => return Err(Fault::argument("lock is none of piped_lock")),
-        };
-        let (range, patience) = (range(offset, length)?, Duration::from_nanos(patience_ns));
+        let known = [
+            (piped_lock::PIPED_LOCK_NONE as u32, Lock::None),
+            (piped_lock::PIPED_LOCK_SHARED as u32, Lock::Shared),
+            (piped_lock::PIPED_LOCK_EXCLUSIVE as u32, Lock::Exclusive),
+        ];
+        let lock = border::one_of(lock, known, "lock is none of piped_lock")?;
+        let (range, patience) = (border::range(offset, length)?, Duration::from_nanos(patience_ns));
         calls(queue, handle, |calls| calls.lock(range.clone(), lock, patience))
     })
 }

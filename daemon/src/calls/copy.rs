@@ -1,13 +1,13 @@
 //! `Call::Copy`: bytes of one file in another, without passing through here where the kernel can.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use piped_core::call::{COPY_BYTES_MAX, Copied, Range};
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, Result};
 
 use super::extents::next;
-use super::{SCRATCH_BYTES, end_of, place, put, stat, with_scratch, zero};
+use super::{SCRATCH_BYTES, end_of, place, put, stat, with_scratch, write_all, zero};
 
 pub(super) fn answer(
     directory: BorrowedFd<'_>,
@@ -54,8 +54,7 @@ fn regular(directory: BorrowedFd<'_>, path: &[u8], how: OFlags) -> Result<(Owned
         FileType::Symlink => return Err(Errno::LOOP),
         _ => return Err(Errno::OPNOTSUPP),
     }
-    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let file = rustix::fs::open(path, how | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    let file = place::open_again(found.as_fd(), how)?;
     let device = [facts.stx_dev_major, facts.stx_dev_minor].map(u64::from);
     Ok((file, [device[0], device[1], facts.stx_ino]))
 }
@@ -108,15 +107,8 @@ fn by_hand(from: &OwnedFd, to: &OwnedFd, mut at: u64, end: u64) -> Result<u64> {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error),
             };
-            let mut left: &[u8] = read;
-            while !left.is_empty() {
-                match rustix::io::pwrite(to, left, at) {
-                    Ok(0) => return Err(Errno::IO),
-                    Ok(written) => (at, left) = (at + written as u64, &left[written..]),
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            write_all(to.as_fd(), read, at)?;
+            at += read.len() as u64;
         }
         Ok(at)
     })

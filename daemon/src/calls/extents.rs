@@ -7,7 +7,7 @@ use std::ops::Range as Bytes;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use piped_core::call::{Extent, ExtentKind, Range};
-use rustix::fs::SeekFrom;
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::{Errno, Result};
 
 use super::{NextRoom, Room, end_of, place, put, stat};
@@ -21,7 +21,7 @@ pub(super) fn answer(
     let end = end_of(range)?.min(stat::length(file)?);
     let mut writer = Writer { answer, length: 0 };
     // Seeking moves the offset of an open file, which may be a client's.
-    let Ok(own) = place::read_again(file) else {
+    let Ok(own) = place::open_again(file, OFlags::RDONLY) else {
         // Without rights to it nobody can say more, and it is always true.
         writer.push(range.offset, end, ExtentKind::Data)?;
         return Ok(writer.length);

@@ -125,6 +125,19 @@ fn put(bytes: &[u8], answer: &mut [u8]) -> Result<usize> {
     Ok(bytes.len())
 }
 
+/// Writes all bytes from a place on.
+fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => (at, bytes) = (at + written as u64, &bytes[written..]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// The byte behind a range, of ranges that a file can have.
 fn end_of(range: Range) -> Result<u64> {
     range.end().ok_or(Errno::INVAL)

@@ -88,10 +88,10 @@ pub(super) fn read_directory(directory: BorrowedFd<'_>, path: &[u8]) -> Result<O
     open(directory, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens a file once more for reading: with an offset of its own, and with the daemon's rights.
-pub(super) fn read_again(file: BorrowedFd<'_>) -> Result<OwnedFd> {
+/// Opens a file once more: with an offset of its own, and with the daemon's rights.
+pub(super) fn open_again(file: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
 /// Whether a link leads out, or the path crosses to another mount: the kernel does not tell.

@@ -7,7 +7,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, Result};
 
 use super::trim::PUNCH;
-use super::{end_of, stat, with_scratch};
+use super::{end_of, stat, with_scratch, write_all};
 
 /// Most zeros that one call writes, where the file system has nothing better, in bytes: about a
 /// second of a disk.
@@ -55,12 +55,8 @@ pub(super) fn write(file: BorrowedFd<'_>, range: Range) -> Result<()> {
         let mut at = range.offset;
         while at < end {
             let left = usize::try_from(end - at).unwrap_or(usize::MAX).min(CHUNK_BYTES);
-            match rustix::io::pwrite(file, &zeros[..left], at) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(written) => at += written as u64,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
+            write_all(file, &zeros[..left], at)?;
+            at += left as u64;
         }
         Ok(())
     })

@@ -30,6 +30,8 @@ const KNOWN: u8 = 1;
 const STABLE_KNOWN: u8 = 2;
 /// Written, acknowledged, and lost in a crash; nobody who syncs may be told that all is well.
 const LOST: u8 = 4;
+/// Written through a handle that is closed: no sync through another one tells of its loss.
+const GIVEN_UP: u8 = 8;
 
 /// A sync in flight: what it will have made stable when it ends.
 #[derive(Debug)]
@@ -129,6 +131,7 @@ impl Expected {
             return false;
         }
         self.stable_length = self.stable_length.max(sync.length);
+        self.length.start = self.length.start.max(sync.length);
         let start = sync.area.start;
         for run in sync.covered.chunk_by(|one, next| one == next).scan(0, |at, run| {
             let from = *at;
@@ -145,9 +148,29 @@ impl Expected {
         true
     }
 
-    /// The writer of an area knows what crashes have taken: its node has crashed as well.
-    pub fn know_losses(&mut self, area: Range<usize>) {
-        self.marks[area].iter_mut().for_each(|mark| *mark &= !LOST);
+    /// The handle through which an area was written is closed: nobody tells any more of what
+    /// crashes have taken of it, nor of what the next one will.
+    pub fn give_up(&mut self, area: Range<usize>) {
+        for mark in &mut self.marks[area] {
+            *mark &= !LOST;
+            if *mark & (KNOWN | STABLE_KNOWN) == KNOWN {
+                *mark |= GIVEN_UP;
+            }
+        }
+    }
+
+    /// A sync that a crash overtakes answers for what was written through its own handle alone,
+    /// not for what others have written, nor for the length that they have given the file.
+    fn narrow_syncs(&mut self) {
+        for sync in &mut self.syncs {
+            sync.length = 0;
+            for (covered, place) in sync.covered.iter_mut().zip(sync.area.clone()) {
+                *covered &= self.marks[place] & GIVEN_UP == 0;
+                if *covered && self.marks[place] & STABLE_KNOWN == 0 {
+                    sync.length = place as u64 + 1;
+                }
+            }
+        }
     }
 
     /// The node crashed and has this `left`: only what was promised to be stable is known now. What
@@ -155,9 +178,11 @@ impl Expected {
     /// was asked for.
     pub fn crash(&mut self, left: &[u8]) {
         self.crashes += 1;
+        self.narrow_syncs();
         for (place, mark) in self.marks.iter_mut().enumerate() {
             let there = left.get(place) == Some(&self.bytes[place]);
-            let lost = *mark & (KNOWN | STABLE_KNOWN) == KNOWN && !there || *mark & LOST != 0;
+            let owed = *mark & (KNOWN | STABLE_KNOWN | GIVEN_UP) == KNOWN;
+            let lost = owed && !there || *mark & LOST != 0;
             let known = *mark & STABLE_KNOWN != 0;
             *mark = if known { KNOWN | STABLE_KNOWN } else { 0 } | if lost { LOST } else { 0 };
         }
@@ -245,5 +270,38 @@ mod tests {
         assert!(expected.end_sync(sync, false));
         let sync = expected.begin_sync(0..20);
         assert!(expected.end_sync(sync, true));
+    }
+
+    #[test]
+    fn a_sync_answers_for_its_own_handle_alone() {
+        let mut expected = Expected::new(&[1; 10], 40);
+        let mut write = |expected: &mut Expected, start: usize| {
+            expected.begin_write(start..start + 2);
+            expected.end_write(start, &[5; 2], None, false);
+        };
+        // Another client makes the file longer, and a crash takes that while this one syncs.
+        write(&mut expected, 30);
+        let sync = expected.begin_sync(0..20);
+        expected.crash(&[1; 10]);
+        assert!(expected.end_sync(sync, true));
+        assert_eq!(*expected.length(), 10..32);
+        // What a closed handle has written is lost before or after it is closed.
+        write(&mut expected, 0);
+        expected.crash(&[1; 10]);
+        write(&mut expected, 2);
+        expected.give_up(0..20);
+        expected.crash(&[1; 10]);
+        let sync = expected.begin_sync(0..20);
+        assert!(expected.end_sync(sync, true));
+        // The next handle answers for what is written through it.
+        write(&mut expected, 12);
+        let sync = expected.begin_sync(0..20);
+        expected.crash(&[1; 10]);
+        assert!(expected.end_sync(sync, true));
+        assert_eq!(expected.length().start, 14);
+        write(&mut expected, 4);
+        expected.crash(&[1; 10]);
+        let sync = expected.begin_sync(0..20);
+        assert!(!expected.end_sync(sync, true));
     }
 }

@@ -239,11 +239,23 @@ impl World {
         if self.clients[client].calls.values().any(|call| uses(call.verb, handle)) {
             return;
         }
+        let closed = self.clients[client].handles.iter().find(|it| it.handle == handle);
+        if let Some(&Opening { object, .. }) = closed {
+            self.give_up_area(client, object);
+        }
         let control = self.controls.control_mut(node).expect("the node runs");
         control.leave(Place::Session(session, handle));
         self.controls.tell(node, 0, Command::CloseHandle { session, handle }, &self.kernel);
         self.clients[client].handles.retain(|it| it.handle != handle);
         self.note(client);
+    }
+
+    /// The handle through which a client wrote in an object is no more.
+    pub(super) fn give_up_area(&mut self, client: usize, object: usize) {
+        if self.objects[object].areas.len() > client + 2 {
+            let area = self.own_area(client, object);
+            self.objects[object].expected.give_up(area);
+        }
     }
 
     /// The control thread hears what a client's session uses.

@@ -134,12 +134,7 @@ impl World {
             self.tally("client came anew", 1);
             self.clients[client].region_segments.clear();
             self.enter_session(client);
-            for object in 0..self.objects.len() {
-                if self.objects[object].areas.len() > client + 2 {
-                    let area = self.own_area(client, object);
-                    self.objects[object].expected.know_losses(area);
-                }
-            }
+            (0..self.objects.len()).for_each(|object| self.give_up_area(client, object));
             self.plans.push(self.kernel.now(), Plan::Think { client });
         } else if !self.settled {
             self.plans.push(self.kernel.now() + COMES_AFTER, Plan::Come { client });

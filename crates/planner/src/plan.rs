@@ -10,6 +10,7 @@
 //! as reports. A report is a claim and is bounded before it is used.
 
 mod draft;
+mod near;
 mod questions;
 mod retired;
 mod stages;
@@ -324,6 +325,7 @@ impl Planner {
         }
         let track = self.tracks.place(key.path, track_class(&key));
         let costs = Arc::new(self.costs(key.path, length));
+        let unseen = self.unseen_near(&key);
         let cached = self.plans.entry(key).or_insert_with(|| Cached {
             versions,
             renewal: 0,
@@ -338,14 +340,13 @@ impl Planner {
             is_unasked: false,
         });
         let changed = !cached.costs.is_as_before(&costs);
+        cached.guard.expect_unseen(unseen);
         (cached.versions, cached.renewal, cached.served) = (versions, self.uses, 0);
-        cached.length = length;
-        cached.reference = costs.reference(class_length(length));
+        (cached.length, cached.reference) = (length, costs.reference(class_length(length)));
         if changed {
             self.tracks[cached.track].change(cached.reference);
         }
-        cached.costs = costs;
-        cached.used = self.uses;
+        (cached.costs, cached.used) = (costs, self.uses);
         self.propose(key, changed);
         self.ask(key);
     }

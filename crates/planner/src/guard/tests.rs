@@ -7,13 +7,13 @@ use super::*;
 use piped_core::noise::Noise;
 
 /// So many seconds are a unit of what transfers take: they are not so short that plans have runs.
-const UNIT: f64 = 10e-6;
+pub(super) const UNIT: f64 = 10e-6;
 
-fn plan(fragment_bytes: u64, predicted: f64) -> Choice {
+pub(super) fn plan(fragment_bytes: u64, predicted: f64) -> Choice {
     Choice {
         cut: Cut::same(Sizes::equal(fragment_bytes), 8),
         algorithm: Algorithm::Fixed,
-        counts: [1; 3],
+        counts: [(1_u64 << 20).div_ceil(fragment_bytes) as u32; 3],
         ramp: None,
         length: 1 << 20,
         per_byte: 0.0,
@@ -75,7 +75,10 @@ fn a_candidate_that_is_beaten_in_practice_is_vetoed() {
     serve(&mut guard, 200, truth);
     assert_eq!(favourite(&guard), 262_144);
     let seen: Vec<Seen> = guard.seen().collect();
-    assert!(seen[0].vetoed && seen[0].measured.is_some());
+    let proposal = seen.iter().find(|seen| number_of(seen.plan) == number_of(plan(102_400, 0.0)));
+    assert!(proposal.is_some_and(|it| it.vetoed && it.measured.is_some()), "{seen:?}");
+    assert_eq!(seen[0].plan.cut.source.first(), 262_144, "its time is learnt from");
+    assert!((150.0..=185.0).contains(&(seen[0].predicted / UNIT)), "{:?}", seen[0]);
     let used = serve(&mut guard, 800, truth);
     let best = used.iter().find(|(bytes, _)| *bytes == 262_144).expect("the favourite").1;
     assert!(best > 680, "{used:?}");

@@ -125,6 +125,10 @@ impl Planner {
         let planned_length = cached.filter(|_| !is_old).map_or(length, |cached| cached.length);
         let is_asked = self.questions.is_open(&key);
         let may_ask = self.may_ask(&key, planned_length, runs);
+        let mut guard = cached.map_or_else(Guard::new, |cached| cached.guard.clone());
+        if is_old {
+            guard.expect_unseen(self.unseen_near(&key));
+        }
         Draft {
             mode: self.mode,
             live: self.calibration == CalibrationMode::Live,
@@ -144,7 +148,7 @@ impl Planner {
             },
             stages,
             at_device,
-            guard: cached.map_or_else(Guard::new, |cached| cached.guard.clone()),
+            guard,
             nested: cached.map_or_else(Vec::new, |cached| cached.nested.clone()),
             track: self.tracks.find(path, key.class).cloned().unwrap_or_default(),
             is_old,
@@ -185,7 +189,7 @@ impl Draft {
         let usual = self.guard.favourite();
         let next = if self.live { self.guard.choose() } else { usual };
         let planned = self.make(usual);
-        let trial = (next != usual).then(|| self.guard.seen().nth(next)).flatten();
+        let trial = (next != usual).then(|| self.guard.seen_at(next));
         self.told(Some(&planned), trial)
     }
 

@@ -8,11 +8,14 @@
 //! means by more than the errors of both means, or by a few percent. A candidate that may be faster
 //! than the favourite takes turns with it until one is ahead.
 //!
-//! What transfers take beyond the stages' costs is learnt from all candidates together ([`unseen`])
-//! and added to each one's prediction: its *promise*. A candidate without measurements is expected
-//! to take that. A proposal is thus used as soon as there is reason to. A model that flatters small
-//! fragments is believed less the next time. A candidate is tried only if it may be the best. A few
-//! transfers try the others all the same, since things change.
+//! A candidate without measurements is *expected* to take its prediction times a ratio: what plans
+//! of its kind (whole, fixed, serial, nested) took against the model so far. A proposal is thus
+//! used as soon as there is reason to. A model that flatters one kind of plan is believed less the
+//! next time. A candidate is tried only if it may be the best. A few transfers try the others all
+//! the same, since things change.
+//!
+//! What is shown as a candidate's prediction is its *promise*: the prediction with what all
+//! candidates took beyond the stages' costs ([`unseen`]). Choices do not follow it.
 //!
 //! When a stage's cost changes, a candidate's earlier measurements are scaled as its prediction is,
 //! and count for little: the next few transfers decide.
@@ -116,11 +119,6 @@ impl Arm {
         Self { plan, number, planned: None, made_at, measured, promised, expected: 0.0 }
     }
 
-    /// What the candidate is judged by, as the model has it.
-    fn judged(&self) -> f64 {
-        self.promised + self.plan.tail_seconds
-    }
-
     /// What outcomes are expected to take: without a tail, of which they say nothing.
     fn usual(&self) -> f64 {
         self.expected - self.plan.tail_seconds
@@ -153,8 +151,6 @@ pub(super) struct Guard {
     arms: Vec<Arm>,
     /// Number of arms after the proposal that lie in its flat region.
     variations: usize,
-    /// The model's first: the proposal, unless what no stage sees speaks for one that was used.
-    first: usize,
     /// The candidate that most transfers get, as far as is known now.
     favourite: usize,
     uses: u32,
@@ -168,13 +164,14 @@ pub(super) struct Guard {
     /// The pace at which the others were last asked how they are, or somewhat above a lower one
     /// since.
     asked_at: f64,
-    /// For each kind of plan, the outcomes that promises are learnt from.
-    told: [u32; KINDS],
-    /// Outcomes since then.
-    unlearnt: u32,
+    /// For each kind of plan, the mean ratio of measured latencies to present predictions, with the
+    /// number of outcomes.
+    bias: [Mean; KINDS],
     /// What no stage sees of fragments: what another length of the path has found, and this one.
     before: Unseen,
     unseen: Option<Unseen>,
+    /// Outcomes since promises were made.
+    unlearnt: u32,
     /// Mean distance of a transfer from its candidate's mean, as a part of the mean. What all
     /// transfers have in common for a while is not part of it.
     noise: Mean,
@@ -210,7 +207,6 @@ impl Guard {
         for (place, arm) in known.iter_mut().zip(&self.arms) {
             *place = Some((arm.plan, arm.measured)).filter(|(_, known)| known.outcomes() > 0);
         }
-        let first = self.arms.get(self.first).map(|arm| arm.number);
         let favourite = self.arms.get(self.favourite).map(|arm| arm.measured);
         let usual = favourite.map_or(1.0, Measured::over_predicted);
         let stays = Cell::new(false);
@@ -253,44 +249,59 @@ impl Guard {
         if changed && !stays.get() {
             (self.pace, self.asked_at) = (1.0, 1.0);
         }
-        self.first = self.arms.iter().position(|arm| Some(arm.number) == first).unwrap_or(0);
-        self.learn();
         self.expect();
+        self.promise();
         retired.into_iter().flatten()
     }
 
-    /// Learns from all candidates what no stage sees, and which one the model has first.
-    fn learn(&mut self) {
+    /// Learns from all candidates what no stage sees.
+    fn promise(&mut self) {
         self.unseen = unseen::promise(&mut self.arms, self.before);
         self.unlearnt = 0;
-        self.told = [0; KINDS];
-        for arm in &self.arms {
-            // One that was used ten times as often does not tell ten times as much of the others.
-            self.told[kind(&arm.plan)] += arm.measured.outcomes().min(ENOUGH);
-        }
-        let is_used = |&(index, arm): &(usize, &Arm)| index == 0 || arm.measured.known().is_some();
-        let used = self.arms.iter().enumerate().filter(is_used);
-        let best = used.min_by(|a, b| a.1.judged().total_cmp(&b.1.judged()));
-        let limit = self.arms.get(self.first).map_or(0.0, |arm| arm.judged() / ALIKE);
-        if let Some((index, _)) = best.filter(|(_, best)| best.judged() < limit) {
-            self.first = index;
-        }
     }
 
     /// Computes the expected latency of each candidate.
     fn expect(&mut self) {
+        self.bias = self.biases();
+        let common = self.common_bias();
+        let bias = self.bias.map(|mean| if is_known(mean) { mean.value() } else { common });
         for arm in &mut self.arms {
-            arm.expected = arm.measured.beside(arm.promised) + arm.plan.tail_seconds;
+            let promised = arm.plan.predicted_seconds * bias[kind(&arm.plan)];
+            arm.expected = arm.measured.beside(promised) + arm.plan.tail_seconds;
         }
         self.favourite = match self.fastest() {
-            Some(fastest) if self.is_beaten(self.first, fastest) => fastest,
-            _ => self.first,
+            Some(fastest) if self.is_beaten(0, fastest) => fastest,
+            _ => 0,
         };
+    }
+
+    /// Measured against predicted latency by kind of plan. Present predictions are used, because a
+    /// comparison with a model that knew less says nothing.
+    fn biases(&self) -> [Mean; KINDS] {
+        let mut bias = [Mean::default(); KINDS];
+        // A single outcome may be a stall: it tells only where no arm has more.
+        let least = self.arms.iter().map(|arm| arm.measured.outcomes()).fold(1, u32::max).min(2);
+        let used = self.arms.iter().filter(|arm| arm.measured.outcomes() >= least);
+        for arm in used.filter(|arm| arm.plan.predicted_seconds > 0.0) {
+            let ratio = arm.measured.seconds() / arm.plan.predicted_seconds;
+            // One that was used ten times as often does not tell ten times as much of the others.
+            let outcomes = arm.measured.outcomes().min(ENOUGH);
+            bias[kind(&arm.plan)].add(ratio.clamp(BIAS.0, BIAS.1), outcomes);
+        }
+        bias
+    }
+
+    /// The mean bias over plans of all kinds, weighted by outcomes; 1 without any.
+    fn common_bias(&self) -> f64 {
+        let weight = |mean: &Mean| f64::from(mean.count().min(ENOUGH));
+        let all: f64 = self.bias.iter().map(weight).sum();
+        let sum: f64 = self.bias.iter().map(|mean| mean.value() * weight(mean)).sum();
+        if all > 0.0 { sum / all } else { 1.0 }
     }
 
     /// Takes the latency of a transfer with the candidate of this number.
     pub(super) fn observe(&mut self, number: u32, seconds: f64) {
-        let is_informed = self.told.iter().any(|&outcomes| outcomes > 0);
+        let is_informed = self.bias.iter().any(|mean| mean.count() > 0);
         let Some(index) = self.arms.iter().position(|arm| arm.number == number) else { return };
         let memory = self.memory();
         let arm = &mut self.arms[index];
@@ -322,7 +333,7 @@ impl Guard {
                 self.keep_pace(moved(usual, mean, PACE_DECAY / memory));
             }
             if is_news {
-                self.learn();
+                self.promise();
             }
         }
         self.expect();
@@ -375,7 +386,7 @@ impl Guard {
     pub(super) fn choose(&mut self) -> usize {
         self.uses = self.uses.wrapping_add(1);
         let Self { variations, favourite, uses, .. } = *self;
-        let known = (self.noise.value(), self.told.map(|outcomes| outcomes >= ENOUGH / 2));
+        let known = (self.noise.value(), self.bias.map(is_known));
         self.trials.choose(&Race::new(&self.arms, (variations, favourite), uses, known))
     }
 
@@ -456,11 +467,16 @@ impl Guard {
         &mut self.arms[index].planned
     }
 
-    /// All candidates with what is known of them, the model's first before the others.
+    /// All candidates with what is known of them, the model's first before the others: the
+    /// proposal, or what promises less of those that were used.
     pub(super) fn seen(&self) -> impl Iterator<Item = Seen> + '_ {
         let all = 0..self.arms.len();
-        let first = all.clone().filter(|&index| index == self.first);
-        first.chain(all.filter(|&index| index != self.first)).map(|index| self.seen_at(index))
+        let is_used = |&index: &usize| index == 0 || self.arms[index].measured.known().is_some();
+        let judged = |index: usize| self.arms[index].promised + self.arms[index].plan.tail_seconds;
+        let used = all.clone().filter(is_used);
+        let first = used.min_by(|&a, &b| judged(a).total_cmp(&judged(b)));
+        let others = all.filter(move |&index| Some(index) != first);
+        first.into_iter().chain(others).map(|index| self.seen_at(index))
     }
 
     /// What is known of a candidate.
@@ -473,6 +489,11 @@ impl Guard {
             vetoed: self.is_vetoed(index),
         }
     }
+}
+
+/// Whether it is known how far the model is off about plans of a kind, from their mean bias.
+fn is_known(bias: Mean) -> bool {
+    bias.count() >= ENOUGH / 2
 }
 
 #[cfg(test)]

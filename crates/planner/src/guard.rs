@@ -133,12 +133,10 @@ impl Arm {
     }
 }
 
-/// A candidate as the planner shows it.
+/// A candidate as the planner shows it: predicted by the stages, and by what no stage sees.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) plan: Choice,
-    /// Latency by the model, in seconds: by the stages, and by what no stage sees.
-    pub(super) predicted: f64,
     /// Mean latency in practice, in seconds; absent until there are enough outcomes.
     pub(super) measured: Option<f64>,
     pub(super) vetoed: bool,
@@ -483,8 +481,7 @@ impl Guard {
     pub(super) fn seen_at(&self, index: usize) -> Seen {
         let arm = &self.arms[index];
         Seen {
-            plan: arm.plan,
-            predicted: arm.promised * self.pace,
+            plan: Choice { predicted_seconds: arm.promised * self.pace, ..arm.plan },
             measured: arm.measured.known().map(|seconds| seconds * self.pace),
             vetoed: self.is_vetoed(index),
         }

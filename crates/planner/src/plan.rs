@@ -325,7 +325,7 @@ impl Planner {
         }
         let track = self.tracks.place(key.path, track_class(&key));
         let costs = Arc::new(self.costs(key.path, length));
-        let unseen = self.unseen_near(&key);
+        let unseen = near::unseen(self, &key);
         let cached = self.plans.entry(key).or_insert_with(|| Cached {
             versions,
             renewal: 0,

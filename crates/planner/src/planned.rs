@@ -254,19 +254,17 @@ impl FromIterator<Seen> for Candidates {
     /// Takes the first `ARMS_MAX` candidates; the rest is left out.
     fn from_iter<T: IntoIterator<Item = Seen>>(seen: T) -> Self {
         let mut candidates = Self::default();
-        for (place, Seen { plan, predicted, measured, vetoed }) in
-            candidates.plans.iter_mut().zip(seen)
-        {
+        for (place, Seen { plan, measured, vetoed }) in candidates.plans.iter_mut().zip(seen) {
             *place = Some(Compared {
                 number: plan.cut.number(),
                 algorithm: plan.algorithm,
                 firsts: plan.firsts().map(|bytes| bytes as u64),
                 shrink: plan.ramp.map_or(0, |ramp| ramp.shrink),
                 depth: plan.cut.depth,
-                predicted,
+                predicted: plan.predicted_seconds,
                 measured,
                 vetoed,
-                judged: plan.is_spread().then_some(predicted + plan.tail_seconds),
+                judged: plan.is_spread().then(|| plan.judged()),
             });
         }
         candidates

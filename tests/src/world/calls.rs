@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use piped_core::call::{
-    Advice, CALL_BYTES_MAX, Call as Said, Digest, Extent, ExtentKind, FileKind, Range as Bytes,
-    Space, Stat,
+    Advice, CALL_BYTES_MAX, Call as Said, Digest, Extent, ExtentKind, FileKind, Lock,
+    Range as Bytes, Space, Stat,
 };
 use piped_core::request::Verb;
 use piped_core::status::Status;
 
+use super::locking::{Holder, LockCall};
 use super::outcome::NameCall;
 use super::{Call, Effect, InFlight, ObjectKind, World, naming};
 
@@ -16,6 +17,9 @@ use super::{Call, Effect, InFlight, ObjectKind, World, naming};
 const LIST_BYTES_MIN: u64 = 160;
 /// The most room of a call, so that a directory comes in parts.
 pub(super) const CALL_ROOM_MAX: u64 = 1024;
+
+/// Ranges that are locked begin at multiples of it.
+const LOCK_STEP: u64 = 100;
 
 /// A call in the words of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +95,8 @@ pub enum FileCall {
     },
     /// Makes all of it stable.
     SyncAll,
+    /// Locks some of it against others, or gives the lock up.
+    Lock(LockCall),
 }
 
 impl FileCall {
@@ -109,6 +115,7 @@ impl FileCall {
 pub(super) struct Told {
     object: usize,
     call: FileCall,
+    client: usize,
     /// The least length of the file.
     shortest: u64,
     crashes: u32,
@@ -149,7 +156,9 @@ fn is_file(world: &World, object: usize) -> bool {
 fn invent_of_file(world: &mut World, client: usize, object: usize) -> Option<FileCall> {
     // All may read the first area.
     let whose = world.random.chance(0.7).then_some(client);
-    Some(match world.random.below(20) {
+    // A handle that has lost its locks is gone: operators' clients open the file anew.
+    let kinds = if world.operators.is_some() { 23 } else { 20 };
+    Some(match world.random.below(kinds) {
         0..6 => FileCall::Stat,
         6 => FileCall::Space,
         7 => FileCall::Advise,
@@ -176,8 +185,17 @@ fn invent_of_file(world: &mut World, client: usize, object: usize) -> Option<Fil
             FileCall::Sync { start, end }
         }
         18 => FileCall::SyncAll,
+        20.. => FileCall::Lock(invent_lock(world, (object, client))?),
         _ => invent_length(world, client, object)?,
     })
+}
+
+/// A client has one lock of a file at a time, of one of a few ranges.
+fn invent_lock(world: &mut World, holder: Holder) -> Option<LockCall> {
+    let takes = world.locking.next(holder)?;
+    let start = world.random.below(3) * LOCK_STEP;
+    let (end, exclusive) = (start + 2 * LOCK_STEP, world.random.chance(0.6));
+    Some(if takes { LockCall::Take { start, end, exclusive } } else { LockCall::GiveUp })
 }
 
 /// The last area of a file is beyond its end: its client makes the file longer.
@@ -251,13 +269,24 @@ fn prepare_of_file(
             (Said::Sync { range: bytes(start, end), data_only: flag }, 0)
         }
         FileCall::SyncAll => (Said::Sync { range: Bytes::default(), data_only: flag }, 0),
+        FileCall::Lock(LockCall::Take { start, end, exclusive }) => {
+            let lock = if exclusive { Lock::Exclusive } else { Lock::Shared };
+            (Said::Lock { range: bytes(start, end), lock }, 0)
+        }
+        FileCall::Lock(LockCall::GiveUp) => {
+            (Said::Lock { range: Bytes::default(), lock: Lock::None }, 0)
+        }
     };
     let area = world.own_area(client, object);
     put_call(world, client, flight, (object, room as u64), &said);
     let expected = &mut world.objects[object].expected;
     let crashes = expected.crashes;
     let (lock, writes) = match call {
-        FileCall::Stat | FileCall::Space | FileCall::Advise | FileCall::SyncAll => (0..0, false),
+        FileCall::Stat
+        | FileCall::Space
+        | FileCall::Advise
+        | FileCall::SyncAll
+        | FileCall::Lock(_) => (0..0, false),
         FileCall::Extents { start, end }
         | FileCall::Digest { start, end }
         | FileCall::Sync { start, end } => (start..end, false),
@@ -265,6 +294,9 @@ fn prepare_of_file(
         // What is beyond it would be cut off.
         FileCall::Lengthen { from, .. } => (from..u64::MAX, true),
     };
+    if let FileCall::Lock(_) = call {
+        world.locking.begin((object, client));
+    }
     if let Some((start, end)) = call.zeros() {
         expected.begin_write(start as usize..end as usize);
     }
@@ -286,7 +318,7 @@ fn prepare_of_file(
                 _ => None,
             };
             let shortest = expected.length().start;
-            Effect::Told(Told { object, call, shortest, crashes, bytes })
+            Effect::Told(Told { object, call, client, shortest, crashes, bytes })
         }
     };
     if !lock.is_empty() {
@@ -338,6 +370,10 @@ pub(super) fn answers(world: &World, flight: &InFlight, status: Status) -> bool 
             let changed = world.objects[*object].expected.crashes != *crashes;
             status == Status::Invalid && changed
         }
+        // Whether somebody else has it is judged later.
+        Effect::Told(Told { call: FileCall::Lock(LockCall::Take { .. }), .. }) => {
+            status == Status::Locked
+        }
         _ => false,
     }
 }
@@ -346,6 +382,13 @@ pub(super) fn answers(world: &World, flight: &InFlight, status: Status) -> bool 
 pub(super) fn judge(world: &mut World, told: &Told, status: Status, answer: &[u8], name: &str) {
     world.tally("calls of files", 1);
     let expected = &world.objects[told.object].expected;
+    if let FileCall::Lock(call) = told.call {
+        let crashes = (told.crashes, expected.crashes);
+        let ended = world.locking.end((told.object, told.client), call, status, crashes);
+        ended.unwrap_or_else(|why| panic!("{name} ends with {status:?}: {why}"));
+        let is_locked = status == Status::Locked;
+        return world.tally(if is_locked { "refused for a lock" } else { "locks" }, 1);
+    }
     if status != Status::Ok || expected.crashes != told.crashes {
         return;
     }

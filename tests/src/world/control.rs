@@ -456,9 +456,9 @@ impl World {
                 self.lanes_refused -= u32::from(refused);
                 let calm = self.options.is_calm() && !self.disturbed && !self.clocks_differ;
                 if calm && !refused {
-                    let down = format!("the {class:?} lane to {peer}: {reason}");
-                    self.lanes_down.push(down);
+                    self.lanes_down.push(format!("the {class:?} lane to {peer}: {reason}"));
                 }
+                self.locking.disturb();
                 assert!(!reason.is_empty(), "{class:?} lane to {peer} goes down without a reason");
             }
             // Little staging, since a limit was lowered: it connects again. The other side may have

@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_sync_answers_for_its_own_handle_alone() {
         let mut expected = Expected::new(&[1; 10], 40);
-        let mut write = |expected: &mut Expected, start: usize| {
+        let write = |expected: &mut Expected, start: usize| {
             expected.begin_write(start..start + 2);
             expected.end_write(start, &[5; 2], None, false);
         };

@@ -279,6 +279,9 @@ impl World {
             }
             &mut Effect::Read { object, start, shortest, crashes } => {
                 let expected = &self.objects[object].expected;
+                let is_lost = self.locking.is_lost((object, client), crashes);
+                let is_after = expected.crashes == crashes && bytes > 0;
+                assert!(!is_lost || !is_after, "{name} reads where its lock was lost");
                 if status == Status::Ok && expected.crashes == crashes {
                     let longest = expected.length().end.saturating_sub(start).min(flight.length);
                     assert!(
@@ -294,6 +297,9 @@ impl World {
                     source.is_some_and(|(from, then)| self.objects[from].expected.crashes != then);
                 let expected = &mut self.objects[*object].expected;
                 let ok = status == Status::Ok;
+                let is_lost = self.locking.is_lost((*object, client), *crashes);
+                let is_after = ok && expected.crashes == *crashes && bytes > 0;
+                assert!(!is_lost || !is_after, "{name} writes where its lock was lost");
                 if ok && !cut {
                     assert!(bytes >= *shortest, "{name} wrote {bytes} bytes, not {shortest}");
                 }

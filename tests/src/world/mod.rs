@@ -19,6 +19,7 @@ mod calls;
 mod client;
 mod control;
 mod judge;
+mod locking;
 mod messages;
 mod names;
 mod naming;
@@ -82,8 +83,7 @@ pub struct World {
     /// The control threads of the nodes.
     controls: Controls,
     operators: Option<Operators>,
-    /// Opens at peers that were not answered yet, by node and ticket: which client waits,
-    /// and since when.
+    /// Opens at peers without an answer, by node and ticket: which client waits, and since when.
     tickets: BTreeMap<(usize, u64), (usize, Nanos)>,
     /// Opens that were given up.
     given_up: BTreeSet<(usize, u64)>,
@@ -94,6 +94,7 @@ pub struct World {
     boards: Vec<Board>,
     /// What is known of directories.
     names: Vec<Names>,
+    locking: locking::Locking,
     signals_made: u32,
     turns: u64,
     turns_at_once: u64,

@@ -241,21 +241,14 @@ impl World {
         }
         let closed = self.clients[client].handles.iter().find(|it| it.handle == handle);
         if let Some(&Opening { object, .. }) = closed {
-            self.give_up_area(client, object);
+            give_up_area(self, client, object);
+            self.locking.close((object, client));
         }
         let control = self.controls.control_mut(node).expect("the node runs");
         control.leave(Place::Session(session, handle));
         self.controls.tell(node, 0, Command::CloseHandle { session, handle }, &self.kernel);
         self.clients[client].handles.retain(|it| it.handle != handle);
         self.note(client);
-    }
-
-    /// The handle through which a client wrote in an object is no more.
-    pub(super) fn give_up_area(&mut self, client: usize, object: usize) {
-        if self.objects[object].areas.len() > client + 2 {
-            let area = self.own_area(client, object);
-            self.objects[object].expected.give_up(area);
-        }
     }
 
     /// The control thread hears what a client's session uses.
@@ -277,6 +270,14 @@ impl World {
         let handles = open.clone().count() as u32;
         let files = open.filter(is_file).count() as u32;
         Used { queues: 2, handles, files, ..Used::default() }
+    }
+}
+
+/// The handle through which a client wrote in an object is no more.
+pub(super) fn give_up_area(world: &mut World, client: usize, object: usize) {
+    if world.objects[object].areas.len() > client + 2 {
+        let area = world.own_area(client, object);
+        world.objects[object].expected.give_up(area);
     }
 }
 

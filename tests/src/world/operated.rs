@@ -17,7 +17,7 @@ use piped_core::units::Nanos;
 use piped_sim::Faults;
 use piped_world::controls::region;
 
-use super::opens::{OPEN_GRACE, uses};
+use super::opens::{OPEN_GRACE, give_up_area, uses};
 use super::setup::{ALL, NODES};
 use super::{
     Call, Client, ClientState, Denied, InFlight, LockEnd, Object, ObjectKind, Opening,
@@ -109,6 +109,7 @@ impl World {
     /// A client has no session any more.
     pub(super) fn leave(&mut self, client: usize) {
         naming::leave(self, client);
+        (0..self.objects.len()).for_each(|object| self.locking.close((object, client)));
         let rest = self.kernel.now() + self.options.quarantine;
         let place = &mut self.clients[client];
         place.state = ClientState::Gone;
@@ -134,7 +135,7 @@ impl World {
             self.tally("client came anew", 1);
             self.clients[client].region_segments.clear();
             self.enter_session(client);
-            (0..self.objects.len()).for_each(|object| self.give_up_area(client, object));
+            (0..self.objects.len()).for_each(|object| give_up_area(self, client, object));
             self.plans.push(self.kernel.now(), Plan::Think { client });
         } else if !self.settled {
             self.plans.push(self.kernel.now() + COMES_AFTER, Plan::Come { client });
@@ -242,7 +243,10 @@ impl World {
         let used: Vec<Opening> = used.copied().collect();
         let may_end = used.iter().any(|it| {
             let object = &self.objects[it.object];
-            object.gone || it.rights != [here, object.node].map(|node| self.nodes[node].rights)
+            let is_lost = self.locking.may_be_lost((it.object, client));
+            object.gone
+                || is_lost
+                || it.rights != [here, object.node].map(|node| self.nodes[node].rights)
         });
         assert!(may_end, "{name} ends with {status:?}, and nobody has changed a right: {used:?}");
         for Opening { object, handle, .. } in used {

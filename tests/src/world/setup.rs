@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 
 use super::calls::CALL_ROOM_MAX;
 use super::expect::Expected;
+use super::locking::Locking;
 use super::messages::Messages;
 use super::{
     Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World, naming,
@@ -46,6 +47,7 @@ impl World {
             messages: Messages::default(),
             boards: Vec::new(),
             names: Vec::new(),
+            locking: Locking::default(),
             signals_made: 0,
             nodes: Vec::new(),
             clients: Vec::new(),

@@ -38,8 +38,10 @@ pub const KINDS: [Kind; 11] = [
 ];
 
 /// What must have happened in some of that many worlds or more, else they test nothing.
-const MUST_SEE: [&str; 63] = [
+const MUST_SEE: [&str; 65] = [
     "calls of files",
+    "locks",
+    "refused for a lock",
     "calls of names",
     "client came anew",
     "client died with calls in flight",

@@ -78,7 +78,7 @@ fn a_candidate_that_is_beaten_in_practice_is_vetoed() {
     let proposal = seen.iter().find(|seen| number_of(seen.plan) == number_of(plan(102_400, 0.0)));
     assert!(proposal.is_some_and(|it| it.vetoed && it.measured.is_some()), "{seen:?}");
     assert_eq!(seen[0].plan.cut.source.first(), 262_144, "its time is learnt from");
-    assert!((150.0..=185.0).contains(&(seen[0].predicted / UNIT)), "{:?}", seen[0]);
+    assert!((150.0..=185.0).contains(&(seen[0].plan.predicted_seconds / UNIT)), "{:?}", seen[0]);
     let used = serve(&mut guard, 800, truth);
     let best = used.iter().find(|(bytes, _)| *bytes == 262_144).expect("the favourite").1;
     assert!(best > 680, "{used:?}");

@@ -72,7 +72,7 @@ impl Scale {
         })
     }
 
-    /// Seconds of a fragment, of a byte of one, and of a round trip that the terms are multiples of.
+    /// Seconds of a fragment, a byte of one, and a round trip, that the terms are multiples of.
     fn units(&self) -> [f64; 3] {
         let fragments = |(count, seconds): (f64, f64)| seconds / count;
         [fragments(self.most), self.least / self.largest, fragments(self.most_serial)]

@@ -127,7 +127,7 @@ impl Planner {
         let may_ask = self.may_ask(&key, planned_length, runs);
         let mut guard = cached.map_or_else(Guard::new, |cached| cached.guard.clone());
         if is_old {
-            guard.expect_unseen(self.unseen_near(&key));
+            guard.expect_unseen(near::unseen(self, &key));
         }
         Draft {
             mode: self.mode,

@@ -493,6 +493,7 @@ impl World {
         if !self.controls.answer(asked, opened, &self.kernel) && ok {
             // What is open until its end has arrived is no fault.
             self.nodes[node].rights += 1;
+            self.locking.disturb();
             self.tally("right gone while it was opened", 1);
         }
     }

@@ -56,6 +56,8 @@ enum Hold {
 struct Lock {
     hold: Hold,
     told_at: Option<u32>,
+    /// How many locks had ended when the client asked for this one.
+    ended: u64,
 }
 
 /// The locks of all files.
@@ -64,6 +66,8 @@ pub(super) struct Locking {
     locks: BTreeMap<Holder, Lock>,
     /// Files that somebody may have locked through a handle that is closed.
     doubtful: BTreeSet<usize>,
+    /// How many locks have ended.
+    ended: u64,
 }
 
 impl Locking {
@@ -78,7 +82,8 @@ impl Locking {
 
     /// The client asks for what is its next.
     pub(super) fn begin(&mut self, holder: Holder) {
-        self.locks.insert(holder, Lock { hold: Hold::Asked, told_at: None });
+        let ended = self.ended;
+        self.locks.insert(holder, Lock { hold: Hold::Asked, told_at: None, ended });
     }
 
     /// The client's call ended. `crashes`: how often the file's node had crashed when it was made,
@@ -90,6 +95,7 @@ impl Locking {
         status: Status,
         (crashes, now): (u32, u32),
     ) -> Result<(), String> {
+        let ended = self.locks.get(&holder).map_or(0, |lock| lock.ended);
         let others = self.locks.iter().filter(|(it, _)| it.0 == holder.0 && it.1 != holder.1);
         let lock = match (status, call) {
             (Status::Ok, LockCall::Take { .. }) => {
@@ -104,25 +110,30 @@ impl Locking {
                 // It may have been told of what was before the crash.
                 let told_at = (crashes == now).then_some(now);
                 let hold = if told_at.is_some() { Hold::Held(call) } else { Hold::Maybe };
-                Some(Lock { hold, told_at })
+                Some(Lock { hold, told_at, ended })
             }
             (Status::Ok, LockCall::GiveUp) => None,
             (Status::Locked, LockCall::Take { .. }) => {
-                if others.count() == 0 && !self.doubtful.contains(&holder.0) {
-                    return Err(String::from("nobody else has ever had a lock"));
+                // Another's may have ended since the call was carried out.
+                let may_be = others.count() > 0 || self.ended != ended;
+                if !may_be && !self.doubtful.contains(&holder.0) {
+                    return Err(String::from("nobody else can have had a lock"));
                 }
                 None
             }
-            _ => Some(Lock { hold: Hold::Maybe, told_at: None }),
+            _ => Some(Lock { hold: Hold::Maybe, told_at: None, ended }),
         };
         match lock {
             Some(lock) => self.locks.insert(holder, lock),
-            None => self.locks.remove(&holder),
+            None => {
+                self.ended += 1;
+                self.locks.remove(&holder)
+            }
         };
         Ok(())
     }
 
-    /// A connection is lost: leases may end.
+    /// A connection is lost, or rights have changed: leases and handles may end.
     pub(super) fn disturb(&mut self) {
         for lock in self.locks.values_mut().filter(|lock| matches!(lock.hold, Hold::Held(_))) {
             lock.hold = Hold::Maybe;
@@ -179,6 +190,10 @@ mod tests {
         assert!(asked(&mut locking, SECOND, take(0, true), Status::Locked));
         assert!(asked(&mut locking, FIRST, LockCall::GiveUp, Status::Ok));
         assert!(asked(&mut locking, SECOND, take(0, true), Status::Ok));
+        // Refused for a lock that was given up before the refusal was told.
+        locking.begin(FIRST);
+        assert!(asked(&mut locking, SECOND, LockCall::GiveUp, Status::Ok));
+        assert!(locking.end(FIRST, take(0, true), Status::Locked, (0, 0)).is_ok());
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl World {
     /// A node has another configuration, or has ended something.
     fn follow_change(&mut self, node: usize) {
         self.nodes[node].rights += 1;
+        self.locking.disturb();
         self.take_effects();
         let control = self.controls.control(node);
         for object in self.objects.iter_mut().filter(|it| it.node == node && !it.gone) {

@@ -34,15 +34,13 @@ use self::mean::Mean;
 use self::measured::{MEMORY, Measured, moved};
 use self::similar::{KINDS, SAME_SIZE, differ_at_most, is_near, kind};
 use self::trials::{Race, Trials};
+use self::unseen::Fit;
 pub(super) use self::unseen::Unseen;
 use super::planned::{Choice, Planned};
 
 /// The most candidates: the proposal, variations of it, whole, powers of two, three serial plans
 /// and nested plans.
 pub(super) const ARMS_MAX: usize = 24;
-
-/// Outcomes between two looks at what no stage sees, where all that is used is known well.
-const LEARN_EVERY: u32 = 16;
 
 /// Uses after which a candidate's plan is made anew, to include what is known of the others.
 const REFRESH_EVERY: u32 = 250;
@@ -105,20 +103,12 @@ struct Arm {
     /// The guard's `uses` when `planned` was last made anew.
     made_at: u32,
     measured: Measured,
-    /// The prediction with what no stage sees, in seconds at a pace of 1: see [`unseen`].
-    promised: f64,
     /// What is expected of the latency that the candidate is judged by ([`Choice::judged`]), in
     /// seconds at a pace of 1.
     expected: f64,
 }
 
 impl Arm {
-    fn new(plan: Choice, made_at: u32) -> Self {
-        let number = plan.cut.number();
-        let (measured, promised) = (Measured::default(), plan.predicted_seconds);
-        Self { plan, number, planned: None, made_at, measured, promised, expected: 0.0 }
-    }
-
     /// What outcomes are expected to take: without a tail, of which they say nothing.
     fn usual(&self) -> f64 {
         self.expected - self.plan.tail_seconds
@@ -165,11 +155,8 @@ pub(super) struct Guard {
     /// For each kind of plan, the mean ratio of measured latencies to present predictions, with the
     /// number of outcomes.
     bias: [Mean; KINDS],
-    /// What no stage sees of fragments: what another length of the path has found, and this one.
+    /// What another length of the path has found that no stage sees of fragments.
     before: Unseen,
-    unseen: Option<Unseen>,
-    /// Outcomes since promises were made.
-    unlearnt: u32,
     /// Mean distance of a transfer from its candidate's mean, as a part of the mean. What all
     /// transfers have in common for a while is not part of it.
     noise: Mean,
@@ -181,9 +168,14 @@ impl Guard {
         Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, asked_at: 1.0, ..Self::default() }
     }
 
-    /// What no stage sees of fragments, if enough candidates are known.
-    pub(super) const fn unseen(&self) -> Option<Unseen> {
-        self.unseen
+    /// Whether enough candidates are known for [`Self::unseen`].
+    pub(super) fn is_sure(&self) -> bool {
+        Fit::is_sure(&self.arms)
+    }
+
+    /// What no stage sees of fragments.
+    pub(super) fn unseen(&self) -> Unseen {
+        self.fit().unseen()
     }
 
     /// Expects of fragments what another length of the path has found.
@@ -237,7 +229,8 @@ impl Guard {
                 self.arms.len() < ARMS_MAX && self.arms.iter().all(|arm| arm.number != number);
             if is_new {
                 let measured = measured(&plan).unwrap_or_default();
-                self.arms.push(Arm { measured, ..Arm::new(plan, self.uses) });
+                let (made_at, planned, expected) = (self.uses, None, 0.0);
+                self.arms.push(Arm { plan, number, planned, made_at, measured, expected });
             }
             if place == variations.len() {
                 self.variations = self.arms.len() - 1;
@@ -248,14 +241,12 @@ impl Guard {
             (self.pace, self.asked_at) = (1.0, 1.0);
         }
         self.expect();
-        self.promise();
         retired.into_iter().flatten()
     }
 
-    /// Learns from all candidates what no stage sees.
-    fn promise(&mut self) {
-        self.unseen = unseen::promise(&mut self.arms, self.before);
-        self.unlearnt = 0;
+    /// What all candidates say that no stage sees.
+    fn fit(&self) -> Fit {
+        Fit::of(&self.arms, self.before)
     }
 
     /// Computes the expected latency of each candidate.
@@ -325,13 +316,8 @@ impl Guard {
             let (outcome, is_favourite) =
                 ((usual, arm.plan.predicted_seconds), index == self.favourite);
             arm.measured.observe(outcome, self.uses, (self.noise.value(), memory), is_favourite);
-            self.unlearnt += 1;
-            let is_news = arm.measured.outcomes() <= 2 * ENOUGH || self.unlearnt >= LEARN_EVERY;
             if let Some(mean) = before.filter(|&mean| is_favourite && mean > 0.0) {
                 self.keep_pace(moved(usual, mean, PACE_DECAY / memory));
-            }
-            if is_news {
-                self.promise();
             }
         }
         self.expect();
@@ -470,18 +456,26 @@ impl Guard {
     pub(super) fn seen(&self) -> impl Iterator<Item = Seen> + '_ {
         let all = 0..self.arms.len();
         let is_used = |&index: &usize| index == 0 || self.arms[index].measured.known().is_some();
-        let judged = |index: usize| self.arms[index].promised + self.arms[index].plan.tail_seconds;
+        let fit = self.fit();
+        let judged = |index: usize| {
+            let plan = &self.arms[index].plan;
+            fit.promise(plan) + plan.tail_seconds
+        };
         let used = all.clone().filter(is_used);
         let first = used.min_by(|&a, &b| judged(a).total_cmp(&judged(b)));
         let others = all.filter(move |&index| Some(index) != first);
-        first.into_iter().chain(others).map(|index| self.seen_at(index))
+        first.into_iter().chain(others).map(move |index| self.seen_by(&fit, index))
     }
 
     /// What is known of a candidate.
     pub(super) fn seen_at(&self, index: usize) -> Seen {
+        self.seen_by(&self.fit(), index)
+    }
+
+    fn seen_by(&self, fit: &Fit, index: usize) -> Seen {
         let arm = &self.arms[index];
         Seen {
-            plan: Choice { predicted_seconds: arm.promised * self.pace, ..arm.plan },
+            plan: Choice { predicted_seconds: fit.promise(&arm.plan) * self.pace, ..arm.plan },
             measured: arm.measured.known().map(|seconds| seconds * self.pace),
             vetoed: self.is_vetoed(index),
         }

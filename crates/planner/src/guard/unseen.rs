@@ -2,11 +2,13 @@
 //! fragments, a cache that a large fragment has left. What whole transfers took tells of it.
 //!
 //! The stages' costs promise each candidate a time. What transfers took beyond that is fitted by
-//! terms of the same form as the model's own: so many times the promise,
-//! a time for each transfer, for each fragment, for each byte of a fragment, and for each round
-//! trip of a serial plan. A ridge keeps few measurements from saying more than they know: it holds
-//! the times of fragments to what another length of the same path has found.
-//! Candidates that were never used profit from what the others took.
+//! terms of the same form as the model's own: so many times the promise, a time for each transfer,
+//! for each fragment, for each byte of a fragment, and for each round trip of a serial plan. A
+//! ridge keeps few measurements from saying more than they know: it holds the times of fragments to
+//! what another length of the same path has found. Candidates that were never used profit from what
+//! the others took.
+//!
+//! Nothing of it is kept: it is fitted where it is shown, and transfers pay nothing for it.
 
 use super::super::planned::Choice;
 use super::{Arm, BIAS, ENOUGH};
@@ -101,49 +103,63 @@ impl Unseen {
         let of = |time: f64, unit: f64| if unit > 0.0 { time / unit } else { 0.0 };
         [0.0, 0.0, of(self.fragment, fragment), of(self.byte, byte), of(self.round, round)]
     }
-
-    fn from_factors(factors: Terms, scale: &Scale) -> Self {
-        let [fragment, byte, round] = scale.units();
-        let [.., of_fragment, of_byte, of_round] = factors;
-        Self { fragment: of_fragment * fragment, byte: of_byte * byte, round: of_round * round }
-    }
 }
 
-/// Sets what each candidate is promised by the stages' costs and by what no stage sees, in seconds
-/// at a pace of 1. `before`: what another length has found. Returns what this one has, if it knows
-/// enough.
-pub(super) fn promise(arms: &mut [Arm], before: Unseen) -> Option<Unseen> {
-    // A single outcome may be a stall: it tells only where no arm has more.
-    let least = arms.iter().map(|arm| arm.measured.outcomes()).fold(1, u32::max).min(2);
-    let scale = Scale::of(arms);
-    let mut normal = [[0.0; TERMS]; TERMS];
-    let mut right = [0.0; TERMS];
-    for (at, factor) in before.factors(&scale).into_iter().enumerate() {
-        (normal[at][at], right[at]) = (RIDGE, RIDGE * factor);
+/// What all candidates took beyond the stages' costs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fit {
+    scale: Scale,
+    factors: Terms,
+}
+
+impl Fit {
+    /// Whether so many candidates are known that other lengths can learn from them.
+    pub(super) fn is_sure(arms: &[Arm]) -> bool {
+        arms.iter().filter(|arm| arm.measured.known().is_some()).count() >= SURE
     }
-    let has_promise = |arm: &&Arm| arm.plan.predicted_seconds > 0.0;
-    let used = arms.iter().filter(|arm| arm.measured.outcomes() >= least).filter(has_promise);
-    for arm in used {
-        let terms = scale.terms(&arm.plan);
-        let found = arm.measured.seconds() / arm.plan.predicted_seconds;
-        let beyond = found.clamp(BIAS.0, BIAS.1) - 1.0;
-        // Errors count as parts of what it took, so that a stall counts for little.
-        let weight = f64::from(arm.measured.outcomes().min(ENOUGH)) / f64::from(ENOUGH);
-        let weight = weight / (beyond + 1.0).powi(2);
-        for (row, (right, term)) in normal.iter_mut().zip(right.iter_mut().zip(terms)) {
-            row.iter_mut().zip(terms).for_each(|(sum, other)| *sum += weight * term * other);
-            *right += weight * term * beyond;
+
+    /// The fit over these candidates. `before`: what another length has found.
+    pub(super) fn of(arms: &[Arm], before: Unseen) -> Self {
+        // A single outcome may be a stall: it tells only where no arm has more.
+        let least = arms.iter().map(|arm| arm.measured.outcomes()).fold(1, u32::max).min(2);
+        let scale = Scale::of(arms);
+        let mut normal = [[0.0; TERMS]; TERMS];
+        let mut right = [0.0; TERMS];
+        for (at, factor) in before.factors(&scale).into_iter().enumerate() {
+            (normal[at][at], right[at]) = (RIDGE, RIDGE * factor);
         }
+        let has_promise = |arm: &&Arm| arm.plan.predicted_seconds > 0.0;
+        let used = arms.iter().filter(|arm| arm.measured.outcomes() >= least).filter(has_promise);
+        for arm in used {
+            let terms = scale.terms(&arm.plan);
+            let found = arm.measured.seconds() / arm.plan.predicted_seconds;
+            let beyond = found.clamp(BIAS.0, BIAS.1) - 1.0;
+            // Errors count as parts of what it took, so that a stall counts for little.
+            let weight = f64::from(arm.measured.outcomes().min(ENOUGH)) / f64::from(ENOUGH);
+            let weight = weight / (beyond + 1.0).powi(2);
+            for (row, (right, term)) in normal.iter_mut().zip(right.iter_mut().zip(terms)) {
+                row.iter_mut().zip(terms).for_each(|(sum, other)| *sum += weight * term * other);
+                *right += weight * term * beyond;
+            }
+        }
+        Self { scale, factors: solved(normal, right) }
     }
-    let factors = solved(normal, right);
-    let known = arms.iter().filter(|arm| arm.measured.known().is_some()).count();
-    for arm in arms {
-        let seconds = arm.plan.predicted_seconds;
-        let terms = if seconds > 0.0 { scale.terms(&arm.plan) } else { [0.0; TERMS] };
-        let beyond: f64 = terms.iter().zip(factors).map(|(term, factor)| term * factor).sum();
-        arm.promised = seconds * (1.0 + beyond).clamp(BIAS.0, BIAS.1);
+
+    /// What a candidate is promised by the stages' costs and by what no stage sees, in seconds at a
+    /// pace of 1.
+    pub(super) fn promise(&self, plan: &Choice) -> f64 {
+        let seconds = plan.predicted_seconds;
+        let terms = if seconds > 0.0 { self.scale.terms(plan) } else { [0.0; TERMS] };
+        let beyond: f64 = terms.iter().zip(self.factors).map(|(term, factor)| term * factor).sum();
+        seconds * (1.0 + beyond).clamp(BIAS.0, BIAS.1)
     }
-    (known >= SURE).then(|| Unseen::from_factors(factors, &scale))
+
+    /// The times of fragments.
+    pub(super) fn unseen(&self) -> Unseen {
+        let [fragment, byte, round] = self.scale.units();
+        let [.., of_fragment, of_byte, of_round] = self.factors;
+        Unseen { fragment: of_fragment * fragment, byte: of_byte * byte, round: of_round * round }
+    }
 }
 
 /// The solution of symmetric and positive equations, which the ridge makes them: no pivoting is
@@ -166,13 +182,15 @@ fn solved(mut matrix: [Terms; TERMS], mut right: Terms) -> Terms {
 
 #[cfg(test)]
 mod tests {
+    use super::super::measured::Measured;
     use super::*;
     use crate::guard::tests::{UNIT, plan};
 
     /// A candidate of so many bytes a fragment with its promise, and what it took, in units.
     fn arm(bytes: u64, promise: f64, took: Option<f64>) -> Arm {
         let plan = plan(bytes, promise);
-        let mut arm = Arm::new(plan, 0);
+        let (number, measured) = (plan.cut.number(), Measured::default());
+        let mut arm = Arm { plan, number, planned: None, made_at: 0, measured, expected: 0.0 };
         for _ in 0..took.map_or(0, |_| ENOUGH) {
             let took = took.expect("it has outcomes") * UNIT;
             arm.measured.observe((took, promise * UNIT), 0, (0.0, 24.0), false);
@@ -180,9 +198,13 @@ mod tests {
         arm
     }
 
-    fn promises(mut arms: Vec<Arm>) -> Vec<f64> {
-        promise(&mut arms, Unseen::default());
-        arms.iter().map(|arm| arm.promised / UNIT).collect()
+    fn promises_after(arms: &[Arm], before: Unseen) -> Vec<f64> {
+        let fit = Fit::of(arms, before);
+        arms.iter().map(|arm| fit.promise(&arm.plan) / UNIT).collect()
+    }
+
+    fn promises(arms: Vec<Arm>) -> Vec<f64> {
+        promises_after(&arms, Unseen::default())
     }
 
     #[test]
@@ -227,17 +249,18 @@ mod tests {
     fn another_length_tells_of_its_fragments() {
         let took = |bytes: u64| 20.0 + 0.1 * ((1 << 20) / bytes) as f64;
         let sizes = [1 << 14, 1 << 16, 1 << 18, 1 << 20];
-        let mut arms = sizes.map(|bytes| arm(bytes, 20.0, Some(took(bytes)))).to_vec();
-        let found = promise(&mut arms, Unseen::default()).expect("it knows four");
+        let arms = sizes.map(|bytes| arm(bytes, 20.0, Some(took(bytes))));
+        assert!(Fit::is_sure(&arms), "it knows four");
+        let found = Fit::of(&arms, Unseen::default()).unseen();
         assert!((0.08..0.12).contains(&(found.fragment / UNIT)), "{found:?}");
-        let mut others = sizes.map(|bytes| arm(bytes, 40.0, None)).to_vec();
+        let mut others = sizes.map(|bytes| arm(bytes, 40.0, None));
         others[3] = arm(1 << 20, 40.0, Some(40.1));
-        assert_eq!(promise(&mut others, found), None, "one is not enough");
-        let promised = others[0].promised / UNIT;
+        assert!(!Fit::is_sure(&others), "one is not enough");
+        let promised = promises_after(&others, found)[0];
         assert!((44.5..48.0).contains(&promised), "{promised}");
-        let mut others = sizes.map(|bytes| arm(bytes, 40.0, Some(40.0))).to_vec();
-        assert!(promise(&mut others, found).is_some());
-        let promised = others[0].promised / UNIT;
+        let others = sizes.map(|bytes| arm(bytes, 40.0, Some(40.0)));
+        assert!(Fit::is_sure(&others));
+        let promised = promises_after(&others, found)[0];
         assert!((39.0..41.0).contains(&promised), "{promised}");
     }
 

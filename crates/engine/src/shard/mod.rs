@@ -303,9 +303,12 @@ impl Shard {
 
     fn work_off<I: Io>(&mut self, now: Nanos, io: &mut I) -> bool {
         while let Some(key) = self.transfers.take_due(now) {
+            // It may be starved, and nothing may end that would wake it.
+            self.cx.sched.wake_starved();
             self.expire(key, io);
         }
         while let Some(key) = self.serves.take_due(now) {
+            self.cx.sched.wake_starved();
             self.expire_serve(key, io);
         }
         while let Some(key) = self.lanes.take_due(now) {

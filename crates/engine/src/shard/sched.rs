@@ -332,6 +332,8 @@ impl Sched {
             return;
         }
         self.put_off_until = None;
+        // Some of it may be starved as well, by memory that others of it have.
+        self.wake_starved();
         for _ in 0..self.put_off.len() {
             let Some(work) = self.put_off.pop_front() else { return };
             if self.strike(work, Mark::PUT_OFF) {
@@ -469,5 +471,19 @@ mod tests {
         assert_eq!((sched.poll(0), sched.poll_lane()), (None, Some(lane)));
         sched.wake_starved();
         assert_eq!((sched.poll(0), sched.poll_lane()), (Some(waits), Some(lane)));
+    }
+
+    #[test]
+    fn what_is_put_off_goes_on_when_it_is_time_though_it_is_starved_too() {
+        let mut sched = Sched::new(4);
+        let work = transfer(0);
+        sched.begin(work, Party::NOBODY, Class::Bulk);
+        assert!(sched.put_off(work));
+        sched.look_at(Nanos(5));
+        sched.starve(work);
+        sched.wake_due(Nanos(4));
+        assert_eq!(sched.poll(0), None);
+        sched.wake_due(Nanos(5));
+        assert_eq!([sched.poll(0), sched.poll(0)], [Some(work), None]);
     }
 }

@@ -242,6 +242,17 @@ pub extern "C" fn piped_session(
     call(|| put(session, CLIENTS.get(client)?.session()))
 }
 
+/// Counts the daemons that the client was connected to; 1 is the first. What was written and not
+/// synced before it changed may be lost with a peer that has restarted, too: the daemon of now does
+/// not know of it.
+#[unsafe(no_mangle)]
+pub extern "C" fn piped_generation(
+    client: *mut piped_client,
+    generation: Option<&mut MaybeUninit<u64>>,
+) -> piped_status {
+    call(|| put(generation, CLIENTS.get(client)?.generation().into()))
+}
+
 /// The time that requests get which name none, in nanoseconds.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_deadline_default(

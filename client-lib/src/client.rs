@@ -469,6 +469,14 @@ impl Client {
         self.shared.connection().welcome.session
     }
 
+    /// Counts the daemons that the client was connected to; 1 is the first. What was written and
+    /// not synced before it changed may be lost with a peer that has restarted, too: the daemon of
+    /// now does not know of it.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.shared.connection().generation
+    }
+
     /// The deadline of requests that name none.
     #[must_use]
     pub fn deadline_default(&self) -> Duration {

@@ -2,7 +2,7 @@
 //! simulated kernel of `piped_sim`, plays their clients and control threads from a seed, and judges
 //! everything they put out; [`operators`] change what these nodes may do meanwhile. With one:
 //! [`process`] starts the programs themselves ([`offered`] two that export names), [`cable`] puts
-//! them on hosts of their own, [`container`] on a machine on which their [`packages`] are
+//! them on hosts of their own, [`nbd`] before nbdkit, [`container`] on a machine on which their [`packages`] are
 //! installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,8 @@ pub mod container;
 pub mod documents;
 pub mod http;
 pub mod keys;
+pub mod library;
+pub mod nbd;
 pub mod offered;
 pub mod operators;
 pub mod packages;

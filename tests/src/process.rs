@@ -42,7 +42,7 @@ pub fn now() -> Instant {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one pause of these tests")]
-fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(STEP);
 }
 

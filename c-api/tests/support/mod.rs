@@ -4,32 +4,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
+pub use system_tests::library::archive;
 use system_tests::process::words;
 
 /// The directory of this crate.
 pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The static library, as cargo builds it beside the tests. Cargo builds no static library for a
-/// test by itself.
-pub fn archive() -> &'static Path {
-    static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
-    ARCHIVE.get_or_init(|| {
-        let test = std::env::current_exe().expect("this test");
-        let profile =
-            test.parent().and_then(Path::parent).expect("a test is in target/PROFILE/deps");
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--package", "piped-c", "--target-dir"]);
-        build.arg(profile.parent().expect("target")).current_dir(here());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        succeed(&mut build);
-        profile.join("libpiped.a")
-    })
 }
 
 /// Libraries in a directory of their own.

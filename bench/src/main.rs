@@ -87,6 +87,9 @@ enum Group {
     /// Measure names of a peer's directory, and what is known of its files, against gets and the
     /// kernel here. Exit codes as of floors.
     Names(Run),
+    /// Measure files of a peer as block devices: nbdkit with piped's plugin against servers of NBD at
+    /// that peer. Needs nbdkit, and root for the link of 1 Gbit/s. Exit codes as of floors.
+    Nbd(Run),
     /// Measure piped beside other programs that do the same, where they are installed, and beside
     /// itself in other places. Exit codes as of floors.
     Peers(Run),
@@ -218,6 +221,7 @@ fn main() -> ExitCode {
         Group::Memory(run) => measure(&rows::MEMORY, run, None),
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Names(run) => measure(&rows::NAMES, run, None),
+        Group::Nbd(run) => measure(&rows::NBD, run, None),
         Group::Peers(run) => measure(&rows::PEERS, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),

@@ -1,16 +1,21 @@
-//! Servers of the NBD protocol, and a client that reads from them: one request at a time, simple
-//! replies.
+//! Servers of the NBD protocol, and a client that reads from them, with simple replies.
 //!
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>: newstyle with fixed
 //! handshake, `NBD_OPT_EXPORT_NAME`, `NBD_CMD_READ`.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use crate::clock;
 use crate::failure::{Doing as _, Failure};
-use crate::outside::{Running, await_listener, free_port};
+use crate::nodes::program;
+use crate::outside::{Running, await_listener, free_port, output};
+use crate::raw::Timing;
+use crate::stats::Random;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
@@ -34,12 +39,22 @@ pub(crate) enum Caching {
     Cached,
 }
 
+/// How many requests nbdkit works on at once: as many as the deepest row has.
+pub(crate) const THREADS: &str = "64";
+
+/// The longest that a server may take to listen.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// A stream to a server.
+trait Stream: Read + Write + std::fmt::Debug + Send {}
+impl<T: Read + Write + std::fmt::Debug + Send> Stream for T {}
+
 /// A connection, and the server that it is to.
 #[derive(Debug)]
 pub(crate) struct Nbd {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     number: u64,
-    _server: Running,
+    _server: Option<Running>,
 }
 
 impl Nbd {
@@ -53,29 +68,29 @@ impl Nbd {
     /// Starts qemu-storage-daemon on a CPU.
     pub(crate) fn qemu(file: &Path, caching: Caching, cpu: usize) -> Result<Self, Failure> {
         let port = free_port()?.to_string();
-        let direct = if caching == Caching::Cold { "on" } else { "off" };
-        // A comma in an option's value is written twice.
-        let file = file.display().to_string().replace(',', ",,");
-        let mut command = Command::new("taskset");
-        command.args(["-c", &cpu.to_string(), "qemu-storage-daemon", "--blockdev"]);
-        command.arg(format!(
-            "driver=file,node-name=f,read-only=on,aio=io_uring,cache.direct={direct},\
-             filename={file}"
-        ));
-        command
-            .arg("--nbd-server")
-            .arg(format!("addr.type=inet,addr.host=127.0.0.1,addr.port={port}"));
-        command.arg("--export").arg(format!("type=nbd,id=e,node-name=f,name={EXPORT}"));
-        Self::connect(command, &port).doing("qemu-storage-daemon")
+        Self::connect(qemu(file, caching, cpu, &port), &port).doing("qemu-storage-daemon")
     }
 
     fn connect(command: Command, port: &str) -> Result<Self, Failure> {
         let server = start(command, port)?;
         let number: u16 = port.parse().doing("port")?;
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, number))?;
+        let nbd = Self::dial((Ipv4Addr::LOCALHOST, number).into())?;
+        Ok(Self { _server: Some(server), ..nbd })
+    }
+
+    /// A connection to a server that listens there.
+    pub(crate) fn dial(address: SocketAddr) -> Result<Self, Failure> {
+        let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         shake_hands(&mut stream)?;
-        Ok(Self { stream, number: 0, _server: server })
+        Ok(Self { stream: Box::new(stream), number: 0, _server: None })
+    }
+
+    /// A connection to nbdkit with our plugin.
+    pub(crate) fn dial_plugin(plugin: &Served) -> Result<Self, Failure> {
+        let mut stream = UnixStream::connect(&plugin.socket).doing(plugin.socket.display())?;
+        shake_hands(&mut stream)?;
+        Ok(Self { stream: Box::new(stream), number: 0, _server: None })
     }
 
     /// Fills `bytes` from that offset of the file.
@@ -83,16 +98,142 @@ impl Nbd {
         self.number += 1;
         read(&mut self.stream, self.number, offset, bytes)
     }
+
+    /// Reads blocks at random places for a while, so many at once. The latencies are of single
+    /// requests, from before they are sent.
+    pub(crate) fn reads(
+        &mut self,
+        (block, depth): (usize, usize),
+        file_bytes: u64,
+        duration: Duration,
+        random: &mut Random,
+    ) -> io::Result<Timing> {
+        let mut bytes = vec![0; block];
+        let mut sent = vec![clock::now(); depth];
+        let begun = clock::now();
+        let mut latencies_ns = Vec::with_capacity(1 << 16);
+        let blocks = file_bytes / block as u64;
+        for (number, at) in sent.iter_mut().enumerate() {
+            *at = clock::now();
+            let offset = random.below(blocks) * block as u64;
+            self.stream.write_all(&request(number as u64, offset, block))?;
+        }
+        let mut under_way = depth;
+        while under_way > 0 {
+            let number = answer(&mut self.stream)? as usize;
+            self.stream.read_exact(&mut bytes)?;
+            let asked = *sent.get(number).ok_or_else(|| wrong("no reply to a request"))?;
+            latencies_ns.push(asked.elapsed().as_nanos() as u64);
+            if begun.elapsed() >= duration {
+                under_way -= 1;
+                continue;
+            }
+            sent[number] = clock::now();
+            let offset = random.below(blocks) * block as u64;
+            self.stream.write_all(&request(number as u64, offset, block))?;
+        }
+        Ok(Timing::new(latencies_ns, begun.elapsed()))
+    }
+}
+
+/// The plugin, as an application finds it.
+#[derive(Debug)]
+pub(crate) struct Plugin {
+    path: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Plugin {
+    /// Compiles it.
+    pub(crate) fn build() -> Result<Self, Failure> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("nbdkit-piped-plugin.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nbd/build");
+        output(Command::new(source).arg(&path).arg(program("libpiped.a")?))
+            .doing("compile the plugin (nbdkit-plugin-dev)")?;
+        Ok(Self { path, directory })
+    }
+
+    /// Starts nbdkit with it on a CPU, on a unix socket. `parameters`: what it is to serve.
+    pub(crate) fn serve(
+        &self,
+        name: &str,
+        cpu: usize,
+        parameters: &[String],
+    ) -> Result<Served, Failure> {
+        let socket = self.directory.path().join(name);
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "nbdkit", "--foreground", "--readonly"]);
+        command.args(["--exit-with-parent", "--threads", THREADS, "--exportname", EXPORT]);
+        command.arg("--unix").arg(&socket).arg(&self.path).args(parameters);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let server = Running(command.spawn()?);
+        clock::poll(START_LIMIT, || socket.exists().then_some(()))
+            .ok_or_else(|| Failure::new("nbdkit with the plugin did not start"))?;
+        Ok(Served { socket, _server: server })
+    }
+}
+
+/// nbdkit with the plugin; ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Served {
+    socket: PathBuf,
+    _server: Running,
+}
+
+impl Served {
+    /// Its address, for clients other than [`Nbd`].
+    pub(crate) fn uri(&self) -> String {
+        format!("nbd+unix:///{EXPORT}?socket={}", self.socket.display())
+    }
 }
 
 fn nbdkit(file: &Path, caching: Caching, cpu: usize, port: &str) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", &cpu.to_string(), "nbdkit", "--foreground", "--readonly"]);
-    command.args(["--exit-with-parent", "--ipaddr", "127.0.0.1", "--port", port]);
-    command.args(["--exportname", EXPORT, "file"]).arg(file);
-    if caching == Caching::Cold {
-        command.args(["cache=none", "fadvise=random"]);
+    command.args(["-c", &cpu.to_string()]).args(nbdkit_words("127.0.0.1", port)).arg(file);
+    command.args(cold_words(caching));
+    command
+}
+
+/// nbdkit with its file plugin at an address; the file and [`cold_words`] follow.
+pub(crate) fn nbdkit_words<'a>(host: &'a str, port: &'a str) -> [&'a str; 13] {
+    [
+        "nbdkit",
+        "--foreground",
+        "--readonly",
+        "--exit-with-parent",
+        "--threads",
+        THREADS,
+        "--ipaddr",
+        host,
+        "--port",
+        port,
+        "--exportname",
+        EXPORT,
+        "file",
+    ]
+}
+
+/// What nbdkit's file plugin takes out of the page cache again.
+pub(crate) fn cold_words(caching: Caching) -> &'static [&'static str] {
+    match caching {
+        Caching::Cold => &["cache=none", "fadvise=random"],
+        Caching::Cached => &[],
     }
+}
+
+fn qemu(file: &Path, caching: Caching, cpu: usize, port: &str) -> Command {
+    let direct = if caching == Caching::Cold { "on" } else { "off" };
+    // A comma in an option's value is written twice.
+    let file = file.display().to_string().replace(',', ",,");
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string(), "qemu-storage-daemon", "--blockdev"]);
+    command.arg(format!(
+        "driver=file,node-name=f,read-only=on,aio=io_uring,cache.direct={direct},filename={file}"
+    ));
+    let address = format!("addr.type=inet,addr.host=127.0.0.1,addr.port={port}");
+    command.arg("--nbd-server").arg(address);
+    command.arg("--export").arg(format!("type=nbd,id=e,node-name=f,name={EXPORT}"));
     command
 }
 
@@ -111,7 +252,22 @@ pub(crate) fn serve(
 ) -> Result<(Running, String), Failure> {
     let port = free_port()?.to_string();
     let server = start(nbdkit(file, caching, cpu, &port), &port).doing("nbdkit")?;
-    Ok((server, format!("nbd://127.0.0.1:{port}/{EXPORT}")))
+    Ok((server, uri_of(&port)))
+}
+
+/// Starts qemu-storage-daemon for clients other than [`Nbd`].
+pub(crate) fn serve_qemu(
+    file: &Path,
+    caching: Caching,
+    cpu: usize,
+) -> Result<(Running, String), Failure> {
+    let port = free_port()?.to_string();
+    let server = start(qemu(file, caching, cpu, &port), &port).doing("qemu-storage-daemon")?;
+    Ok((server, uri_of(&port)))
+}
+
+fn uri_of(port: &str) -> String {
+    format!("nbd://127.0.0.1:{port}/{EXPORT}")
 }
 
 fn array<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
@@ -142,27 +298,38 @@ fn shake_hands(stream: &mut (impl Read + Write)) -> io::Result<u64> {
     Ok(length)
 }
 
+fn request(number: u64, offset: u64, length: usize) -> [u8; 28] {
+    let mut request = [0; 28];
+    request[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+    request[4..8].copy_from_slice(&COMMAND_READ.to_be_bytes());
+    request[8..16].copy_from_slice(&number.to_be_bytes());
+    request[16..24].copy_from_slice(&offset.to_be_bytes());
+    request[24..].copy_from_slice(&(length as u32).to_be_bytes());
+    request
+}
+
+/// The number of the request that was answered; its bytes follow.
+fn answer(stream: &mut impl Read) -> io::Result<u64> {
+    let reply: [u8; 16] = array(stream)?;
+    let word = |at: usize| u32::from_be_bytes(reply[at..at + 4].try_into().expect("four bytes"));
+    if word(0) != REPLY_MAGIC {
+        return Err(wrong("no simple reply"));
+    }
+    match word(4) {
+        0 => Ok(u64::from_be_bytes(reply[8..].try_into().expect("eight bytes"))),
+        error => Err(wrong(&format!("the server has error {error}"))),
+    }
+}
+
 fn read(
     stream: &mut (impl Read + Write),
     number: u64,
     offset: u64,
     bytes: &mut [u8],
 ) -> io::Result<()> {
-    let mut request = [0; 28];
-    request[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
-    request[4..8].copy_from_slice(&COMMAND_READ.to_be_bytes());
-    request[8..16].copy_from_slice(&number.to_be_bytes());
-    request[16..24].copy_from_slice(&offset.to_be_bytes());
-    request[24..].copy_from_slice(&(bytes.len() as u32).to_be_bytes());
-    stream.write_all(&request)?;
-    let magic = u32::from_be_bytes(array(stream)?);
-    let error = u32::from_be_bytes(array(stream)?);
-    let answered = u64::from_be_bytes(array(stream)?);
-    if magic != REPLY_MAGIC || answered != number {
+    stream.write_all(&request(number, offset, bytes.len()))?;
+    if answer(stream)? != number {
         return Err(wrong("no reply to this request"));
-    }
-    if error != 0 {
-        return Err(wrong(&format!("the server has error {error}")));
     }
     stream.read_exact(bytes)
 }
@@ -225,7 +392,7 @@ mod tests {
         assert_eq!(&bytes, b"abcd");
         assert_eq!(server.told[..8], [0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0]);
         assert_eq!(server.told[14..], [0, 7, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 4]);
-        for (error, number, text) in [(5, 7, "error 5"), (0, 8, "no reply")] {
+        for (error, number, text) in [(5, 7, "error 5"), (0, 8, "no reply to")] {
             let mut server = Server::saying(&[&reply(error, number), b"abcd"]);
             let found = read(&mut server, 7, 0, &mut bytes).expect_err("refused");
             assert!(found.to_string().contains(text), "{found}");

@@ -21,7 +21,9 @@ mod traffic;
 
 use std::cell::Cell;
 use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use piped_client::{Handle, OpenOptions};
@@ -36,7 +38,9 @@ pub(crate) use self::sweep::by_hand;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Asker, Place, Way};
 use crate::machine::Cpus;
+use crate::nbd::{self, Caching};
 use crate::nodes::{EXPORT, PEER, Pair, Sites};
+use crate::outside::Running;
 use crate::raw::disk::make_file;
 use crate::rows::{FILE_NAME, Group, MIB, require_disk, zero_copy};
 use crate::{clock, contest};
@@ -47,12 +51,19 @@ pub(crate) const PROFILE: Profile = Profile::Balanced;
 /// Port of both nodes: nobody else is in their namespaces.
 const PORT: u16 = 7440;
 
+/// Port of another server beside them.
+const NBD_PORT: u16 = 10809;
+const SERVER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Another server on B's side, and its address.
+pub(crate) type Peer = (Running, SocketAddr);
+
 /// Settings of both daemons.
 const SETTINGS: &str = "[planner]\nallow_dials = true\n";
 
 /// Length of each of the two files: no cache of a device holds both, and they are made within
 /// seconds.
-const BYTES: u64 = 256 * MIB as u64;
+pub(crate) const BYTES: u64 = 256 * MIB as u64;
 
 /// A link of one gigabit per second, in bytes per second.
 pub(crate) const GIGABIT: u64 = 125_000_000;
@@ -191,6 +202,29 @@ impl Rig {
         self.dialled.set(false);
         self.pair = Pair::start_at(&self.sites, self.pair.profile, self.cpus, self.data.path())?;
         Ok(())
+    }
+
+    /// nbdkit on B's side of the link, and its address.
+    pub(crate) fn serve_nbd(&self, file: &Path, cpu: usize) -> Result<Peer, Failure> {
+        let address = Side::B.address(NBD_PORT);
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.link.namespace(Side::B).name()]);
+        command.args(["taskset", "-c", &cpu.to_string()]).args(nbd::nbdkit_words(&host, &port));
+        command.arg(file).args(nbd::cold_words(Caching::Cold));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let server = Running(command.spawn()?);
+        let listens = || self.at_caller(|| Ok(TcpStream::connect(address)?)).ok();
+        clock::poll(SERVER_LIMIT, listens).ok_or_else(|| Failure::new("nbdkit did not start"))?;
+        Ok((server, address))
+    }
+
+    /// Runs `body` on A's side of the link: sockets that are made there stay there.
+    pub(crate) fn at_caller<T: Send>(
+        &self,
+        body: impl FnOnce() -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
+        self.link.namespace(Side::A).inside(body)
     }
 
     /// Directory of its files, on the disk of both nodes.

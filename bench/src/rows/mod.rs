@@ -17,6 +17,7 @@ mod loops;
 mod memory;
 pub(crate) mod messages;
 mod names;
+mod nbd;
 mod pager;
 mod patterns;
 pub(crate) mod peers;
@@ -48,6 +49,7 @@ use crate::stats::{Bar, Better, Verdict};
 
 pub(crate) use memory::MEMORY;
 pub(crate) use names::NAMES;
+pub(crate) use nbd::NBD;
 pub(crate) use peers::PEERS;
 pub(crate) use pipelines::PIPELINES;
 

@@ -97,7 +97,7 @@ fn missing(name: &str, profile: Profile, bar: Bar, tool: &str, package: &str) ->
 }
 
 /// Median times in the compared rounds of arms with their names, for notes.
-fn best_in_words(rounds: &Rounds, arms: [usize; 2]) -> Result<String, Failure> {
+pub(super) fn best_in_words(rounds: &Rounds, arms: [usize; 2]) -> Result<String, Failure> {
     let told = arms.map(|arm| {
         let median = rounds.value(arm)?.median;
         Ok::<_, Failure>(format!("{} {}", rounds.names[arm], floor::in_words(median)))

@@ -51,7 +51,7 @@ fn an_operators_day() {
     machine.starts_when_somebody_connects();
     machine.upgrades(&newer);
     machine.stops();
-    machine.is_removed_and_purged(&before);
+    machine.is_removed_and_purged(&packages, &before);
     machine.0.end();
 }
 
@@ -216,14 +216,20 @@ impl Machine {
     fn installs(&self, packages: &Packages) {
         let to: Vec<String> = packages
             .all()
+            .into_iter()
             .map(|from| format!("/tmp/{}", from.file_name().unwrap().display()))
-            .into();
+            .collect();
         for (from, to) in packages.all().iter().zip(&to) {
             self.0.copy_in(from, to);
         }
         let mut install = vec!["dpkg", "--install"];
         install.extend(to.iter().map(String::as_str));
         self.0.succeed(&install);
+        if packages.plugin.is_some() {
+            let told = self.0.succeed(&["nbdkit", "piped", "--dump-plugin"]);
+            assert!(told.contains("piped_version="), "{told}");
+            self.0.succeed(&["man", "--where", "nbdkit-piped-plugin"]);
+        }
         assert_eq!(
             self.unit("piped.service", "UnitFileState"),
             "disabled",
@@ -436,15 +442,17 @@ impl Machine {
         assert_eq!(self.0.shell("ps -u piped -o pid= || true"), "", "nothing runs");
     }
 
-    fn is_removed_and_purged(&self, before: &str) {
+    fn is_removed_and_purged(&self, packages: &Packages, before: &str) {
+        let mut names = vec!["piped", "libpiped-dev", "libpiped1"];
+        names.extend(packages.plugin.is_some().then_some("nbdkit-piped-plugin"));
         self.0.succeed(&["systemctl", "start", "piped"]);
-        self.0.succeed(&["dpkg", "--remove", "piped", "libpiped-dev", "libpiped1"]);
+        self.0.succeed(&[&["dpkg", "--remove"][..], &names].concat());
         assert_eq!(self.unit("piped.service", "ActiveState"), "inactive");
         assert_eq!(self.0.shell("ps -u piped -o pid= || true"), "", "nothing runs");
         assert!(!self.0.path("/run/piped").exists());
         assert!(self.0.path("/etc/piped/piped.toml").exists(), "configuration stays until purge");
         assert!(self.0.path("/var/lib/piped").exists(), "and so does what was measured");
-        self.0.succeed(&["dpkg", "--purge", "piped", "libpiped-dev", "libpiped1"]);
+        self.0.succeed(&[&["dpkg", "--purge"][..], &names].concat());
         self.0.succeed(&["systemctl", "daemon-reload"]);
         assert_eq!(self.unit("piped.service", "LoadState"), "not-found");
         // What is the operator's is the operator's to remove; and the user stays, see

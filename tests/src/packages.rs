@@ -17,6 +17,8 @@ pub struct Packages {
     pub library: PathBuf,
     /// The package with headers, to build with the library.
     pub development: PathBuf,
+    /// The plugin for nbdkit, where nbdkit's header is there.
+    pub plugin: Option<PathBuf>,
 }
 
 impl Packages {
@@ -56,30 +58,36 @@ impl Packages {
         build.env("CARGO_TARGET_DIR", target).env("PIPED_MAINTAINER", MAINTAINER);
         let paths = succeed(&mut build);
         let paths: Vec<PathBuf> = paths.lines().map(PathBuf::from).collect();
-        let [piped, library, development] = paths.try_into().expect("three packages");
-        Some(Self { piped, library, development })
+        let mut paths = paths.into_iter();
+        let mut next = || paths.next().expect("three packages at least");
+        Some(Self { piped: next(), library: next(), development: next(), plugin: paths.next() })
     }
 
     fn in_directory(directory: &Path) -> Self {
-        let find = |name: &str| {
+        let look_for = |name: &str| {
             let files = std::fs::read_dir(directory).expect("PIPED_PACKAGES is a directory");
             let mut paths = files.map(|file| file.expect("read").path());
             let is_it = |path: &PathBuf| {
                 path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
             };
-            paths.find(is_it).unwrap_or_else(|| panic!("no {name}*.deb in {}", directory.display()))
+            paths.find(is_it)
+        };
+        let find = |name: &str| {
+            look_for(name).unwrap_or_else(|| panic!("no {name}*.deb in {}", directory.display()))
         };
         Self {
             piped: find("piped_"),
             library: find("libpiped1_"),
             development: find("libpiped-dev_"),
+            plugin: look_for("nbdkit-piped-plugin_"),
         }
     }
 
-    /// The three packages, in the order of the fields.
+    /// The packages, in the order of the fields.
     #[must_use]
-    pub fn all(&self) -> [&Path; 3] {
-        [&self.piped, &self.library, &self.development]
+    pub fn all(&self) -> Vec<&Path> {
+        let all = [&self.piped, &self.library, &self.development];
+        all.into_iter().chain(&self.plugin).map(PathBuf::as_path).collect()
     }
 }
 

@@ -98,7 +98,11 @@ fn export(it: &ExportFacts, facts: &Facts) -> Vec<Finding> {
         let room =
             it.space.map_or_else(String::new, |(free, _)| format!(", {} free", units::bytes(free)));
         let what = if it.write { "read and write" } else { "read" };
-        findings.push(Finding::ok(subject, format!("{path}: {what}, direct I/O{room}")));
+        findings.push(
+            Finding::ok(subject, format!("{path}: {what}, direct I/O{room}"))
+                .why("a file below it is a block device for qemu, fio and nbdcopy by nbdkit:")
+                .fix(format!("nbdkit piped {}/FILE", it.name)),
+        );
     }
     findings
 }

@@ -87,8 +87,8 @@ enum Group {
     /// Measure names of a peer's directory, and what is known of its files, against gets and the
     /// kernel here. Exit codes as of floors.
     Names(Run),
-    /// Measure files of a peer as block devices: nbdkit with piped's plugin against servers of NBD at
-    /// that peer. Needs nbdkit, and root for the link of 1 Gbit/s. Exit codes as of floors.
+    /// Measure files of a peer as block devices: nbdkit with piped's plugin against servers of NBD
+    /// at that peer. Needs nbdkit, and root for the link of 1 Gbit/s. Exit codes as of floors.
     Nbd(Run),
     /// Measure piped beside other programs that do the same, where they are installed, and beside
     /// itself in other places. Exit codes as of floors.

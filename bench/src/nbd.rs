@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
-use crate::nodes::program;
 use crate::outside::{Running, await_listener, free_port, output};
 use crate::raw::Timing;
 use crate::stats::Random;
@@ -144,12 +143,12 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Compiles it.
-    pub(crate) fn build() -> Result<Self, Failure> {
+    /// Compiles it with `libpiped.a`.
+    pub(crate) fn build(library: &Path) -> Result<Self, Failure> {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join("nbdkit-piped-plugin.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nbd/build");
-        output(Command::new(source).arg(&path).arg(program("libpiped.a")?))
+        output(Command::new(source).arg(&path).arg(library))
             .doing("compile the plugin (nbdkit-plugin-dev)")?;
         Ok(Self { path, directory })
     }
@@ -182,7 +181,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Its address, for clients other than [`Nbd`].
+    /// Address of the device, for clients other than [`Nbd`].
     pub(crate) fn uri(&self) -> String {
         format!("nbd+unix:///{EXPORT}?socket={}", self.socket.display())
     }

@@ -1581,9 +1581,8 @@ piped_status piped_is_connected(struct piped_client *client, bool *connected);
 piped_status piped_session(struct piped_client *client, uint32_t *session);
 
 /**
- * Counts the daemons that the client was connected to; 1 is the first. What was written and not
- * synced before it changed may be lost with a peer that has restarted, too: the daemon of now does
- * not know of it.
+ * Counts the daemons that the client was connected to; 1 is the first. What one wrote and did not
+ * sync may be lost with a peer that has restarted, too: the next does not know of it.
  */
 piped_status piped_generation(struct piped_client *client, uint64_t *generation);
 

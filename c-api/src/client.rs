@@ -242,9 +242,8 @@ pub extern "C" fn piped_session(
     call(|| put(session, CLIENTS.get(client)?.session()))
 }
 
-/// Counts the daemons that the client was connected to; 1 is the first. What was written and not
-/// synced before it changed may be lost with a peer that has restarted, too: the daemon of now does
-/// not know of it.
+/// Counts the daemons that the client was connected to; 1 is the first. What one wrote and did not
+/// sync may be lost with a peer that has restarted, too: the next does not know of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn piped_generation(
     client: *mut piped_client,

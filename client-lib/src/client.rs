@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_core::access::Access;
-use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello};
+use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello, Request};
 use piped_ring::layout::ENTRIES_MAX;
 use piped_ring::{ClientQueue, LentKind};
 
@@ -349,8 +349,7 @@ impl Client {
         path: impl AsRef<Path>,
         options: OpenOptions,
     ) -> Result<Handle, OpenError> {
-        let connection = self.shared.connection();
-        options.open_path((&connection, &self.shared.link), path.as_ref())
+        options.open_path((&self.shared.connection(), &self.shared.link), path.as_ref())
     }
 
     /// Pass on a local file that is open already; `access` is at most what it was opened for. Its
@@ -359,8 +358,7 @@ impl Client {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_fd(&self, file: impl AsFd, access: Access) -> Result<Handle, OpenError> {
-        let connection = self.shared.connection();
-        let at = (&*connection, &self.shared.link);
+        let at = (&*self.shared.connection(), &self.shared.link);
         Ok(OpenOptions::new(access).pass(at, file.as_fd())?)
     }
 
@@ -392,9 +390,7 @@ impl Client {
         path: impl AsRef<Path>,
         access: Access,
     ) -> Result<Handle, OpenError> {
-        let connection = self.shared.connection();
-        let request = questions::directory(peer, export, path.as_ref(), access);
-        Ok(Handle::open((&connection, &self.shared.link), &request)?)
+        self.open(&questions::directory(peer, export, path.as_ref(), access))
     }
 
     /// Let others reach a buffer by name, here and on other nodes: everybody with an [`Access`], or
@@ -425,9 +421,7 @@ impl Client {
         name: &str,
         access: Access,
     ) -> Result<Handle, OpenError> {
-        let request = questions::region(peer, name, access);
-        let connection = self.shared.connection();
-        Ok(Handle::open((&connection, &self.shared.link), &request)?)
+        self.open(&questions::region(peer, name, access))
     }
 
     /// Receive messages under a name, from clients of this node and of others. The handle is for
@@ -436,9 +430,7 @@ impl Client {
     /// # Errors
     /// See [`OpenError`].
     pub fn offer_channel(&self, name: &str) -> Result<Handle, OpenError> {
-        let request = questions::offered_channel(name);
-        let connection = self.shared.connection();
-        Ok(Handle::open((&connection, &self.shared.link), &request)?)
+        self.open(&questions::offered_channel(name))
     }
 
     /// Open a channel on which a client of a peer, or of this node (`None`), receives, for
@@ -458,9 +450,11 @@ impl Client {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_channel(&self, peer: Option<&str>, name: &str) -> Result<Handle, OpenError> {
-        let request = questions::channel(peer, name);
-        let connection = self.shared.connection();
-        Ok(Handle::open((&connection, &self.shared.link), &request)?)
+        self.open(&questions::channel(peer, name))
+    }
+
+    fn open(&self, request: &Request) -> Result<Handle, OpenError> {
+        Ok(Handle::open((&self.shared.connection(), &self.shared.link), request)?)
     }
 
     /// The session's number, as the admin API's `/v1/clients` shows it.
@@ -469,9 +463,8 @@ impl Client {
         self.shared.connection().welcome.session
     }
 
-    /// Counts the daemons that the client was connected to; 1 is the first. What was written and
-    /// not synced before it changed may be lost with a peer that has restarted, too: the daemon of
-    /// now does not know of it.
+    /// Counts the daemons that the client was connected to; 1 is the first. What one wrote and did
+    /// not sync may be lost with a peer that has restarted, too: the next does not know of it.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.shared.connection().generation

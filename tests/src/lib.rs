@@ -2,8 +2,9 @@
 //! simulated kernel of `piped_sim`, plays their clients and control threads from a seed, and judges
 //! everything they put out; [`operators`] change what these nodes may do meanwhile. With one:
 //! [`process`] starts the programs themselves ([`offered`] two that export names), [`cable`] puts
-//! them on hosts of their own, [`nbd`] before nbdkit, [`container`] on a machine on which their [`packages`] are
-//! installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
+//! them on hosts of their own, [`nbd`] before nbdkit, [`container`] on a machine on which their
+//! [`packages`] are installed, and [`documents`] does what the documents say. [`tidy`] reads the
+//! sources.
 #![forbid(unsafe_code)]
 
 pub mod attack;

@@ -97,20 +97,20 @@ impl Plugin {
 /// An nbdkit that runs; killed when dropped.
 #[derive(Debug)]
 pub struct Served {
-    /// Its process.
+    /// The process of nbdkit.
     pub process: Running,
     socket: PathBuf,
     log: PathBuf,
 }
 
 impl Served {
-    /// Its address, for the export of a name.
+    /// Address of the device, for an export of that name.
     #[must_use]
     pub fn uri_of(&self, name: &str) -> String {
         format!("nbd+unix:///{name}?socket={}", self.socket.display())
     }
 
-    /// Its address.
+    /// Address of the device.
     #[must_use]
     pub fn uri(&self) -> String {
         self.uri_of("")

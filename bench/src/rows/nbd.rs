@@ -17,7 +17,7 @@ use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
 use crate::nbd::{self, Caching, Nbd, Plugin, Served};
-use crate::nodes::{EXPORT, Node, PEER, profile_name};
+use crate::nodes::{EXPORT, Node, PEER, profile_name, program};
 use crate::outside::{is_installed, output};
 use crate::raw::disk::make_file;
 use crate::report::{Row, Unit};
@@ -110,7 +110,7 @@ fn compare(
     let (client_cpu, server_cpu) = (bench.cpus.first, bench.cpus.second);
     let path = bench.file()?;
     make_cold(&path)?;
-    let plugin = Plugin::build()?;
+    let plugin = Plugin::build(&program("libpiped.a")?)?;
     bench.with_pair(PROFILE, |bench, pair| {
         let served = plugin.serve(name, client_cpu, &parameters(&pair.a, FILE_NAME, "latency"))?;
         let connect = |tool: &str| match tool {
@@ -155,7 +155,7 @@ fn copy(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     if !path.exists() {
         make_file(&path, COPIED_BYTES).doing(path.display())?;
     }
-    let plugin = Plugin::build()?;
+    let plugin = Plugin::build(&program("libpiped.a")?)?;
     bench.with_pair(PROFILE, |bench, pair| {
         let served = plugin.serve(name, client_cpu, &parameters(&pair.a, COPIED_NAME, "bulk"))?;
         let (_nbdkit, nbdkit) = nbd::serve(&path, Caching::Cold, server_cpu)?;
@@ -187,7 +187,7 @@ fn over_client(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     need(&[NBDKIT])?;
     let client_cpu = bench.cpus.first;
     make_cold(&bench.file()?)?;
-    let plugin = Plugin::build()?;
+    let plugin = Plugin::build(&program("libpiped.a")?)?;
     bench.with_pair(PROFILE, |bench, pair| {
         let served = plugin.serve(name, client_cpu, &parameters(&pair.a, FILE_NAME, "latency"))?;
         let asker = Asker::connect(&pair.a, Place::BesideShard, 16 << 20)?;
@@ -243,7 +243,7 @@ fn beside_bulk(small: &mut Nbd, bulk: &mut Nbd, random: &mut Random) -> Result<f
 fn link(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     need(&[NBDKIT])?;
     let cpus = bench.cpus;
-    let plugin = Plugin::build()?;
+    let plugin = Plugin::build(&program("libpiped.a")?)?;
     bench.with_rig(|bench, rig| {
         rig.set_rate(GIGABIT)?;
         let file = rig.directory().join(FILE_NAME);

@@ -3,245 +3,56 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "journal.h"
 #include "options.h"
-#include "session.h"
+#include "target.h"
 
-/* What the daemon writes itself in one call, where the file system has no zeros of its own. */
-#define ZERO_BYTES_MAX (UINT32_C(1) << 30)
-
-/* From one try to the next while a daemon or peer is away. */
-#define NAP_NS (20u * 1000 * 1000)
+/* The most that is asked for at once; a longer request is done in parts. Of bytes, each seat has a
+ * buffer of that length; the daemon writes zeros itself where the file system has none. */
+#define PART_BYTES (UINT32_C(4) << 20)
+#define ZERO_PART_BYTES (UINT32_C(64) << 20)
+#define TRIM_PART_BYTES (UINT32_C(1) << 30)
 
 struct device {
     struct device *next;
+    struct target target;
+    /* Under `devices_lock`: connections that have it, or are opening it. */
     unsigned users;
-    char *path;
-    char *place;
-    bool can_write;
-    uint64_t size;
-    uint32_t alignment;
+    pthread_mutex_t opening;
+    bool is_open;
 
-    pthread_mutex_t lock;
-    /* Under `lock`. NULL until it is needed. */
-    piped_handle *handle;
-
-    /* What a peer has that it may lose. */
-    bool keeps;
     struct journal journal;
     /* Shared by all requests; held alone while the journal is written again. */
     pthread_rwlock_t order;
-    /* Flushes come one after the other. */
+
+    /* Flushes come one after the other, and are counted as they begin. */
     pthread_mutex_t flushing;
+    atomic_uint_fast64_t begun;
+    /* Under `flushing`: which of them ended last, and how. */
+    uint64_t ended;
+    piped_status result;
+    /* How often something was lost that had been answered. */
+    uint64_t losses;
 };
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device *devices;
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+/* The file of a peer: it may lose what was answered. */
+static bool may_lose(void) {
+    return options.region == NULL && options.peer != NULL;
 }
 
-static uint64_t end_of_patience(void) {
-    return now_ns() + options.timeout_s * UINT64_C(1000000000);
-}
-
-/* One thing that is asked of piped. */
-struct work {
-    enum { NOTHING, READ, WRITE, SYNC, ZERO, TRIM, ALLOCATE, CACHE, EXTENTS } what;
-    uint64_t offset;
-    uint64_t length;
-    /* Of a read, and of a write. */
-    void *to;
-    const void *from;
-    /* PIPED_DURABLE, PIPED_RELEASE */
-    uint32_t flags;
-    struct piped_extent *extents;
-    size_t capacity;
-    size_t *found;
-    /* With which of its daemons the session did it. */
-    uint64_t generation;
-};
-
-static piped_status transfer(struct seat *seat, piped_handle *handle, const struct work *work,
-                             uint64_t left_ns) {
-    const struct piped_request_options how = {
-        .size = sizeof how,
-        .flags = PIPED_RESUBMIT | work->flags,
-        .deadline_ns = left_ns,
-    };
-    void *data = NULL;
-    piped_status status = seat_prepare(seat, work->length, &data);
-    if (status != PIPED_OK)
-        return status;
-    struct piped_request request;
-    if (work->what == WRITE) {
-        memcpy(data, work->from, work->length);
-        piped_prep_write(&request, handle, work->offset, seat->buffer);
-    } else {
-        piped_prep_read(&request, handle, work->offset, seat->buffer);
-    }
-    struct piped_result result = {.bytes = 0};
-    status = piped_run(seat->queue, &request, &how, &result);
-    if (status != PIPED_OK || work->what == WRITE)
-        return status;
-    if (result.bytes < work->length)
-        return PIPED_RANGE;
-    /* It has moved if the client went on with another daemon. */
-    status = piped_buffer_data(seat->buffer, &data, NULL);
-    if (status == PIPED_OK)
-        memcpy(work->to, data, work->length);
-    return status;
-}
-
-static piped_status attempt(struct seat *seat, piped_handle *handle, const struct work *work,
-                            uint64_t left_ns) {
-    const struct piped_request_options how = {.size = sizeof how, .deadline_ns = left_ns};
-    if (work->what == READ || work->what == WRITE)
-        return transfer(seat, handle, work, left_ns);
-    void *data;
-    piped_status status = seat_prepare(seat, 1, &data);
-    if (status != PIPED_OK)
-        return status;
-    switch (work->what) {
-    case SYNC:
-        return piped_sync(seat->queue, handle, &how, NULL);
-    case ZERO:
-        return piped_zero(seat->queue, handle, work->offset, work->length, work->flags);
-    case TRIM:
-        return piped_trim(seat->queue, handle, work->offset, work->length);
-    case ALLOCATE:
-        return piped_allocate(seat->queue, handle, work->offset, work->length, PIPED_KEEP_LENGTH);
-    case CACHE:
-        return piped_advise(seat->queue, handle, work->offset, work->length,
-                            PIPED_ADVICE_WILL_NEED);
-    case EXTENTS:
-        return piped_extents(seat->queue, handle, work->offset, work->length, work->extents,
-                             work->capacity, work->found);
-    default:
-        return PIPED_OK;
-    }
-}
-
-/* Whether it may go well later: a daemon or peer is away, or was. */
-static bool is_passing(piped_status status) {
-    switch (status) {
-    case PIPED_BAD_HANDLE:
-    case PIPED_BAD_BUFFER:
-    case PIPED_CANCELLED:
-    case PIPED_PEER_LOST:
-    case PIPED_GONE:
-    case PIPED_WOULD_BLOCK:
-    case PIPED_OUTCOME_UNKNOWN:
-    case PIPED_CLOSED:
-    case PIPED_STALE:
-    case PIPED_LOST:
-    case PIPED_HANDLE_LOST:
-    case PIPED_NO_ROOM:
-    case PIPED_DISCONNECTED:
-    case PIPED_TIMED_OUT:
-    case PIPED_SYSTEM:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Whether the handle is of no use any more. */
-static bool is_of_handle(piped_status status) {
-    return status == PIPED_BAD_HANDLE || status == PIPED_GONE || status == PIPED_STALE ||
-           status == PIPED_HANDLE_LOST;
-}
-
-static piped_status open_handle(const struct device *device, piped_handle **handle) {
-    uint32_t flags = PIPED_READ | (device->can_write ? PIPED_WRITE : 0);
-    if (options.region != NULL)
-        return piped_open_region(session_client(), options.peer, options.region, flags, handle);
-    return piped_open_export(session_client(), options.peer, options.export, device->path, flags,
-                             handle);
-}
-
-static piped_status handle_of(struct device *device, piped_handle **handle) {
+static piped_status make_again(struct device *device) {
     piped_status status = PIPED_OK;
-    pthread_mutex_lock(&device->lock);
-    if (device->handle == NULL)
-        status = open_handle(device, &device->handle);
-    *handle = device->handle;
-    pthread_mutex_unlock(&device->lock);
-    return status;
-}
-
-static void drop_handle(struct device *device, const piped_handle *handle) {
-    pthread_mutex_lock(&device->lock);
-    if (device->handle == handle) {
-        piped_handle_free(device->handle);
-        device->handle = NULL;
-    }
-    pthread_mutex_unlock(&device->lock);
-}
-
-static piped_status try_once(struct device *device, struct seat *seat, struct work *work,
-                             uint64_t left_ns) {
-    piped_handle *handle = NULL;
-    work->generation = session_generation();
-    piped_status status = handle_of(device, &handle);
-    if (status == PIPED_OK) {
-        status = attempt(seat, handle, work, left_ns);
-        if (status != PIPED_OK)
-            seat_mend(seat);
-        if (is_of_handle(status))
-            drop_handle(device, handle);
-    }
-    return status;
-}
-
-/* Tries until it is done, fails for good, or the time is over. */
-static piped_status do_work(struct device *device, struct work *work, uint64_t end_ns) {
-    for (;;) {
-        piped_status status;
-        struct seat *seat = seat_take(&status);
-        uint64_t now = now_ns();
-        if (seat != NULL) {
-            status = try_once(device, seat, work, end_ns > now ? end_ns - now : 1);
-            if (is_passing(status))
-                session_reconnect();
-            seat_give_back(seat);
-        }
-        /* What became of a change does not matter: it is made again. A sync is another thing. */
-        if (!is_passing(status) || (work->what == SYNC && status == PIPED_OUTCOME_UNKNOWN))
-            return status;
-        if (now_ns() >= end_ns || nbdkit_nanosleep(0, NAP_NS) == -1)
-            return status;
-    }
-}
-
-/* An error number for NBD, and words for nbdkit's log. */
-static int tell(const struct device *device, piped_status status) {
-    if (status == PIPED_OK)
-        return 0;
-    int error = piped_status_errno(status);
-    /* A disk does not say that a peer is away. */
-    if (error == 0 || is_passing(status) || status == PIPED_DEADLINE_EXCEEDED)
-        error = EIO;
-    const char *why = piped_last_message();
-    if (status == PIPED_RANGE)
-        why = "the file has become shorter";
-    nbdkit_error("%s: %s", device->place, *why == '\0' ? piped_status_text(status) : why);
-    return error;
-}
-
-static piped_status replay_all(struct device *device, uint64_t end_ns) {
-    piped_status status = PIPED_OK;
-    /* Nobody adds any meanwhile, or forgets them. */
+    /* All others are kept out. */
     for (struct entry *entry = device->journal.first; entry != NULL && status == PIPED_OK;
          entry = entry->next) {
         struct work work = {
@@ -250,109 +61,140 @@ static piped_status replay_all(struct device *device, uint64_t end_ns) {
             .from = entry->data,
             .flags = entry->flags,
         };
-        work.what = entry->change == CHANGE_WRITE  ? WRITE
-                    : entry->change == CHANGE_ZERO ? ZERO
-                                                   : TRIM;
-        status = do_work(device, &work, end_ns);
-        entry->generation = work.generation;
+        switch (entry->change) {
+        case CHANGE_WRITE:
+            work.what = WORK_WRITE;
+            break;
+        case CHANGE_ZERO:
+            work.what = WORK_ZERO;
+            break;
+        case CHANGE_TRIM:
+            work.what = WORK_TRIM;
+            break;
+        }
+        status = target_do(&device->target, &work);
+        if (status == PIPED_OK)
+            entry->run = work.run;
     }
     return status;
 }
 
-/* Syncs, and says whether that covers all changes up to now. The daemon says
- * PIPED_OUTCOME_UNKNOWN when another run of the peer took them; one that has restarted itself does
- * not know what the one before wrote. */
-static piped_status sync_all(struct device *device, uint64_t end_ns) {
-    struct work work = {.what = SYNC};
+/* Syncs, and says whether that covers all changes up to now: PIPED_OUTCOME_UNKNOWN where some were
+ * made in another run. */
+static piped_status sync_all(struct device *device) {
+    struct work work = {.what = WORK_SYNC};
     uint64_t number = journal_now(&device->journal);
-    piped_status status = do_work(device, &work, end_ns);
-    if (status == PIPED_OK && !journal_is_of(&device->journal, number, work.generation))
-        status = PIPED_OUTCOME_UNKNOWN;
+    piped_status status = target_do(&device->target, &work);
+    if (status == PIPED_OK && !journal_is_of(&device->journal, number, work.run))
+        return PIPED_OUTCOME_UNKNOWN;
     if (status == PIPED_OK)
         journal_forget(&device->journal, number);
+    /* A kernel tells of a failed write to its disk once, and calls the pages clean after that. */
+    if (status == PIPED_IO || status == PIPED_NO_SPACE)
+        journal_doubt(&device->journal);
     return status;
 }
 
-/* Some of what is to be synced was taken by another run of the peer: it is written again. */
-static piped_status write_again(struct device *device, uint64_t end_ns) {
+/* The peer that is there now may not have all that is to be flushed. */
+static piped_status write_again(struct device *device) {
+    /* A peer that restarts again and again meanwhile is given up in the end. */
+    enum { TRIES = 8 };
     piped_status status = PIPED_OUTCOME_UNKNOWN;
     pthread_rwlock_wrlock(&device->order);
-    if (device->keeps && !device->journal.has_gap) {
-        nbdkit_debug("%s: what was not flushed is written again", device->place);
-        while (status == PIPED_OUTCOME_UNKNOWN && now_ns() < end_ns) {
-            status = replay_all(device, end_ns);
-            if (status == PIPED_OK)
-                status = sync_all(device, end_ns);
+    nbdkit_debug("%s: what was not flushed is written again", device->target.place);
+    for (int tries = 0; tries < TRIES && status == PIPED_OUTCOME_UNKNOWN; tries++) {
+        /* The daemon says so once: from now on it is known here alone. */
+        journal_doubt(&device->journal);
+        if (journal_take_unkept(&device->journal)) {
+            device->losses++;
+            nbdkit_error("%s: what was written and not flushed may be lost: %s",
+                         device->target.place,
+                         options.replay == 0 ? "replay=0 keeps nothing" : "no memory to keep it");
         }
+        status = target_look(&device->target);
+        if (status == PIPED_OK)
+            status = make_again(device);
+        if (status == PIPED_OK)
+            status = sync_all(device);
     }
-    /* It is told once: the next flush vouches for what is written from now on. */
-    if (status != PIPED_OK)
-        journal_forget(&device->journal, UINT64_MAX);
     pthread_rwlock_unlock(&device->order);
     return status;
 }
 
-/* Under `flushing`. */
-static piped_status flush(struct device *device) {
-    uint64_t end_ns = end_of_patience();
-    piped_status status = sync_all(device, end_ns);
-    return status == PIPED_OUTCOME_UNKNOWN ? write_again(device, end_ns) : status;
-}
-
-int device_flush(struct device *device) {
+/* One flush serves all who came before it began. */
+static piped_status flush(struct device *device, uint64_t *losses) {
+    uint64_t begun = device->begun;
     pthread_mutex_lock(&device->flushing);
-    piped_status status = flush(device);
-    pthread_mutex_unlock(&device->flushing);
-    return tell(device, status);
-}
-
-/* More is kept than may be. */
-static piped_status make_room(struct device *device) {
-    piped_status status = PIPED_OK;
-    pthread_mutex_lock(&device->flushing);
-    if (journal_bytes(&device->journal) > options.replay)
-        status = flush(device);
+    if (device->ended <= begun) {
+        device->begun++;
+        piped_status status = sync_all(device);
+        device->result = status == PIPED_OUTCOME_UNKNOWN ? write_again(device) : status;
+        device->ended = device->begun;
+    }
+    piped_status status = device->result;
+    if (losses != NULL)
+        *losses = device->losses;
     pthread_mutex_unlock(&device->flushing);
     return status;
+}
+
+int connection_flush(struct connection *connection) {
+    uint64_t losses;
+    piped_status status = flush(connection->device, &losses);
+    if (status == PIPED_OK && losses != connection->losses_told) {
+        connection->losses_told = losses;
+        return EIO;
+    }
+    return target_tell(&connection->device->target, status);
 }
 
 /* Asks for what changes nothing. */
 static int ask(struct device *device, struct work *work) {
     pthread_rwlock_rdlock(&device->order);
-    piped_status status = do_work(device, work, end_of_patience());
+    piped_status status = target_do(&device->target, work);
+    int error = target_tell(&device->target, status);
     pthread_rwlock_unlock(&device->order);
-    return tell(device, status);
+    return error;
 }
 
 /* Makes a change, and keeps it until it is flushed. */
 static int make(struct device *device, struct work *work, enum change change) {
+    bool keep = options.replay > 0;
+    /* What cannot be flushed is not added to. */
+    if (may_lose() && keep && journal_bytes() > options.replay) {
+        piped_status status = flush(device, NULL);
+        if (status != PIPED_OK)
+            return target_tell(&device->target, status);
+    }
     pthread_rwlock_rdlock(&device->order);
-    piped_status status = do_work(device, work, end_of_patience());
-    if (status == PIPED_OK && device->keeps) {
+    piped_status status = target_do(&device->target, work);
+    if (status == PIPED_OK && may_lose()) {
+        const uint32_t durable = change == CHANGE_WRITE ? PIPED_DURABLE : 0;
         const struct entry entry = {
-            .generation = work->generation,
+            .run = work->run,
             .offset = work->offset,
             .length = work->length,
             .change = change,
-            .flags = work->flags & ~(uint32_t)(change == CHANGE_WRITE ? PIPED_DURABLE : 0),
+            .flags = work->flags & ~durable,
         };
-        bool durable = change == CHANGE_WRITE && (work->flags & PIPED_DURABLE) != 0;
-        journal_note(&device->journal, &entry, work->from, durable);
+        journal_note(&device->journal, &entry, work->from, keep, (work->flags & durable) != 0);
     }
+    int error = target_tell(&device->target, status);
     pthread_rwlock_unlock(&device->order);
-    if (status == PIPED_OK && device->keeps && journal_bytes(&device->journal) > options.replay)
-        status = make_room(device);
-    return tell(device, status);
+    return error;
+}
+
+static uint32_t part_of(uint32_t left, uint32_t most) {
+    return left < most ? left : most;
 }
 
 int device_read(struct device *device, void *to, uint32_t count, uint64_t offset) {
     int error = 0;
-    for (uint32_t done = 0; done < count && error == 0;) {
-        uint32_t part = count - done < SEAT_BYTES_MAX ? count - done : SEAT_BYTES_MAX;
-        struct work work = {
-            .what = READ, .to = (char *)to + done, .offset = offset + done, .length = part};
+    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
+        part = part_of(count - done, PART_BYTES);
+        struct work work = {.what = WORK_READ, .offset = offset + done, .length = part};
+        work.to = (char *)to + done;
         error = ask(device, &work);
-        done += part;
     }
     return error;
 }
@@ -360,57 +202,58 @@ int device_read(struct device *device, void *to, uint32_t count, uint64_t offset
 int device_write(struct device *device, const void *from, uint32_t count, uint64_t offset,
                  bool durable) {
     int error = 0;
-    for (uint32_t done = 0; done < count && error == 0;) {
-        uint32_t part = count - done < SEAT_BYTES_MAX ? count - done : SEAT_BYTES_MAX;
-        struct work work = {
-            .what = WRITE,
-            .from = (const char *)from + done,
-            .offset = offset + done,
-            .length = part,
-            .flags = durable ? PIPED_DURABLE : 0,
-        };
+    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
+        part = part_of(count - done, PART_BYTES);
+        struct work work = {.what = WORK_WRITE, .offset = offset + done, .length = part};
+        work.from = (const char *)from + done;
+        work.flags = durable ? PIPED_DURABLE : 0;
         error = make(device, &work, CHANGE_WRITE);
-        done += part;
     }
     return error;
 }
 
 int device_trim(struct device *device, uint32_t count, uint64_t offset) {
-    struct work work = {.what = TRIM, .offset = offset, .length = count};
-    return make(device, &work, CHANGE_TRIM);
+    int error = 0;
+    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
+        part = part_of(count - done, TRIM_PART_BYTES);
+        struct work work = {.what = WORK_TRIM, .offset = offset + done, .length = part};
+        error = make(device, &work, CHANGE_TRIM);
+    }
+    return error;
+}
+
+/* Zeros without a byte written: holes, with room for them again if that is wanted. Room comes
+ * first: where there is none, or the file system cannot, nothing has changed. */
+static int zero_fast(struct device *device, uint32_t count, uint64_t offset, bool release) {
+    struct work room = {.what = WORK_ALLOCATE, .offset = offset, .length = count};
+    int error = release ? 0 : ask(device, &room);
+    if (error == 0)
+        error = device_trim(device, count, offset);
+    return error == 0 && !release ? ask(device, &room) : error;
 }
 
 int device_zero(struct device *device, uint32_t count, uint64_t offset, bool release, bool fast) {
-    if (fast) {
-        /* Neither of these writes: where the file system can do neither, it is told. */
-        struct work work = {.what = ALLOCATE, .offset = offset, .length = count};
-        int error = device_trim(device, count, offset);
-        return error == 0 && !release ? ask(device, &work) : error;
-    }
+    if (fast)
+        return zero_fast(device, count, offset, release);
     int error = 0;
-    for (uint32_t done = 0; done < count && error == 0;) {
-        uint32_t part = count - done < ZERO_BYTES_MAX ? count - done : ZERO_BYTES_MAX;
-        struct work work = {
-            .what = ZERO,
-            .offset = offset + done,
-            .length = part,
-            .flags = release ? PIPED_RELEASE : 0,
-        };
+    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
+        part = part_of(count - done, ZERO_PART_BYTES);
+        struct work work = {.what = WORK_ZERO, .offset = offset + done, .length = part};
+        work.flags = release ? PIPED_RELEASE : 0;
         error = make(device, &work, CHANGE_ZERO);
-        done += part;
     }
     return error;
 }
 
 int device_cache(struct device *device, uint32_t count, uint64_t offset) {
-    struct work work = {.what = CACHE, .offset = offset, .length = count};
+    struct work work = {.what = WORK_CACHE, .offset = offset, .length = count};
     return ask(device, &work);
 }
 
 int device_extents(struct device *device, uint32_t count, uint64_t offset,
                    struct piped_extent *extents, size_t capacity, size_t *found) {
     struct work work = {
-        .what = EXTENTS,
+        .what = WORK_EXTENTS,
         .offset = offset,
         .length = count,
         .extents = extents,
@@ -420,72 +263,28 @@ int device_extents(struct device *device, uint32_t count, uint64_t offset,
     return ask(device, &work);
 }
 
-/* Opens it for the first time: for writing, where that is allowed. */
-static piped_status look(struct device *device) {
-    for (;;) {
-        struct work work = {.what = NOTHING};
-        piped_status status = do_work(device, &work, end_of_patience());
-        bool is_denied = status == PIPED_DENIED || status == PIPED_READ_ONLY ||
-                         status == PIPED_NOT_PERMITTED;
-        if (!is_denied || !device->can_write) {
-            if (status == PIPED_OK)
-                status = piped_handle_length(device->handle, &device->size);
-            if (status == PIPED_OK)
-                status = piped_handle_direct_alignment(device->handle, &device->alignment);
-            return status;
-        }
-        device->can_write = false;
-    }
-}
-
-static void forget(struct device *device) {
-    piped_handle_free(device->handle);
-    journal_free(&device->journal);
-    pthread_rwlock_destroy(&device->order);
-    pthread_mutex_destroy(&device->flushing);
-    pthread_mutex_destroy(&device->lock);
-    free(device->place);
-    free(device->path);
-    free(device);
-}
-
-static struct device *make_device(const char *path, bool readonly) {
-    struct device *device = calloc(1, sizeof *device);
-    if (device == NULL)
-        return NULL;
-    pthread_rwlockattr_t fair;
-    pthread_rwlockattr_init(&fair);
-    /* Requests that keep coming must not keep the journal from being written again. */
-    pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&device->order, &fair);
-    pthread_rwlockattr_destroy(&fair);
-    pthread_mutex_init(&device->flushing, NULL);
-    pthread_mutex_init(&device->lock, NULL);
-    journal_begin(&device->journal);
-    device->can_write = !readonly;
-    device->keeps = device_is_file(device) && options.peer != NULL && options.replay > 0;
-    device->path = path == NULL ? NULL : strdup(path);
-    device->place = options_place(path);
-    if (device->place == NULL || (path != NULL && device->path == NULL)) {
-        forget(device);
-        return NULL;
-    }
-    return device;
-}
-
-struct device *device_open(const char *path, bool readonly) {
+/* The device of that name, made if there is none. NULL without memory. */
+static struct device *device_of(const char *path, bool readonly) {
     pthread_mutex_lock(&devices_lock);
     struct device *device = devices;
-    while (device != NULL && path != NULL && strcmp(device->path, path) != 0)
+    while (device != NULL && path != NULL && strcmp(device->target.path, path) != 0)
         device = device->next;
-    if (device == NULL && (device = make_device(path, readonly)) != NULL) {
-        piped_status status = look(device);
-        if (status == PIPED_OK) {
+    if (device == NULL && (device = calloc(1, sizeof *device)) != NULL) {
+        if (target_begin(&device->target, path, readonly)) {
+            pthread_rwlockattr_t fair;
+            pthread_rwlockattr_init(&fair);
+            /* Requests that keep coming must not keep the journal from being written again. */
+            pthread_rwlockattr_setkind_np(&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+            pthread_rwlock_init(&device->order, &fair);
+            pthread_rwlockattr_destroy(&fair);
+            pthread_mutex_init(&device->opening, NULL);
+            pthread_mutex_init(&device->flushing, NULL);
+            journal_begin(&device->journal);
             device->next = devices;
             devices = device;
         } else {
-            errno = tell(device, status);
-            forget(device);
+            target_end(&device->target);
+            free(device);
             device = NULL;
         }
     }
@@ -495,35 +294,91 @@ struct device *device_open(const char *path, bool readonly) {
     return device;
 }
 
-void device_close(struct device *device) {
+/* A device that nobody has any more is forgotten, if nothing of it is left to be flushed: then it
+ * waits for who opens it again. */
+static void leave(struct device *device) {
     pthread_mutex_lock(&devices_lock);
-    if (--device->users == 0) {
+    bool last = --device->users == 0 && journal_is_empty(&device->journal);
+    if (last) {
         struct device **at = &devices;
         while (*at != device)
             at = &(*at)->next;
         *at = device->next;
-        forget(device);
     }
     pthread_mutex_unlock(&devices_lock);
+    if (!last)
+        return;
+    journal_free(&device->journal);
+    pthread_rwlock_destroy(&device->order);
+    pthread_mutex_destroy(&device->opening);
+    pthread_mutex_destroy(&device->flushing);
+    target_end(&device->target);
+    free(device);
 }
 
-const char *device_place(const struct device *device) {
-    return device->place;
+/* Opens it for the first time: for writing, where that is allowed. */
+static piped_status open_first(struct device *device) {
+    struct work work = {.what = WORK_OPEN};
+    piped_status status = target_do(&device->target, &work);
+    bool is_denied = status == PIPED_DENIED || status == PIPED_READ_ONLY ||
+                     status == PIPED_NOT_PERMITTED;
+    if (is_denied && device->target.can_write) {
+        nbdkit_debug("%s: read-only: %s", device->target.place, piped_status_text(status));
+        device->target.can_write = false;
+        status = target_do(&device->target, &work);
+    }
+    device->is_open = status == PIPED_OK;
+    return status;
 }
 
-uint64_t device_size(const struct device *device) {
-    return device->size;
+/* As it is now: another client may have made the file longer. */
+static piped_status look_at(struct connection *connection) {
+    struct device *device = connection->device;
+    struct piped_file_info info;
+    struct work work = {.what = WORK_STAT, .info = &info};
+    if (options.region != NULL)
+        return piped_handle_length(device->target.handle, &connection->size);
+    piped_status status = target_do(&device->target, &work);
+    if (status == PIPED_OK) {
+        connection->size = info.length;
+        connection->alignment = info.direct_offset;
+    }
+    return status;
 }
 
-bool device_can_write(const struct device *device) {
-    return device->can_write;
+int connection_open(struct connection *connection, const char *path, bool readonly) {
+    struct device *device = device_of(path, readonly);
+    if (device == NULL) {
+        nbdkit_error("no memory for a device");
+        return ENOMEM;
+    }
+    connection->device = device;
+    pthread_mutex_lock(&device->opening);
+    piped_status status = device->is_open ? PIPED_OK : open_first(device);
+    if (status == PIPED_OK)
+        status = look_at(connection);
+    connection->can_write = device->target.can_write;
+    int error = target_tell(&device->target, status);
+    pthread_mutex_unlock(&device->opening);
+    pthread_mutex_lock(&device->flushing);
+    connection->losses_told = device->losses;
+    pthread_mutex_unlock(&device->flushing);
+    if (error != 0)
+        leave(device);
+    return error;
 }
 
-bool device_is_file(const struct device *device) {
-    (void)device;
-    return options.region == NULL;
+void connection_close(struct connection *connection) {
+    struct device *device = connection->device;
+    pthread_mutex_lock(&devices_lock);
+    bool last = device->users == 1;
+    pthread_mutex_unlock(&devices_lock);
+    /* What a client has left unflushed is nobody's to flush after that. */
+    if (last && !journal_is_empty(&device->journal))
+        target_tell(&device->target, flush(device, NULL));
+    leave(device);
 }
 
-uint32_t device_alignment(const struct device *device) {
-    return device->alignment;
+const char *connection_place(const struct connection *connection) {
+    return connection->device->target.place;
 }

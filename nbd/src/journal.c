@@ -1,7 +1,10 @@
 #include "journal.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+static atomic_uint_fast64_t all_bytes;
 
 void journal_begin(struct journal *journal) {
     memset(journal, 0, sizeof *journal);
@@ -18,8 +21,7 @@ static size_t size_of(const struct entry *entry) {
     return sizeof *entry + (entry->change == CHANGE_WRITE ? entry->length : 0);
 }
 
-void journal_note(struct journal *journal, const struct entry *what, const void *data,
-                  bool durable) {
+static struct entry *copy_of(const struct entry *what, const void *data) {
     size_t size = size_of(what);
     struct entry *entry = malloc(size);
     if (entry != NULL) {
@@ -28,26 +30,37 @@ void journal_note(struct journal *journal, const struct entry *what, const void 
         if (size > sizeof *entry)
             memcpy(entry->data, data, size - sizeof *entry);
     }
+    return entry;
+}
+
+void journal_note(struct journal *journal, const struct entry *what, const void *data, bool keep,
+                  bool durable) {
+    struct entry *entry = keep ? copy_of(what, data) : NULL;
     pthread_mutex_lock(&journal->lock);
-    if (durable && journal->first == NULL && !journal->has_gap) {
+    if (durable && journal->first == NULL) {
         free(entry);
-    } else if (entry == NULL) {
-        journal->last_number++;
-        journal->has_gap = true;
-    } else {
+    } else if (entry != NULL) {
         entry->number = ++journal->last_number;
         *journal->end = entry;
         journal->end = &entry->next;
-        journal->bytes += size;
+        all_bytes += size_of(entry);
+    } else {
+        bool same = journal->unkept_number == 0 || journal->unkept_run == what->run;
+        journal->unkept_run = same ? what->run : RUN_NONE;
+        journal->unkept_number = ++journal->last_number;
     }
     pthread_mutex_unlock(&journal->lock);
 }
 
-uint64_t journal_bytes(struct journal *journal) {
+uint64_t journal_bytes(void) {
+    return all_bytes;
+}
+
+bool journal_is_empty(struct journal *journal) {
     pthread_mutex_lock(&journal->lock);
-    uint64_t bytes = journal->bytes;
+    bool empty = journal->first == NULL && journal->unkept_number == 0;
     pthread_mutex_unlock(&journal->lock);
-    return bytes;
+    return empty;
 }
 
 uint64_t journal_now(struct journal *journal) {
@@ -57,12 +70,12 @@ uint64_t journal_now(struct journal *journal) {
     return number;
 }
 
-bool journal_is_of(struct journal *journal, uint64_t number, uint64_t generation) {
+bool journal_is_of(struct journal *journal, uint64_t number, uint64_t run) {
     pthread_mutex_lock(&journal->lock);
-    bool is = true;
+    bool is = journal->unkept_number == 0 || journal->unkept_run == run;
     for (const struct entry *entry = journal->first;
          is && entry != NULL && entry->number <= number; entry = entry->next)
-        is = entry->generation == generation;
+        is = entry->run == run;
     pthread_mutex_unlock(&journal->lock);
     return is;
 }
@@ -73,18 +86,34 @@ void journal_forget(struct journal *journal, uint64_t number) {
     while (journal->first != NULL && journal->first->number <= number) {
         struct entry *entry = journal->first;
         journal->first = entry->next;
-        journal->bytes -= size_of(entry);
+        all_bytes -= size_of(entry);
         entry->next = gone;
         gone = entry;
     }
     if (journal->first == NULL)
         journal->end = &journal->first;
-    if (journal->last_number <= number)
-        journal->has_gap = false;
+    if (journal->unkept_number <= number)
+        journal->unkept_number = 0;
     pthread_mutex_unlock(&journal->lock);
     while (gone != NULL) {
         struct entry *next = gone->next;
         free(gone);
         gone = next;
     }
+}
+
+void journal_doubt(struct journal *journal) {
+    pthread_mutex_lock(&journal->lock);
+    for (struct entry *entry = journal->first; entry != NULL; entry = entry->next)
+        entry->run = RUN_NONE;
+    journal->unkept_run = RUN_NONE;
+    pthread_mutex_unlock(&journal->lock);
+}
+
+bool journal_take_unkept(struct journal *journal) {
+    pthread_mutex_lock(&journal->lock);
+    bool unkept = journal->unkept_number != 0;
+    journal->unkept_number = 0;
+    pthread_mutex_unlock(&journal->lock);
+    return unkept;
 }

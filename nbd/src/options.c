@@ -26,12 +26,13 @@ const char options_help[] =
     "peer=NAME export=NAME path=PATH  The same, one by one.\n"
     "region=NAME      A region instead of a file; with peer= that of a peer.\n"
     "socket=PATH      The daemon's client socket (/run/piped/client.sock).\n"
-    "queues=N         Requests at once, 1 to 256 (16, as many as nbdkit's threads).\n"
+    "queues=N         Requests at once, of all clients together (16); the daemon's\n"
+    "                 client.queues_max is the most.\n"
     "class=latency|bulk  How urgent requests are (the daemon's default).\n"
     "weight=N         Share among clients of the same class, 1 to 255 (1).\n"
     "create=SIZE      Make the file with this size if it is not there.\n"
     "timeout=SECONDS  How long requests wait for a daemon or peer that is\n"
-    "                 away, 1 to 86400 (60).\n"
+    "                 away, 1 to 3600 (60).\n"
     "replay=SIZE      Writes to a peer that are kept until they are flushed, and\n"
     "                 written again if the peer may have lost them; 0: none (64M).";
 
@@ -39,6 +40,14 @@ const char options_help[] =
 static int set_place(const char *place) {
     const char *slash = strchr(place, '/');
     const char *colon = strchr(place, ':');
+    if (options.export != NULL || options.peer != NULL || options.path != NULL) {
+        nbdkit_error("place=%s: what is served is named twice", place);
+        return -1;
+    }
+    if (colon == place) {
+        nbdkit_error("place=%s: no peer is named; without one, leave the colon out", place);
+        return -1;
+    }
     if (colon != NULL && (slash == NULL || colon < slash)) {
         options.peer = nbdkit_strndup_intern(place, (size_t)(colon - place));
         if (options.peer == NULL)
@@ -78,8 +87,8 @@ int options_set(const char *key, const char *value) {
     for (size_t at = 0; at < sizeof texts / sizeof *texts; at++) {
         if (strcmp(key, texts[at].key) != 0)
             continue;
-        if (*value == '\0') {
-            nbdkit_error("%s is empty", key);
+        if (*value == '\0' || *texts[at].to != NULL) {
+            nbdkit_error("%s %s", key, *value == '\0' ? "is empty" : "is given twice");
             return -1;
         }
         /* nbdkit changes its directory when it goes to the background. */
@@ -95,7 +104,7 @@ int options_set(const char *key, const char *value) {
     if (strcmp(key, "weight") == 0)
         return set_unsigned(key, value, 255, &options.weight);
     if (strcmp(key, "timeout") == 0)
-        return set_unsigned(key, value, 86400, &options.timeout_s);
+        return set_unsigned(key, value, 3600, &options.timeout_s);
     if (strcmp(key, "create") == 0) {
         options.create = nbdkit_parse_size(value);
         if (options.create == 0)

@@ -40,35 +40,65 @@ static void plugin_dump(void) {
     printf("piped_replay=yes\n");
 }
 
-/* What is served is there, or made, before a client is let in. */
-static piped_status look(piped_client *client, piped_queue *queue, void *context) {
-    (void)context;
+/* The directory that has the name of a path, which ends before the last slash. */
+static piped_status sync_directory(piped_client *client, piped_queue *queue, const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *directory = strndup(path, slash == NULL ? 0 : (size_t)(slash - path));
     piped_handle *handle = NULL;
-    piped_status status;
-    if (options.region != NULL) {
-        status = piped_open_region(client, options.peer, options.region, PIPED_READ, &handle);
-    } else if (options.path == NULL) {
-        status = piped_open_directory(client, options.peer, options.export, "", PIPED_READ,
+    piped_status status = PIPED_SYSTEM;
+    if (directory != NULL)
+        status = piped_open_directory(client, options.peer, options.export, directory, PIPED_READ,
                                       &handle);
-    } else {
-        uint32_t flags = PIPED_READ;
-        if (options.create > 0)
-            flags |= PIPED_WRITE | PIPED_CREATE;
-        status = piped_open_export(client, options.peer, options.export, options.path, flags,
-                                   &handle);
-        uint64_t length = 1;
-        if (status == PIPED_OK && options.create > 0)
-            status = piped_handle_length(handle, &length);
-        /* Also a file that was made by one that was ended before it could say how long. */
-        if (status == PIPED_OK && length == 0)
-            status = piped_truncate(queue, handle, (uint64_t)options.create);
+    if (status == PIPED_OK)
+        status = piped_sync_range(queue, handle, 0, 0, 0);
+    piped_handle_free(handle);
+    free(directory);
+    return status;
+}
+
+/* Makes the file, so that it outlives its node's next power failure as it is. */
+static piped_status make_file(piped_client *client, piped_queue *queue) {
+    piped_handle *handle = NULL;
+    uint64_t length = 0;
+    piped_status status =
+        piped_open_export(client, options.peer, options.export, options.path,
+                          PIPED_READ | PIPED_WRITE | PIPED_CREATE, &handle);
+    if (status == PIPED_OK)
+        status = piped_handle_length(handle, &length);
+    /* One that was made and got no length is made still. */
+    if (status == PIPED_OK && length == 0) {
+        status = piped_truncate(queue, handle, (uint64_t)options.create);
+        if (status == PIPED_OK)
+            status = piped_sync_range(queue, handle, 0, 0, 0);
+        if (status == PIPED_OK)
+            status = sync_directory(client, queue, options.path);
+    } else if (status == PIPED_OK && length != (uint64_t)options.create) {
+        nbdkit_debug("the file is there, and has %llu bytes", (unsigned long long)length);
     }
     piped_handle_free(handle);
     return status;
 }
 
+/* What is served is there before a client is let in. */
+static piped_status look(piped_client *client, piped_queue *queue) {
+    if (options.create > 0)
+        return make_file(client, queue);
+    piped_handle *handle = NULL;
+    piped_status status;
+    if (options.region != NULL)
+        status = piped_open_region(client, options.peer, options.region, PIPED_READ, &handle);
+    else if (options.path == NULL)
+        status =
+            piped_open_directory(client, options.peer, options.export, "", PIPED_READ, &handle);
+    else
+        status = piped_open_export(client, options.peer, options.export, options.path, PIPED_READ,
+                                   &handle);
+    piped_handle_free(handle);
+    return status;
+}
+
 static int plugin_get_ready(void) {
-    piped_status status = session_try(look, NULL);
+    piped_status status = session_try(look);
     if (status == PIPED_OK)
         return 0;
     char *place = options_place(options.path);
@@ -77,138 +107,174 @@ static int plugin_get_ready(void) {
     return -1;
 }
 
-/* The device's name, from the client if not from the command line. NULL: there is none. */
-static const char *path_asked_for(void) {
-    return options.path != NULL ? options.path : nbdkit_export_name();
+/* Whether a client's name for a file is its only one but for links: names that differ are other
+ * devices, and two devices of one file would know nothing of each other's writes. */
+static bool is_plain(const char *path) {
+    for (const char *part = path;;) {
+        size_t length = strcspn(part, "/");
+        if (length == 0 || (length == 1 && part[0] == '.') ||
+            (length == 2 && part[0] == '.' && part[1] == '.'))
+            return false;
+        if (part[length] == '\0')
+            return true;
+        part += length + 1;
+    }
 }
 
 static void *plugin_open(int readonly) {
-    const char *path = options.region == NULL ? path_asked_for() : NULL;
-    if (options.region == NULL && (path == NULL || *path == '\0')) {
-        nbdkit_error("name a file of the export by the NBD export name: nbd://HOST/FILE");
+    const char *path = options.path != NULL ? options.path : nbdkit_export_name();
+    if (options.region != NULL) {
+        path = NULL;
+    } else if (path == NULL || !is_plain(path)) {
+        nbdkit_error("no file of the export is called \"%s\": name one by the NBD export name, as "
+                     "in nbd://HOST/FILE, without . and .. and double slashes",
+                     path == NULL ? "" : path);
         end(ENOENT);
         return NULL;
     }
-    struct device *device = device_open(path, readonly);
-    if (device == NULL)
-        nbdkit_set_error(errno);
-    return device;
+    struct connection *connection = calloc(1, sizeof *connection);
+    int error = connection == NULL ? ENOMEM : connection_open(connection, path, readonly);
+    if (error == 0)
+        return connection;
+    free(connection);
+    end(error);
+    return NULL;
 }
 
-static void plugin_close(void *device) {
-    device_close(device);
+static void plugin_close(void *handle) {
+    connection_close(handle);
+    free(handle);
 }
 
-static int64_t plugin_get_size(void *device) {
-    return (int64_t)device_size(device);
+static int64_t plugin_get_size(void *handle) {
+    const struct connection *connection = handle;
+    return (int64_t)connection->size;
 }
 
-static int plugin_block_size(void *device, uint32_t *minimum, uint32_t *preferred,
+static int plugin_block_size(void *handle, uint32_t *minimum, uint32_t *preferred,
                              uint32_t *maximum) {
-    uint32_t alignment = device_alignment(device);
+    const struct connection *connection = handle;
+    uint32_t alignment = connection->alignment;
     *minimum = 1;
     *preferred = alignment > PREFERRED_BYTES ? alignment : PREFERRED_BYTES;
     *maximum = MAXIMUM_BYTES;
     return 0;
 }
 
-static int plugin_can_write(void *device) {
-    return device_can_write(device);
+static int plugin_can_write(void *handle) {
+    const struct connection *connection = handle;
+    return connection->can_write;
 }
 
-static int is_of_file(void *device) {
-    return device_is_file(device);
+static int is_file(void *handle) {
+    (void)handle;
+    return options.region == NULL;
 }
 
-static int plugin_can_fua(void *device) {
-    return device_is_file(device) ? NBDKIT_FUA_NATIVE : NBDKIT_FUA_NONE;
+static int plugin_can_fua(void *handle) {
+    return is_file(handle) ? NBDKIT_FUA_NATIVE : NBDKIT_FUA_NONE;
 }
 
 /* A flush covers what all connections wrote: they share the device, and a sync is of the file. */
-static int plugin_can_multi_conn(void *device) {
-    (void)device;
+static int plugin_can_multi_conn(void *handle) {
+    (void)handle;
     return 1;
 }
 
-static int plugin_is_rotational(void *device) {
-    (void)device;
+static int plugin_is_rotational(void *handle) {
+    (void)handle;
     return 0;
 }
 
-static int plugin_can_cache(void *device) {
-    return device_is_file(device) ? NBDKIT_CACHE_NATIVE : NBDKIT_CACHE_NONE;
+static int plugin_can_cache(void *handle) {
+    return is_file(handle) ? NBDKIT_CACHE_NATIVE : NBDKIT_CACHE_NONE;
 }
 
-static int plugin_pread(void *device, void *to, uint32_t count, uint64_t offset, uint32_t flags) {
+static struct device *device_of(void *handle) {
+    struct connection *connection = handle;
+    return connection->device;
+}
+
+static int plugin_pread(void *handle, void *to, uint32_t count, uint64_t offset, uint32_t flags) {
     (void)flags;
-    return end(device_read(device, to, count, offset));
+    return end(device_read(device_of(handle), to, count, offset));
 }
 
-static int plugin_pwrite(void *device, const void *from, uint32_t count, uint64_t offset,
+static int plugin_pwrite(void *handle, const void *from, uint32_t count, uint64_t offset,
                          uint32_t flags) {
-    return end(device_write(device, from, count, offset, (flags & NBDKIT_FLAG_FUA) != 0));
+    bool durable = (flags & NBDKIT_FLAG_FUA) != 0;
+    return end(device_write(device_of(handle), from, count, offset, durable));
 }
 
-static int plugin_flush(void *device, uint32_t flags) {
+static int plugin_flush(void *handle, uint32_t flags) {
     (void)flags;
-    return end(device_flush(device));
+    return end(connection_flush(handle));
 }
 
-static int flush_if(void *device, int error, uint32_t flags) {
+static int flush_if(void *handle, int error, uint32_t flags) {
     if (error == 0 && (flags & NBDKIT_FLAG_FUA) != 0)
-        error = device_flush(device);
+        error = connection_flush(handle);
     return end(error);
 }
 
-static int plugin_trim(void *device, uint32_t count, uint64_t offset, uint32_t flags) {
-    int error = device_trim(device, count, offset);
+static int plugin_trim(void *handle, uint32_t count, uint64_t offset, uint32_t flags) {
+    int error = device_trim(device_of(handle), count, offset);
     /* It is advice: a file system may be unable to take it. */
-    return flush_if(device, error == EOPNOTSUPP ? 0 : error, flags);
+    return flush_if(handle, error == EOPNOTSUPP ? 0 : error, flags);
 }
 
-static int plugin_zero(void *device, uint32_t count, uint64_t offset, uint32_t flags) {
+static int plugin_zero(void *handle, uint32_t count, uint64_t offset, uint32_t flags) {
     bool release = (flags & NBDKIT_FLAG_MAY_TRIM) != 0;
     bool fast = (flags & NBDKIT_FLAG_FAST_ZERO) != 0;
-    return flush_if(device, device_zero(device, count, offset, release, fast), flags);
+    return flush_if(handle, device_zero(device_of(handle), count, offset, release, fast), flags);
 }
 
-static int plugin_cache(void *device, uint32_t count, uint64_t offset, uint32_t flags) {
+static int plugin_cache(void *handle, uint32_t count, uint64_t offset, uint32_t flags) {
     (void)flags;
-    return end(device_cache(device, count, offset));
+    return end(device_cache(device_of(handle), count, offset));
 }
 
-static int plugin_extents(void *device, uint32_t count, uint64_t offset, uint32_t flags,
+static uint32_t type_of(const struct piped_extent *extent) {
+    switch (extent->kind) {
+    case PIPED_EXTENT_HOLE:
+        return NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO;
+    case PIPED_EXTENT_ZERO:
+        return NBDKIT_EXTENT_ZERO;
+    default:
+        return 0;
+    }
+}
+
+static int plugin_extents(void *handle, uint32_t count, uint64_t offset, uint32_t flags,
                           struct nbdkit_extents *extents) {
     struct piped_extent found[EXTENTS_MAX];
     size_t all = 0;
     size_t capacity = (flags & NBDKIT_FLAG_REQ_ONE) != 0 ? 1 : EXTENTS_MAX;
-    int error = device_extents(device, count, offset, found, capacity, &all);
+    int error = device_extents(device_of(handle), count, offset, found, capacity, &all);
     if (error != 0)
         return end(error);
     for (size_t at = 0; at < all; at++) {
-        uint32_t type = found[at].kind == PIPED_EXTENT_HOLE ? NBDKIT_EXTENT_HOLE | NBDKIT_EXTENT_ZERO
-                        : found[at].kind == PIPED_EXTENT_ZERO ? NBDKIT_EXTENT_ZERO
-                                                              : 0;
-        if (nbdkit_add_extent(extents, found[at].offset, found[at].length, type) == -1)
+        if (nbdkit_add_extent(extents, found[at].offset, found[at].length, type_of(&found[at])) ==
+            -1)
             return -1;
     }
     return 0;
 }
 
 /* The files of the export, where the client chooses among them. */
-static piped_status list_files(piped_client *client, piped_queue *queue, void *exports) {
+static piped_status list_files(piped_queue *queue, struct nbdkit_exports *exports) {
     piped_handle *directory = NULL;
     piped_list *names = NULL;
-    piped_status status = piped_open_directory(client, options.peer, options.export, "",
+    piped_status status = piped_open_directory(session_client(), options.peer, options.export, "",
                                                PIPED_READ, &directory);
     if (status == PIPED_OK)
         status = piped_list_open(directory, "", 0, &names);
     struct piped_name name = {.name = ""};
     while (status == PIPED_OK && name.name != NULL) {
         status = piped_list_next(names, queue, &name);
-        if (status == PIPED_OK && name.name != NULL && name.kind == PIPED_KIND_FILE &&
-            nbdkit_add_export(exports, name.name, NULL) == -1)
-            status = PIPED_SYSTEM;
+        /* A name that NBD cannot have is left out. */
+        if (status == PIPED_OK && name.name != NULL && name.kind == PIPED_KIND_FILE)
+            nbdkit_add_export(exports, name.name, NULL);
     }
     piped_list_free(names);
     piped_handle_free(directory);
@@ -224,10 +290,17 @@ static int plugin_list_exports(int readonly, int is_tls, struct nbdkit_exports *
         free(place);
         return added;
     }
-    if (session_try(list_files, exports) == PIPED_OK)
-        return 0;
-    nbdkit_error("%s", piped_last_message());
-    return -1;
+    piped_status status;
+    struct seat *seat = seat_take(&status);
+    if (seat != NULL) {
+        status = seat_queue(seat);
+        if (status == PIPED_OK)
+            status = list_files(seat->queue, exports);
+        seat_give_back(seat);
+    }
+    if (status != PIPED_OK)
+        nbdkit_error("%s", piped_last_message());
+    return status == PIPED_OK ? 0 : -1;
 }
 
 static const char *plugin_default_export(int readonly, int is_tls) {
@@ -236,8 +309,8 @@ static const char *plugin_default_export(int readonly, int is_tls) {
     return options.region != NULL || options.path != NULL ? "" : NULL;
 }
 
-static const char *plugin_export_description(void *device) {
-    return nbdkit_printf_intern("%s", device_place(device));
+static const char *plugin_export_description(void *handle) {
+    return nbdkit_printf_intern("%s", connection_place(handle));
 }
 
 static struct nbdkit_plugin plugin = {
@@ -260,12 +333,12 @@ static struct nbdkit_plugin plugin = {
     .get_size = plugin_get_size,
     .block_size = plugin_block_size,
     .can_write = plugin_can_write,
-    .can_flush = is_of_file,
+    .can_flush = is_file,
     .can_fua = plugin_can_fua,
-    .can_trim = is_of_file,
-    .can_zero = is_of_file,
-    .can_fast_zero = is_of_file,
-    .can_extents = is_of_file,
+    .can_trim = is_file,
+    .can_zero = is_file,
+    .can_fast_zero = is_file,
+    .can_extents = is_file,
     .can_cache = plugin_can_cache,
     .can_multi_conn = plugin_can_multi_conn,
     .is_rotational = plugin_is_rotational,

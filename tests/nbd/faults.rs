@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use system_tests::nbd::{Served, run};
-use system_tests::process::{command, pattern, words};
+use system_tests::process::{command, eventually, pattern, words};
 
 use super::{MIB, Stage};
 
@@ -57,9 +57,13 @@ impl Client {
         line.trim().to_owned()
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    fn tell(&mut self, line: &str) {
         use std::io::Write as _;
         writeln!(self.process.0.stdin.as_mut().expect("piped"), "{line}").expect("it listens");
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
         self.answer()
     }
 }
@@ -106,10 +110,119 @@ fn without_its_journal_a_flush_says_that_it_does_not_know() {
     let served =
         stage.plugin.serve(&stage.pair.alpha, "bare", &["beta:data/bare", "create=4M", "replay=0"]);
     let Some(mut client) = Client::connect(&served.uri()) else { return };
+    let mut other = Client::connect(&served.uri()).expect("the other came");
     assert_eq!(client.ask("h.pwrite(b'a' * 100000, 1000)"), "None");
     stage.restart_beta(|| ());
+    for it in [&mut other, &mut client] {
+        assert_eq!(it.ask("h.flush()"), "EIO", "{}", served.log());
+        assert_eq!(it.ask("h.flush()"), "None", "each is told once");
+    }
+    // The daemon here knows nothing any more, and neither does the peer.
+    assert_eq!(client.ask("h.pwrite(b'a' * 100000, 1000)"), "None");
+    stage.restart_all();
+    assert_eq!(client.ask("h.flush()"), "EIO", "{}", served.log());
+}
+
+/// A file system that is mounted after the daemon has started: the handle is lost meanwhile.
+#[test]
+fn a_file_that_comes_back_later_than_its_daemon_has_what_was_written() {
+    let Some(mut stage) = Stage::set().filter(|_| is_there()) else { return };
+    let served = stage.serve_new("later", "2M");
+    let Some(mut client) = Client::connect(&served.uri()) else { return };
+    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    let (file, away) = (stage.file("later"), stage.file("away"));
+    stage.restart_beta(|| {
+        let mut lost = fs::OpenOptions::new().write(true).open(&file).expect("there");
+        std::io::Write::write_all(&mut lost, &[0; 128 * 1024]).expect("written");
+        fs::rename(&file, &away).expect("renamed");
+    });
+    stage.pair.alpha.await_lanes();
+    let asked = std::thread::scope(|scope| {
+        // It waits for the file, and does not say that there is none.
+        let asked = scope.spawn(|| client.ask("h.pread(1, 4096)[0]"));
+        eventually("it is asked for", || served.log().contains("pread").then_some(()));
+        fs::rename(&away, &file).expect("renamed");
+        asked.join().expect("it answers")
+    });
+    assert_eq!(asked, "0", "it was lost, and is not written again before the flush");
+    assert_eq!(client.ask("h.flush()"), "None", "{}", served.log());
+    assert!(fs::read(&file).expect("there")[4096..][..65536] == [b'a'; 65536], "{}", served.log());
+}
+
+/// What a client has left is kept for the one that comes next.
+#[test]
+fn a_client_that_comes_again_flushes_what_it_wrote_before() {
+    let Some(mut stage) = Stage::set().filter(|_| is_there()) else { return };
+    let parameters = ["beta:data/left", "create=2M", "timeout=1"];
+    let served = stage.plugin.serve(&stage.pair.alpha, "left", &parameters);
+    let Some(mut client) = Client::connect(&served.uri()) else { return };
+    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    let file = stage.file("left");
+    stage.restart_beta(|| {
+        // It cannot be flushed when the client goes.
+        drop(client);
+        eventually("its last flush ends", || {
+            served.log().contains("no answer in timeout=1").then_some(())
+        });
+        fs::write(&file, vec![0; 2 * MIB]).expect("written");
+    });
+    stage.pair.alpha.await_lanes();
+    let mut client = Client::connect(&served.uri()).expect("it serves");
+    assert_eq!(client.ask("h.flush()"), "None", "{}", served.log());
+    assert!(fs::read(&file).expect("there")[4096..][..65536] == [b'a'; 65536], "{}", served.log());
+}
+
+/// The peer comes back after the flush was given up: the next one writes all of it again.
+#[test]
+fn a_flush_that_failed_has_forgotten_nothing() {
+    let Some(mut stage) = Stage::set().filter(|_| is_there()) else { return };
+    let parameters = ["beta:data/kept", "create=2M", "timeout=1"];
+    let served = stage.plugin.serve(&stage.pair.alpha, "kept", &parameters);
+    let Some(mut client) = Client::connect(&served.uri()) else { return };
+    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    let (file, mut answer) = (stage.file("kept"), String::new());
+    stage.restart_beta(|| {
+        answer = client.ask("h.flush()");
+        fs::write(&file, vec![0; 2 * MIB]).expect("written");
+    });
+    assert_eq!(answer, "EIO");
+    stage.pair.alpha.await_lanes();
+    assert_eq!(client.ask("h.flush()"), "None", "{}", served.log());
+    assert!(fs::read(&file).expect("there")[4096..][..65536] == [b'a'; 65536], "{}", served.log());
+}
+
+/// What was meant for the one file does not go into another that has its name now.
+#[test]
+fn another_file_of_the_name_is_left_alone() {
+    let Some(mut stage) = Stage::set().filter(|_| is_there()) else { return };
+    let served = stage.serve_new("renamed", "1M");
+    let Some(mut client) = Client::connect(&served.uri()) else { return };
+    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    let file = stage.file("renamed");
+    stage.restart_beta(|| {
+        fs::rename(&file, file.with_file_name("old")).expect("renamed");
+        fs::write(&file, vec![7; MIB]).expect("written");
+    });
+    stage.restart_alpha();
     assert_eq!(client.ask("h.flush()"), "EIO");
-    assert_eq!(client.ask("h.flush()"), "None", "it is told once");
+    assert_eq!(client.ask("h.pwrite(b'b', 0)"), "EIO");
+    assert!(served.log().contains("another file has its name now"), "{}", served.log());
+    assert!(fs::read(&file).expect("there") == vec![7; MIB]);
+}
+
+#[test]
+fn nbdkit_ends_while_a_request_waits_for_the_peer() {
+    let Some(mut stage) = Stage::set().filter(|_| is_there()) else { return };
+    let mut served = stage.plugin.serve(&stage.pair.alpha, "ends", &["beta:data/blocks"]);
+    let Some(mut client) = Client::connect(&served.uri()) else { return };
+    stage.restart_beta(|| {
+        client.tell("h.pread(4096, 8192)[0]");
+        eventually("it is asked for", || served.log().contains("pread").then_some(()));
+        drop(client);
+        served.process.signal(rustix::process::Signal::TERM);
+        // It waits for a minute otherwise, and this for half of one.
+        served.process.exit();
+    });
 }
 
 /// More than may be kept is flushed meanwhile.
@@ -145,7 +258,7 @@ fn a_peer_that_stays_away_is_an_error_and_the_next_request_finds_it_again() {
     let asked = &mut client;
     stage.restart_beta(|| error = asked.ask("h.pread(4096, 8192)[0]"));
     assert_eq!(error, "EIO", "{}", served.log());
-    let answer = system_tests::process::eventually("the peer is back", || {
+    let answer = eventually("the peer is back", || {
         let answer = client.ask("h.pread(1, 0)[0]");
         (answer != "EIO").then_some(answer)
     });

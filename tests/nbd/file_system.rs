@@ -1,13 +1,14 @@
 //! A real file system on the device, without the kernel's NBD: nbdkit, nbdfuse, a loop device.
 //!
 //! All mounts are in a namespace of the script's processes, and end with them; so does the loop
-//! device.
+//! device. But nbdfuse has to end first: a kernel that takes down a file system whose device is
+//! served by a process that is ending itself waits for it, and with it everybody who calls `sync`.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use system_tests::nbd::{are_there, is_long, run};
 use system_tests::process::{Running, command, eventually, words};
 
@@ -23,6 +24,10 @@ uri=$1 directory=$2
 cd "$directory"
 mkdir -p fuse mnt
 nbdfuse fuse/disk "$uri" &
+fuse=$!
+echo $fuse >nbdfuse.pid
+trap 'kill -9 $fuse' EXIT
+trap 'exit 1' TERM INT
 tries=0
 until [ -f fuse/disk ]; do
     tries=$((tries + 1)) && [ $tries -lt 300 ] && sleep 0.1
@@ -84,11 +89,11 @@ umount mnt
 e2fsck -fn fuse/disk
 "#;
 
-/// The script in a namespace of its own, which ends with its first process.
+/// The script in a mount namespace of its own, for as long as a test may take.
 fn script(uri: &str, directory: &Path, what: &str) -> Command {
     let mut unshare = command(Path::new("unshare"));
-    unshare.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]);
-    // What the first process leaves behind is killed with it.
+    unshare.args(["--mount", "--propagation", "private", "timeout", "--kill-after=10"]);
+    unshare.arg(if is_long() { "7000" } else { "250" });
     unshare.args(["sh", "-c", &format!("{BEGIN}{what}"), "sh", uri]).arg(directory);
     let (operations, seconds) = effort();
     unshare.env("OPERATIONS", operations.to_string());
@@ -134,8 +139,12 @@ fn a_file_system_has_what_was_synced_after_everything_was_killed() {
     served.process.signal(Signal::KILL);
     stage.pair.alpha.process.signal(Signal::KILL);
     stage.pair.beta.process.signal(Signal::KILL);
-    writes.signal(Signal::KILL);
+    let nbdfuse = fs::read_to_string(directory.join("nbdfuse.pid")).expect("it runs");
+    let nbdfuse = nbdfuse.trim().parse().ok().and_then(rustix::process::Pid::from_raw);
+    // The script is its parent and waits for it only at its own end: the number is still its.
+    kill_process(nbdfuse.expect("a number"), Signal::KILL).expect("it runs");
     served.process.exit();
+    // What writes to the file system has errors now, and ends.
     writes.exit();
     stage.pair.beta.restart(&stage.pair.settings[1]);
     stage.pair.alpha.restart(&stage.pair.settings[0]);

@@ -18,6 +18,9 @@ fn wrong_parameters_and_missing_things_are_named() {
         (&["beta:data", "create=1M"], "create= makes one file"),
         (&["path=blocks"], "nothing to serve"),
         (&["beta:/blocks"], "no export is named"),
+        (&[":data/blocks"], "no peer is named"),
+        (&["path=blocks", "beta:data"], "what is served is named twice"),
+        (&["beta:data/blocks", "path=other"], "path is given twice"),
         (&["beta:data/none"], "beta:data/none: "),
         (&["beta:nothing/blocks"], "beta:nothing/blocks: "),
         (&["gamma:data/blocks"], "gamma:data/blocks: "),
@@ -40,6 +43,21 @@ fn a_daemon_that_is_not_there_is_named_with_its_socket() {
         run(stage.plugin.nbdkit(&stage.pair.alpha, &["beta:data/blocks"]).args(["-U", "-"]));
     let (told, socket) = (words(&output), stage.pair.alpha.client_socket());
     assert!(!output.status.success() && told.contains(socket.to_str().expect("text")), "{told}");
+}
+
+/// A client that chooses a file by its name cannot leave the export, nor have a file twice.
+#[test]
+fn names_of_clients_are_plain() {
+    let Some(stage) = Stage::set().filter(|_| system_tests::nbd::are_there(&["nbdinfo"])) else {
+        return;
+    };
+    let served = stage.plugin.serve(&stage.pair.alpha, "names", &["beta:data"]);
+    for name in ["./blocks", "x/../blocks", "blocks/", "/blocks", "none", ""] {
+        let nbdinfo = &mut system_tests::process::command("nbdinfo".as_ref());
+        let output = run(nbdinfo.arg(served.uri_of(name)));
+        assert!(!output.status.success(), "{name}: {}", words(&output));
+    }
+    let _ = system_tests::nbd::succeed("nbdinfo", &[&served.uri_of("blocks")]);
 }
 
 /// An export that may only be read is a device that may only be read.

@@ -153,8 +153,10 @@ fn without_a_daemon_requests_end_in_time_and_with_one_all_goes_on() {
     let error = queue.run(read.resubmit()).expect_err("nobody is there");
     assert_eq!(error.cause, Cause::Disconnected, "{error}");
     let buffer = error.into_buffer().expect("it never left");
+    assert_eq!(client.generation(), 1, "there is no other yet");
     alpha.restart("");
     let found = client.reconnect().expect("it is there");
+    assert_eq!(client.generation(), 2);
     // The file, and not the region: nobody offers that any more.
     assert_eq!((found.opened, found.lost), (1, 1));
     let (buffer, _) = queue.read(&file, 0, buffer).expect("the same queue and buffer");

@@ -34,9 +34,11 @@ until [ -f fuse/disk ]; do
 done
 "#;
 
-/// Operations of fsx, and seconds of stress-ng; `PIPED_NBD_LONG=1` has a million of them.
-fn effort() -> (u32, u32) {
-    if is_long() { (1_000_000, 60) } else { (8_000, 5) }
+/// Files that fsx works on, one after the other, with so many operations each (in a file of many
+/// more, one operation takes longer and longer), and seconds of stress-ng. `PIPED_NBD_LONG=1` has a
+/// million operations.
+fn effort() -> (u32, u32, u32) {
+    if is_long() { (50, 20_000, 60) } else { (1, 8_000, 5) }
 }
 
 /// fsx compares each read with what it wrote, mapped and cut; then the file system is looked at.
@@ -49,8 +51,11 @@ for type in ext4 xfs; do
     mount -o loop fuse/disk mnt
     if command -v "$FSX" >/dev/null; then
         printf 'flen = 65536\n' >fsx.toml
-        "$FSX" -q -f fsx.toml -S 7 -N $OPERATIONS -P "$directory" mnt/file
-        echo "fsx did $OPERATIONS operations on $type"
+        for seed in $(seq $FILES); do
+            "$FSX" -q -f fsx.toml -S $seed -N $OPERATIONS -P "$directory" mnt/file
+            rm mnt/file
+        done
+        echo "fsx did $OPERATIONS operations on each of $FILES files on $type"
     else
         echo "skipped: fsx is not installed"
     fi
@@ -95,7 +100,8 @@ fn script(uri: &str, directory: &Path, what: &str) -> Command {
     unshare.args(["--mount", "--propagation", "private", "timeout", "--kill-after=10"]);
     unshare.arg(if is_long() { "7000" } else { "250" });
     unshare.args(["sh", "-c", &format!("{BEGIN}{what}"), "sh", uri]).arg(directory);
-    let (operations, seconds) = effort();
+    let (files, operations, seconds) = effort();
+    unshare.env("FILES", files.to_string());
     unshare.env("OPERATIONS", operations.to_string());
     unshare.env("SECONDS_OF_STRESS", seconds.to_string());
     let fsx = std::env::var_os("PIPED_TEST_FSX").unwrap_or_else(|| "fsx".into());

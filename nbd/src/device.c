@@ -55,26 +55,10 @@ static piped_status make_again(struct device *device) {
     /* All others are kept out. */
     for (struct entry *entry = device->journal.first; entry != NULL && status == PIPED_OK;
          entry = entry->next) {
-        struct work work = {
-            .offset = entry->offset,
-            .length = entry->length,
-            .from = entry->data,
-            .flags = entry->flags,
-        };
-        switch (entry->change) {
-        case CHANGE_WRITE:
-            work.what = WORK_WRITE;
-            break;
-        case CHANGE_ZERO:
-            work.what = WORK_ZERO;
-            break;
-        case CHANGE_TRIM:
-            work.what = WORK_TRIM;
-            break;
-        }
+        struct work work = entry->work;
         status = target_do(&device->target, &work);
         if (status == PIPED_OK)
-            entry->run = work.run;
+            entry->work.run = work.run;
     }
     return status;
 }
@@ -158,7 +142,7 @@ static int ask(struct device *device, struct work *work) {
 }
 
 /* Makes a change, and keeps it until it is flushed. */
-static int make(struct device *device, struct work *work, enum change change) {
+static int make(struct device *device, struct work *work) {
     bool keep = options.replay > 0;
     /* What cannot be flushed is not added to. */
     if (may_lose() && keep && journal_bytes() > options.replay) {
@@ -168,58 +152,45 @@ static int make(struct device *device, struct work *work, enum change change) {
     }
     pthread_rwlock_rdlock(&device->order);
     piped_status status = target_do(&device->target, work);
-    if (status == PIPED_OK && may_lose()) {
-        const uint32_t durable = change == CHANGE_WRITE ? PIPED_DURABLE : 0;
-        const struct entry entry = {
-            .run = work->run,
-            .offset = work->offset,
-            .length = work->length,
-            .change = change,
-            .flags = work->flags & ~durable,
-        };
-        journal_note(&device->journal, &entry, work->from, keep, (work->flags & durable) != 0);
-    }
+    if (status == PIPED_OK && may_lose())
+        journal_note(&device->journal, work, keep);
     int error = target_tell(&device->target, status);
     pthread_rwlock_unlock(&device->order);
     return error;
 }
 
-static uint32_t part_of(uint32_t left, uint32_t most) {
-    return left < most ? left : most;
+/* Does something in parts of `most` bytes. */
+static int in_parts(struct device *device, struct work all, uint64_t most) {
+    int error = 0;
+    for (uint64_t done = 0, length; done < all.length && error == 0; done += length) {
+        length = all.length - done < most ? all.length - done : most;
+        struct work part = all;
+        part.offset += done;
+        part.length = length;
+        if (all.what == WORK_READ)
+            part.to = (char *)all.to + done;
+        if (all.what == WORK_WRITE)
+            part.from = (const char *)all.from + done;
+        error = all.what == WORK_READ ? ask(device, &part) : make(device, &part);
+    }
+    return error;
 }
 
 int device_read(struct device *device, void *to, uint32_t count, uint64_t offset) {
-    int error = 0;
-    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
-        part = part_of(count - done, PART_BYTES);
-        struct work work = {.what = WORK_READ, .offset = offset + done, .length = part};
-        work.to = (char *)to + done;
-        error = ask(device, &work);
-    }
-    return error;
+    struct work work = {.what = WORK_READ, .offset = offset, .length = count, .to = to};
+    return in_parts(device, work, PART_BYTES);
 }
 
 int device_write(struct device *device, const void *from, uint32_t count, uint64_t offset,
                  bool durable) {
-    int error = 0;
-    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
-        part = part_of(count - done, PART_BYTES);
-        struct work work = {.what = WORK_WRITE, .offset = offset + done, .length = part};
-        work.from = (const char *)from + done;
-        work.flags = durable ? PIPED_DURABLE : 0;
-        error = make(device, &work, CHANGE_WRITE);
-    }
-    return error;
+    struct work work = {.what = WORK_WRITE, .offset = offset, .length = count, .from = from};
+    work.flags = durable ? PIPED_DURABLE : 0;
+    return in_parts(device, work, PART_BYTES);
 }
 
 int device_trim(struct device *device, uint32_t count, uint64_t offset) {
-    int error = 0;
-    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
-        part = part_of(count - done, TRIM_PART_BYTES);
-        struct work work = {.what = WORK_TRIM, .offset = offset + done, .length = part};
-        error = make(device, &work, CHANGE_TRIM);
-    }
-    return error;
+    struct work work = {.what = WORK_TRIM, .offset = offset, .length = count};
+    return in_parts(device, work, TRIM_PART_BYTES);
 }
 
 /* Zeros without a byte written: holes, with room for them again if that is wanted. Room comes
@@ -235,14 +206,9 @@ static int zero_fast(struct device *device, uint32_t count, uint64_t offset, boo
 int device_zero(struct device *device, uint32_t count, uint64_t offset, bool release, bool fast) {
     if (fast)
         return zero_fast(device, count, offset, release);
-    int error = 0;
-    for (uint32_t done = 0, part; done < count && error == 0; done += part) {
-        part = part_of(count - done, ZERO_PART_BYTES);
-        struct work work = {.what = WORK_ZERO, .offset = offset + done, .length = part};
-        work.flags = release ? PIPED_RELEASE : 0;
-        error = make(device, &work, CHANGE_ZERO);
-    }
-    return error;
+    struct work work = {.what = WORK_ZERO, .offset = offset, .length = count};
+    work.flags = release ? PIPED_RELEASE : 0;
+    return in_parts(device, work, ZERO_PART_BYTES);
 }
 
 int device_cache(struct device *device, uint32_t count, uint64_t offset) {

@@ -17,25 +17,32 @@ void journal_free(struct journal *journal) {
     pthread_mutex_destroy(&journal->lock);
 }
 
-static size_t size_of(const struct entry *entry) {
-    return sizeof *entry + (entry->change == CHANGE_WRITE ? entry->length : 0);
+static size_t bytes_of(const struct work *work) {
+    return work->what == WORK_WRITE ? work->length : 0;
 }
 
-static struct entry *copy_of(const struct entry *what, const void *data) {
-    size_t size = size_of(what);
-    struct entry *entry = malloc(size);
-    if (entry != NULL) {
-        *entry = *what;
-        entry->next = NULL;
-        if (size > sizeof *entry)
-            memcpy(entry->data, data, size - sizeof *entry);
+static size_t size_of(const struct entry *entry) {
+    return sizeof *entry + bytes_of(&entry->work);
+}
+
+static struct entry *copy_of(const struct work *made) {
+    struct entry *entry = malloc(sizeof *entry + bytes_of(made));
+    if (entry == NULL)
+        return NULL;
+    entry->next = NULL;
+    entry->work = *made;
+    if (made->what == WORK_WRITE) {
+        memcpy(entry->data, made->from, made->length);
+        entry->work.from = entry->data;
+        /* The sync behind it makes it so. */
+        entry->work.flags &= ~(uint32_t)PIPED_DURABLE;
     }
     return entry;
 }
 
-void journal_note(struct journal *journal, const struct entry *what, const void *data, bool keep,
-                  bool durable) {
-    struct entry *entry = keep ? copy_of(what, data) : NULL;
+void journal_note(struct journal *journal, const struct work *made, bool keep) {
+    bool durable = made->what == WORK_WRITE && (made->flags & PIPED_DURABLE) != 0;
+    struct entry *entry = keep ? copy_of(made) : NULL;
     pthread_mutex_lock(&journal->lock);
     if (durable && journal->first == NULL) {
         free(entry);
@@ -45,8 +52,8 @@ void journal_note(struct journal *journal, const struct entry *what, const void 
         journal->end = &entry->next;
         all_bytes += size_of(entry);
     } else {
-        bool same = journal->unkept_number == 0 || journal->unkept_run == what->run;
-        journal->unkept_run = same ? what->run : RUN_NONE;
+        bool same = journal->unkept_number == 0 || journal->unkept_run == made->run;
+        journal->unkept_run = same ? made->run : RUN_NONE;
         journal->unkept_number = ++journal->last_number;
     }
     pthread_mutex_unlock(&journal->lock);
@@ -75,7 +82,7 @@ bool journal_is_of(struct journal *journal, uint64_t number, uint64_t run) {
     bool is = journal->unkept_number == 0 || journal->unkept_run == run;
     for (const struct entry *entry = journal->first;
          is && entry != NULL && entry->number <= number; entry = entry->next)
-        is = entry->run == run;
+        is = entry->work.run == run;
     pthread_mutex_unlock(&journal->lock);
     return is;
 }
@@ -105,7 +112,7 @@ void journal_forget(struct journal *journal, uint64_t number) {
 void journal_doubt(struct journal *journal) {
     pthread_mutex_lock(&journal->lock);
     for (struct entry *entry = journal->first; entry != NULL; entry = entry->next)
-        entry->run = RUN_NONE;
+        entry->work.run = RUN_NONE;
     journal->unkept_run = RUN_NONE;
     pthread_mutex_unlock(&journal->lock);
 }

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum change { CHANGE_WRITE, CHANGE_ZERO, CHANGE_TRIM };
+#include "target.h"
 
 /* The run of a change of which nobody knows whether it is there still. */
 #define RUN_NONE 0
@@ -20,13 +20,8 @@ enum change { CHANGE_WRITE, CHANGE_ZERO, CHANGE_TRIM };
 struct entry {
     struct entry *next;
     uint64_t number;
-    /* By which run of the target it was done. */
-    uint64_t run;
-    uint64_t offset;
-    uint64_t length;
-    enum change change;
-    uint32_t flags;
-    /* Of a write. */
+    /* Of a write, `from` is `data`. */
+    struct work work;
     unsigned char data[];
 };
 
@@ -43,11 +38,10 @@ struct journal {
 void journal_begin(struct journal *journal);
 void journal_free(struct journal *journal);
 
-/* Notes a change that was made; `what` is copied, and so are the bytes of a write. Without `keep`
- * (or memory) only that there was one. `durable`: it is on stable storage, so it is only kept
- * behind others, which it must not be undone by. */
-void journal_note(struct journal *journal, const struct entry *what, const void *data, bool keep,
-                  bool durable);
+/* Notes a change that was made, with the bytes of a write; without `keep` (or memory) only that
+ * there was one. A durable write is on stable storage: it is only kept behind others, which it must
+ * not be undone by. */
+void journal_note(struct journal *journal, const struct work *made, bool keep);
 
 /* Bytes that all journals keep together. */
 uint64_t journal_bytes(void);

@@ -103,15 +103,35 @@ static piped_status transfer(struct seat *seat, piped_handle *handle, const stru
     return status;
 }
 
-static piped_status ask(struct seat *seat, piped_handle *handle, const struct work *work,
-                        uint64_t left_ns) {
+/* What is known of the file now; PIPED_FOREIGN if it is another. Under the target's lock. */
+static piped_status identify(struct target *target, piped_queue *queue, piped_handle *handle,
+                             struct piped_file_info *info) {
+    piped_status status = piped_stat(queue, handle, "", info);
+    if (status != PIPED_OK)
+        return status;
+    target->is_another |= target->inode != 0 && info->inode != target->inode;
+    target->inode = info->inode;
+    target->seen_run = target->run;
+    return target->is_another ? PIPED_FOREIGN : PIPED_OK;
+}
+
+static piped_status stat_now(struct target *target, piped_queue *queue, piped_handle *handle,
+                             struct piped_file_info *info) {
+    pthread_mutex_lock(&target->lock);
+    piped_status status = identify(target, queue, handle, info);
+    pthread_mutex_unlock(&target->lock);
+    return status;
+}
+
+static piped_status ask(struct target *target, struct seat *seat, piped_handle *handle,
+                        const struct work *work, uint64_t left_ns) {
     piped_queue *queue = seat->queue;
     uint64_t offset = work->offset, length = work->length;
     switch (work->what) {
     case WORK_OPEN:
         return PIPED_OK;
     case WORK_STAT:
-        return piped_stat(queue, handle, "", work->info);
+        return stat_now(target, queue, handle, work->info);
     case WORK_READ:
     case WORK_WRITE:
     case WORK_SYNC:
@@ -131,20 +151,6 @@ static piped_status ask(struct seat *seat, piped_handle *handle, const struct wo
     return PIPED_INTERNAL;
 }
 
-/* Under the target's lock, with a handle. */
-static piped_status identify(struct target *target, piped_queue *queue) {
-    struct piped_file_info info;
-    if (options.region != NULL)
-        return PIPED_OK;
-    piped_status status = piped_stat(queue, target->handle, "", &info);
-    if (status != PIPED_OK)
-        return status;
-    target->is_another |= target->inode != 0 && info.inode != target->inode;
-    target->inode = info.inode;
-    target->seen_run = target->run;
-    return PIPED_OK;
-}
-
 /* Under the target's lock. */
 static piped_status open_handle(struct target *target) {
     uint32_t flags = PIPED_READ | (target->can_write ? PIPED_WRITE : 0);
@@ -158,21 +164,23 @@ static piped_status open_handle(struct target *target) {
 /* Once it was open, whatever keeps it from being opened again is taken for an outage: a peer that
  * has started may not have mounted its file system. What was to be written to one file is not
  * written to another. */
-static piped_status handle_of(struct target *target, piped_queue *queue, bool look,
+static piped_status handle_of(struct target *target, const struct work *work, piped_queue *queue,
                               piped_handle **handle) {
-    piped_status status = PIPED_OK;
     pthread_mutex_lock(&target->lock);
     bool was_open = target->inode != 0;
-    if (target->handle == NULL && !target->is_another)
+    piped_status status = target->is_another ? PIPED_FOREIGN : PIPED_OK;
+    if (status == PIPED_OK && target->handle == NULL) {
         status = open_handle(target);
-    bool opened = status == PIPED_OK;
-    if (opened && !target->is_another && (look || target->seen_run != target->run))
-        status = identify(target, queue);
+        if (status != PIPED_OK && was_open)
+            status = PIPED_PEER_LOST;
+    }
+    struct piped_file_info info;
+    bool is_seen = options.region != NULL || work->what == WORK_STAT;
+    if (status == PIPED_OK && !is_seen && target->seen_run != target->run)
+        status = identify(target, queue, target->handle, &info);
     *handle = target->handle;
-    if (target->is_another)
-        status = PIPED_FOREIGN;
     pthread_mutex_unlock(&target->lock);
-    return !opened && was_open && status != PIPED_FOREIGN ? PIPED_PEER_LOST : status;
+    return status;
 }
 
 /* The handle is of no use any more; the next one is another run. */
@@ -225,9 +233,9 @@ static piped_status try_once(struct target *target, struct seat *seat, struct wo
     work->run = run_of(target);
     piped_status status = seat_queue(seat);
     if (status == PIPED_OK)
-        status = handle_of(target, seat->queue, work->what == WORK_STAT, &handle);
+        status = handle_of(target, work, seat->queue, &handle);
     if (status == PIPED_OK)
-        status = ask(seat, handle, work, left_ns);
+        status = ask(target, seat, handle, work, left_ns);
     if (status != PIPED_OK) {
         strncpy(reason, piped_last_message(), sizeof reason - 1);
         seat_mend(seat);

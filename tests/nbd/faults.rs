@@ -123,13 +123,20 @@ fn without_its_journal_a_flush_says_that_it_does_not_know() {
     assert_eq!(client.ask("h.flush()"), "EIO", "{}", served.log());
 }
 
+/// A write, and whether it is in the file.
+const WRITE: &str = "h.pwrite(b'a' * 65536, 4096)";
+
+fn has_it(file: &Path) -> bool {
+    fs::read(file).expect("there")[4096..][..65536] == [b'a'; 65536]
+}
+
 /// A file system that is mounted after the daemon has started: the handle is lost meanwhile.
 #[test]
 fn a_file_that_comes_back_later_than_its_daemon_has_what_was_written() {
     let Some(mut stage) = Stage::set().filter(|_| is_there()) else { return };
     let served = stage.serve_new("later", "2M");
     let Some(mut client) = Client::connect(&served.uri()) else { return };
-    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    assert_eq!(client.ask(WRITE), "None");
     let (file, away) = (stage.file("later"), stage.file("away"));
     stage.restart_beta(|| {
         let mut lost = fs::OpenOptions::new().write(true).open(&file).expect("there");
@@ -146,7 +153,7 @@ fn a_file_that_comes_back_later_than_its_daemon_has_what_was_written() {
     });
     assert_eq!(asked, "0", "it was lost, and is not written again before the flush");
     assert_eq!(client.ask("h.flush()"), "None", "{}", served.log());
-    assert!(fs::read(&file).expect("there")[4096..][..65536] == [b'a'; 65536], "{}", served.log());
+    assert!(has_it(&file), "{}", served.log());
 }
 
 /// What a client has left is kept for the one that comes next.
@@ -156,7 +163,7 @@ fn a_client_that_comes_again_flushes_what_it_wrote_before() {
     let parameters = ["beta:data/left", "create=2M", "timeout=1"];
     let served = stage.plugin.serve(&stage.pair.alpha, "left", &parameters);
     let Some(mut client) = Client::connect(&served.uri()) else { return };
-    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    assert_eq!(client.ask(WRITE), "None");
     let file = stage.file("left");
     stage.restart_beta(|| {
         // It cannot be flushed when the client goes.
@@ -169,7 +176,7 @@ fn a_client_that_comes_again_flushes_what_it_wrote_before() {
     stage.pair.alpha.await_lanes();
     let mut client = Client::connect(&served.uri()).expect("it serves");
     assert_eq!(client.ask("h.flush()"), "None", "{}", served.log());
-    assert!(fs::read(&file).expect("there")[4096..][..65536] == [b'a'; 65536], "{}", served.log());
+    assert!(has_it(&file), "{}", served.log());
 }
 
 /// The peer comes back after the flush was given up: the next one writes all of it again.
@@ -179,7 +186,7 @@ fn a_flush_that_failed_has_forgotten_nothing() {
     let parameters = ["beta:data/kept", "create=2M", "timeout=1"];
     let served = stage.plugin.serve(&stage.pair.alpha, "kept", &parameters);
     let Some(mut client) = Client::connect(&served.uri()) else { return };
-    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    assert_eq!(client.ask(WRITE), "None");
     let (file, mut answer) = (stage.file("kept"), String::new());
     stage.restart_beta(|| {
         answer = client.ask("h.flush()");
@@ -188,7 +195,7 @@ fn a_flush_that_failed_has_forgotten_nothing() {
     assert_eq!(answer, "EIO");
     stage.pair.alpha.await_lanes();
     assert_eq!(client.ask("h.flush()"), "None", "{}", served.log());
-    assert!(fs::read(&file).expect("there")[4096..][..65536] == [b'a'; 65536], "{}", served.log());
+    assert!(has_it(&file), "{}", served.log());
 }
 
 /// What was meant for the one file does not go into another that has its name now.
@@ -197,7 +204,7 @@ fn another_file_of_the_name_is_left_alone() {
     let Some(mut stage) = Stage::set().filter(|_| is_there()) else { return };
     let served = stage.serve_new("renamed", "1M");
     let Some(mut client) = Client::connect(&served.uri()) else { return };
-    assert_eq!(client.ask("h.pwrite(b'a' * 65536, 4096)"), "None");
+    assert_eq!(client.ask(WRITE), "None");
     let file = stage.file("renamed");
     stage.restart_beta(|| {
         fs::rename(&file, file.with_file_name("old")).expect("renamed");

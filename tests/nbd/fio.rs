@@ -10,7 +10,13 @@ fn mix(uri: &str, all: &str) -> std::process::Command {
     let mut fio = command("fio".as_ref());
     fio.args(["--name=mix", "--ioengine=nbd", "--rw=randrw", "--iodepth=64", "--verify=crc32c"]);
     fio.args(["--bsrange=4k-128k", "--bs_unaligned=0", "--size=256M", "--fsync=128"]);
-    fio.args(["--randseed=7", "--verify_backlog=512", "--verify_fatal=1", "--output-format=terse"]);
+    fio.args([
+        "--output-format=terse",
+        "--randseed=7",
+        "--verify_backlog=512",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+    ]);
     fio.arg(format!("--io_size={all}")).arg(format!("--uri={uri}"));
     fio
 }

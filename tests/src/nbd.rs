@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::library::archive;
@@ -33,9 +34,25 @@ pub fn are_there(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// The plugin, compiled into a test's directory.
+/// The plugin, beside `libpiped.a`: once for all tests.
+fn compiled() -> &'static Path {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN.get_or_init(|| {
+        let plugin = archive().with_file_name("nbdkit-piped-plugin.so");
+        let mut build = command(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../nbd/build"));
+        build.env("CFLAGS", "-Wall -Wextra -Werror -pedantic").arg(&plugin).arg(archive());
+        let output = build.output().expect("sh starts");
+        assert!(output.status.success(), "{}", words(&output));
+        plugin
+    })
+}
+
+/// The plugin, and the test's directory for its sockets and logs.
 #[derive(Debug)]
-pub struct Plugin(PathBuf);
+pub struct Plugin {
+    path: &'static Path,
+    directory: PathBuf,
+}
 
 impl Plugin {
     /// Compiles it; `None`, with the reason printed, without nbdkit, its header or a compiler.
@@ -51,13 +68,7 @@ impl Plugin {
             eprintln!("skipped: nbdkit's header is not installed (nbdkit-plugin-dev)");
             return None;
         }
-        let plugin = directory.join("nbdkit-piped-plugin.so");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nbd/build");
-        let mut build = command(&source);
-        build.env("CFLAGS", "-Wall -Wextra -Werror -pedantic").arg(&plugin).arg(archive());
-        let output = build.output().expect("sh starts");
-        assert!(output.status.success(), "{}", words(&output));
-        Some(Self(plugin))
+        Some(Self { path: compiled(), directory: directory.to_owned() })
     }
 
     /// nbdkit with the plugin, a daemon's socket and these parameters, to be started.
@@ -66,7 +77,7 @@ impl Plugin {
         let mut nbdkit = command(Path::new("nbdkit"));
         let socket = format!("socket={}", daemon.client_socket().display());
         nbdkit.args(["--foreground", "--exit-with-parent"]);
-        nbdkit.arg(&self.0).arg(socket).args(parameters);
+        nbdkit.arg(self.path).arg(socket).args(parameters);
         nbdkit
     }
 
@@ -76,8 +87,8 @@ impl Plugin {
     /// If it does not start.
     #[must_use]
     pub fn serve(&self, daemon: &Daemon, name: &str, parameters: &[&str]) -> Served {
-        let socket = self.0.with_file_name(format!("{name}.nbd"));
-        let log = self.0.with_file_name(format!("{name}.nbdkit"));
+        let socket = self.directory.join(format!("{name}.nbd"));
+        let log = self.directory.join(format!("{name}.nbdkit"));
         let _ = std::fs::remove_file(&socket);
         let mut nbdkit = self.nbdkit(daemon, parameters);
         nbdkit.arg("--unix").arg(&socket).arg("--verbose");

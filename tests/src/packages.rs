@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::library::archive;
 use crate::process::{Programs, words};
 
 /// The maintainer of packages that are made here, as a variable of `packaging/build` names it.
@@ -49,10 +50,7 @@ impl Packages {
             name => name.expect("a profile"),
         };
         // Tests have the programs built, but not the static library.
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut library = Command::new(cargo);
-        library.args(["build", "--quiet", "--package", "piped-c", "--profile", profile]);
-        succeed(library.arg("--target-dir").arg(target).current_dir(&root));
+        let _ = archive();
         let mut build = Command::new(root.join("packaging/build"));
         build.args(["--profile", profile, "--no-build", "--fast", "--output"]).arg(directory);
         build.env("CARGO_TARGET_DIR", target).env("PIPED_MAINTAINER", MAINTAINER);

@@ -56,27 +56,64 @@ pub(crate) struct Nbd {
     _server: Option<Running>,
 }
 
-impl Nbd {
-    /// Starts nbdkit with its file plugin on a CPU. It has no direct I/O; cold, it takes what it
-    /// has read out of the page cache.
-    pub(crate) fn nbdkit(file: &Path, caching: Caching, cpu: usize) -> Result<Self, Failure> {
-        let port = free_port()?.to_string();
-        Self::connect(nbdkit(file, caching, cpu, &port), &port).doing("nbdkit")
+/// A server of NBD, from somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    /// nbdkit with its file plugin. It has no direct I/O; cold, it takes what it has read out of
+    /// the page cache.
+    Nbdkit,
+    /// qemu-storage-daemon.
+    Qemu,
+}
+
+impl Server {
+    /// The program's name.
+    pub(crate) const fn program(self) -> &'static str {
+        match self {
+            Self::Nbdkit => "nbdkit",
+            Self::Qemu => "qemu-storage-daemon",
+        }
     }
 
-    /// Starts qemu-storage-daemon on a CPU.
-    pub(crate) fn qemu(file: &Path, caching: Caching, cpu: usize) -> Result<Self, Failure> {
+    /// Starts it on a CPU. Returns it with its port on loopback.
+    fn start(
+        self,
+        file: &Path,
+        caching: Caching,
+        cpu: usize,
+    ) -> Result<(Running, String), Failure> {
         let port = free_port()?.to_string();
-        Self::connect(qemu(file, caching, cpu, &port), &port).doing("qemu-storage-daemon")
+        let mut command = match self {
+            Self::Nbdkit => nbdkit(file, caching, cpu, &port),
+            Self::Qemu => qemu(file, caching, cpu, &port),
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Running(command.spawn().doing(self.program())?);
+        await_listener(&port).doing(self.program())?;
+        Ok((server, port))
     }
 
-    fn connect(command: Command, port: &str) -> Result<Self, Failure> {
-        let server = start(command, port)?;
+    /// Starts it for clients other than [`Nbd`]. Returns it with the address of its export.
+    pub(crate) fn serve(
+        self,
+        file: &Path,
+        caching: Caching,
+        cpu: usize,
+    ) -> Result<(Running, String), Failure> {
+        let (server, port) = self.start(file, caching, cpu)?;
+        Ok((server, format!("nbd://127.0.0.1:{port}/{EXPORT}")))
+    }
+
+    /// Starts it, with a connection to it.
+    pub(crate) fn connect(self, file: &Path, caching: Caching, cpu: usize) -> Result<Nbd, Failure> {
+        let (server, port) = self.start(file, caching, cpu)?;
         let number: u16 = port.parse().doing("port")?;
-        let nbd = Self::dial((Ipv4Addr::LOCALHOST, number).into())?;
-        Ok(Self { _server: Some(server), ..nbd })
+        let nbd = Nbd::dial((Ipv4Addr::LOCALHOST, number).into()).doing(self.program())?;
+        Ok(Nbd { _server: Some(server), ..nbd })
     }
+}
 
+impl Nbd {
     /// A connection to a server that listens there.
     pub(crate) fn dial(address: SocketAddr) -> Result<Self, Failure> {
         let mut stream = TcpStream::connect(address)?;
@@ -234,39 +271,6 @@ fn qemu(file: &Path, caching: Caching, cpu: usize, port: &str) -> Command {
     command.arg("--nbd-server").arg(address);
     command.arg("--export").arg(format!("type=nbd,id=e,node-name=f,name={EXPORT}"));
     command
-}
-
-fn start(mut command: Command, port: &str) -> Result<Running, Failure> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Running(command.spawn()?);
-    await_listener(port)?;
-    Ok(server)
-}
-
-/// Starts nbdkit for clients other than [`Nbd`]. Returns it with the address of its export.
-pub(crate) fn serve(
-    file: &Path,
-    caching: Caching,
-    cpu: usize,
-) -> Result<(Running, String), Failure> {
-    let port = free_port()?.to_string();
-    let server = start(nbdkit(file, caching, cpu, &port), &port).doing("nbdkit")?;
-    Ok((server, uri_of(&port)))
-}
-
-/// Starts qemu-storage-daemon for clients other than [`Nbd`].
-pub(crate) fn serve_qemu(
-    file: &Path,
-    caching: Caching,
-    cpu: usize,
-) -> Result<(Running, String), Failure> {
-    let port = free_port()?.to_string();
-    let server = start(qemu(file, caching, cpu, &port), &port).doing("qemu-storage-daemon")?;
-    Ok((server, uri_of(&port)))
-}
-
-fn uri_of(port: &str) -> String {
-    format!("nbd://127.0.0.1:{port}/{EXPORT}")
 }
 
 fn array<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {

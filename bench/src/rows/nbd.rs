@@ -16,7 +16,7 @@ use piped_core::modes::Profile;
 use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
-use crate::nbd::{self, Caching, Nbd, Plugin, Served};
+use crate::nbd::{Caching, Nbd, Plugin, Served, Server};
 use crate::nodes::{EXPORT, Node, PEER, profile_name, program};
 use crate::outside::{is_installed, output};
 use crate::raw::disk::make_file;
@@ -55,17 +55,17 @@ const COPIED_BYTES: u64 = 1 << 30;
 /// Most that the way through nbdkit may add to a read of 4 KiB.
 const OVER_CLIENT: f64 = 25e-6;
 
-fn need(tools: &[(&str, &str)]) -> Result<(), Failure> {
-    match tools.iter().find(|(tool, _)| !is_installed(tool)) {
-        Some((tool, package)) => {
-            Err(Failure::new(format!("without {tool}: apt-get install {package}")))
+fn need(servers: &[Server]) -> Result<(), Failure> {
+    match servers.iter().find(|server| !is_installed(server.program())) {
+        Some(Server::Nbdkit) => {
+            Err(Failure::new("without nbdkit: apt-get install nbdkit nbdkit-plugin-dev"))
+        }
+        Some(Server::Qemu) => {
+            Err(Failure::new("without qemu-storage-daemon: apt-get install qemu-utils"))
         }
         None => Ok(()),
     }
 }
-
-const NBDKIT: (&str, &str) = ("nbdkit", "nbdkit nbdkit-plugin-dev");
-const QEMU: (&str, &str) = ("qemu-storage-daemon", "qemu-utils");
 
 /// What the plugin is to serve of a node.
 fn parameters(node: &Node, file: &str, class: &str) -> Vec<String> {
@@ -90,12 +90,12 @@ fn random(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
         "nbd-4k-16" => (16, 0.8),
         _ => (64, 0.6),
     };
-    compare(bench, name, (4 * KIB, depth), bar, &[NBDKIT], MOMENT)
+    compare(bench, name, (4 * KIB, depth), bar, &[Server::Nbdkit], MOMENT)
 }
 
 /// Reads of 1 MiB, one after the other.
 fn sequential(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    compare(bench, name, (MIB, 1), 0.6, &[NBDKIT, QEMU], 2 * MOMENT)
+    compare(bench, name, (MIB, 1), 0.6, &[Server::Nbdkit, Server::Qemu], 2 * MOMENT)
 }
 
 fn compare(
@@ -103,7 +103,7 @@ fn compare(
     name: &'static str,
     (block, depth): (usize, usize),
     bar: f64,
-    peers: &[(&str, &str)],
+    peers: &[Server],
     moment: Duration,
 ) -> Result<Row, Failure> {
     need(peers)?;
@@ -113,13 +113,10 @@ fn compare(
     let plugin = Plugin::build(&program("libpiped.a")?)?;
     bench.with_pair(PROFILE, |bench, pair| {
         let served = plugin.serve(name, client_cpu, &parameters(&pair.a, FILE_NAME, "latency"))?;
-        let connect = |tool: &str| match tool {
-            "nbdkit" => Nbd::nbdkit(&path, Caching::Cold, server_cpu),
-            _ => Nbd::qemu(&path, Caching::Cold, server_cpu),
-        };
         let mut devices = Vec::new();
-        for (tool, _) in peers {
-            devices.push(((*tool).to_owned(), connect(tool)?));
+        for peer in peers {
+            let device = peer.connect(&path, Caching::Cold, server_cpu)?;
+            devices.push((peer.program().to_owned(), device));
         }
         devices.push(("piped".to_owned(), Nbd::dial_plugin(&served)?));
         let subject = devices.len() - 1;
@@ -149,7 +146,10 @@ fn compare(
 
 /// `nbdcopy` of 1 GiB that no cache has, into nothing.
 fn copy(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    need(&[NBDKIT, QEMU, ("nbdcopy", "libnbd-bin")])?;
+    need(&[Server::Nbdkit, Server::Qemu])?;
+    if !is_installed("nbdcopy") {
+        return Err(Failure::new("without nbdcopy: apt-get install libnbd-bin"));
+    }
     let (client_cpu, server_cpu) = (bench.cpus.first, bench.cpus.second);
     let path = bench.data()?.join(COPIED_NAME);
     if !path.exists() {
@@ -158,8 +158,8 @@ fn copy(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let plugin = Plugin::build(&program("libpiped.a")?)?;
     bench.with_pair(PROFILE, |bench, pair| {
         let served = plugin.serve(name, client_cpu, &parameters(&pair.a, COPIED_NAME, "bulk"))?;
-        let (_nbdkit, nbdkit) = nbd::serve(&path, Caching::Cold, server_cpu)?;
-        let (_qemu, qemu) = nbd::serve_qemu(&path, Caching::Cold, server_cpu)?;
+        let (_nbdkit, nbdkit) = Server::Nbdkit.serve(&path, Caching::Cold, server_cpu)?;
+        let (_qemu, qemu) = Server::Qemu.serve(&path, Caching::Cold, server_cpu)?;
         let mut arms: Vec<Arm<'_>> = Vec::new();
         let uris = [("nbdkit", nbdkit), ("qemu-storage-daemon", qemu), ("piped", served.uri())];
         for (told, uri) in uris {
@@ -184,7 +184,7 @@ fn copy(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
 
 /// What the way through nbdkit adds to a read of client-lib.
 fn over_client(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    need(&[NBDKIT])?;
+    need(&[Server::Nbdkit])?;
     let client_cpu = bench.cpus.first;
     make_cold(&bench.file()?)?;
     let plugin = Plugin::build(&program("libpiped.a")?)?;
@@ -241,7 +241,7 @@ fn beside_bulk(small: &mut Nbd, bulk: &mut Nbd, random: &mut Random) -> Result<f
 
 /// Reads of 4 KiB over a link of 1 Gbit/s, beside bulk: the 99th percentile.
 fn link(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    need(&[NBDKIT])?;
+    need(&[Server::Nbdkit])?;
     let cpus = bench.cpus;
     let plugin = Plugin::build(&program("libpiped.a")?)?;
     bench.with_rig(|bench, rig| {

@@ -13,7 +13,7 @@ use crate::contest::{self, Arm};
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker};
 use crate::machine::Cpus;
-use crate::nbd::{self, Caching};
+use crate::nbd::{Caching, Server};
 use crate::outside::{Sides, is_installed, output};
 use crate::rows::{KIB, MIB};
 use crate::stats::{Better, Interval};
@@ -131,7 +131,7 @@ impl Knob {
                 let file = data.join(scene::CACHED_NAME);
                 // Opening it for this node reads all of it into the page cache.
                 drop(nodes.caller(Path::Cached, READ_BYTES)?);
-                let (_server, uri) = nbd::serve(&file, Caching::Cached, cpus.second)?;
+                let (_server, uri) = Server::Nbdkit.serve(&file, Caching::Cached, cpus.second)?;
                 let (mut asker, handle) = nodes.cached_at_peer()?;
                 let arms = doubling(REQUESTS).into_iter().map(|bytes| {
                     let uri = &uri;

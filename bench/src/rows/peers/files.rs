@@ -17,7 +17,7 @@ use crate::contest::Arm;
 use crate::failure::{Doing as _, Failure};
 use crate::load::{Ask, Asker, Place};
 use crate::machine;
-use crate::nbd::{Caching, Nbd};
+use crate::nbd::{Caching, Server as NbdServer};
 use crate::nodes::{EXPORT, PEER, Pair, profile_name};
 use crate::outside::is_installed;
 use crate::raw::Timing;
@@ -33,7 +33,8 @@ const PROFILE: Profile = Profile::Balanced;
 const ROUNDS: u32 = 21;
 
 /// Servers of other projects, and the packages that have them.
-const TOOLS: [(&str, &str); 2] = [("nbdkit", "nbdkit"), ("qemu-storage-daemon", "qemu-utils")];
+const TOOLS: [(NbdServer, &str); 2] =
+    [(NbdServer::Nbdkit, "nbdkit"), (NbdServer::Qemu, "qemu-utils")];
 
 /// Reads that fill bytes from an offset.
 type Read<'a> = Box<dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a>;
@@ -80,15 +81,13 @@ fn compare(
         others.push((how.name(), Box::new(move |offset, bytes| link.read(offset, bytes))));
     }
     let mut missing = Vec::new();
-    for (tool, package) in TOOLS {
+    for (server, package) in TOOLS {
+        let tool = server.program();
         if !is_installed(tool) {
             missing.push(format!("; without {tool}: apt-get install {package}"));
             continue;
         }
-        let mut nbd = match tool {
-            "nbdkit" => Nbd::nbdkit(&path, caching, server_cpu)?,
-            _ => Nbd::qemu(&path, caching, server_cpu)?,
-        };
+        let mut nbd = server.connect(&path, caching, server_cpu)?;
         others.push((tool.to_owned(), Box::new(move |offset, bytes| nbd.read(offset, bytes))));
     }
     bench.with_pair(PROFILE, |bench, pair| {

@@ -62,12 +62,12 @@ pub(crate) enum Server {
     /// nbdkit with its file plugin. It has no direct I/O; cold, it takes what it has read out of
     /// the page cache.
     Nbdkit,
-    /// qemu-storage-daemon.
+    /// qemu-storage-daemon, with direct I/O when cold.
     Qemu,
 }
 
 impl Server {
-    /// The program's name.
+    /// Name of the program on the path.
     pub(crate) const fn program(self) -> &'static str {
         match self {
             Self::Nbdkit => "nbdkit",

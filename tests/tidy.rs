@@ -85,6 +85,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("piped-admin", &["piped-cli", "piped-config", "piped-text"]),
     ("piped-c", &["piped-client"]),
+    ("piped-python", &["piped-client"]),
     ("piped-cli", &["piped-config", "piped-text"]),
     ("piped-client", &["piped-core", "piped-model", "piped-ring", "piped-text"]),
     ("piped-config", &["piped-core"]),

@@ -1,0 +1,183 @@
+"""Calls of files and directories as methods: for threads, and for tasks of asyncio."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._native import Client, Handle, Queue, Request
+from ._types import Extent, Name
+
+if TYPE_CHECKING:
+    from .aio import AsyncQueue
+
+#: One copy by a node has at most so many bytes.
+COPY_BYTES_MAX = 1 << 30
+
+_local = threading.local()
+
+
+def queue_of(client: Client) -> Queue:
+    """The calling thread's queue of a client, made when it is first asked for."""
+    queues: weakref.WeakKeyDictionary[Client, Queue] | None = getattr(_local, "queues", None)
+    if queues is None:
+        queues = _local.queues = weakref.WeakKeyDictionary()
+    queue = queues.get(client)
+    if queue is None:
+        queue = queues[client] = client.queue()
+    return queue
+
+
+class _Verbs:
+    """The calls with an answer of a fixed length. What `_run` returns is what they return."""
+
+    handle: Handle
+
+    def _run(self, call: Callable[..., Request], *arguments: Any) -> Any:
+        raise NotImplementedError
+
+    def stat(self, path: str = "") -> Any:
+        """What is known of a file or directory: a `Stat`. Links are not followed."""
+        return self._run(_native.call_stat, path)
+
+    def space(self) -> Any:
+        """Room on the file system: a `Space`."""
+        return self._run(_native.call_space)
+
+    def mkdir(self, path: str, mode: int = 0o777) -> Any:
+        """Makes a directory."""
+        return self._run(_native.call_make_directory, path, mode, False)
+
+    def makedirs(self, path: str, mode: int = 0o777) -> Any:
+        """Makes a directory and those on the way; one that is there is no error."""
+        return self._run(_native.call_make_directory, path, mode, True)
+
+    def remove(self, path: str, kind: str = "file") -> Any:
+        """Removes a name: of a "file", an empty "directory", or "any" of the two."""
+        return self._run(_native.call_remove, path, kind)
+
+    def rename(
+        self, source: str, target: str, over: str = "replace", durable: bool = False
+    ) -> Any:
+        """Gives something another name in one step; `over`: "replace", "keep" or "exchange"."""
+        return self._run(_native.call_rename, source, target, over, durable)
+
+    def link(self, source: str, target: str) -> Any:
+        """Gives a file one more name."""
+        return self._run(_native.call_link, source, target)
+
+    def truncate(self, length: int) -> Any:
+        """Cuts the file off at a length in bytes, or makes it longer by zeros."""
+        return self._run(_native.call_truncate, length)
+
+    def allocate(self, offset: int, length: int, keep_length: bool = False) -> Any:
+        """Makes sure that a range in bytes has room on the device."""
+        return self._run(_native.call_allocate, offset, length, keep_length)
+
+    def zero(self, offset: int, length: int, release: bool = True) -> Any:
+        """Makes a range in bytes zeros."""
+        return self._run(_native.call_zero, offset, length, release)
+
+    def trim(self, offset: int, length: int) -> Any:
+        """Gives up a range's room on the device; its bytes are zeros then."""
+        return self._run(_native.call_trim, offset, length)
+
+    def sync_range(self, offset: int = 0, length: int = 0, data_only: bool = False) -> Any:
+        """Brings a range, or a directory's names, to stable storage. Length 0: to the end."""
+        return self._run(_native.call_sync_range, offset, length, data_only)
+
+    def advise(self, offset: int, length: int, advice: str) -> Any:
+        """Tells the page cache: "normal", "will_need" or "dont_need". Length 0: to the end."""
+        return self._run(_native.call_advise, offset, length, advice)
+
+    def digest(self, offset: int, length: int) -> Any:
+        """The BLAKE3 digest of a range of the file, of 1 GiB at most: 32 bytes."""
+        return self._run(_native.call_digest, offset, length)
+
+    def lock(self, offset: int, length: int, lock: str = "exclusive") -> Any:
+        """Locks a range ("shared", "exclusive"), or gives the lock up ("none").
+
+        Length 0: all behind the offset. Does not wait: `BusyError` if another has a part of it.
+        """
+        return self._run(_native.call_lock, offset, length, lock)
+
+
+class Calls(_Verbs):
+    """Calls of an open file or directory, by the queue of the thread that makes them."""
+
+    def __init__(self, client: Client, handle: Handle) -> None:
+        self.client = client
+        self.handle = handle
+
+    def _run(self, call: Callable[..., Request], *arguments: Any) -> Any:
+        return call(queue_of(self.client), self.handle, *arguments).wait()
+
+    def list(self, path: str = "", stats: bool = False) -> Iterator[Name]:
+        """Names in a directory, in no order, with what is known of each if `stats`."""
+        place: int | None = 0
+        while place is not None:
+            names, place = self._run(_native.call_list, path, place, stats)
+            yield from names
+
+    def extents(self, offset: int, length: int) -> Iterator[Extent]:
+        """Where a range of a file has data and where holes, in order."""
+        while length > 0:
+            page = self._run(_native.call_extents, offset, length)
+            yield from page
+            end = page[-1].offset + page[-1].length if page else offset
+            if end <= offset:
+                return
+            offset, length = end, length - (end - offset)
+
+    def copy(self, source: str, target: str, durable: bool = False) -> int:
+        """Copies a file to another one, which is there, by their node: bytes copied."""
+        offset = 0
+        while True:
+            copied: int = self._run(_native.call_copy_names, source, target, offset, COPY_BYTES_MAX, durable)
+            offset += copied
+            if copied < COPY_BYTES_MAX:
+                return offset
+
+
+class AsyncCalls(_Verbs):
+    """Calls of an open file or directory, for tasks: each of the methods is to be awaited."""
+
+    def __init__(self, queue: AsyncQueue, handle: Handle) -> None:
+        self.queue = queue
+        self.handle = handle
+
+    def _run(self, call: Callable[..., Request], *arguments: Any) -> Any:
+        return self.queue.run(call, self.queue.native, self.handle, *arguments)
+
+    async def list(self, path: str = "", stats: bool = False) -> AsyncIterator[Name]:
+        """Names in a directory, in no order, with what is known of each if `stats`."""
+        place: int | None = 0
+        while place is not None:
+            names, place = await self._run(_native.call_list, path, place, stats)
+            for name in names:
+                yield name
+
+    async def extents(self, offset: int, length: int) -> AsyncIterator[Extent]:
+        """Where a range of a file has data and where holes, in order."""
+        while length > 0:
+            page = await self._run(_native.call_extents, offset, length)
+            for extent in page:
+                yield extent
+            end = page[-1].offset + page[-1].length if page else offset
+            if end <= offset:
+                return
+            offset, length = end, length - (end - offset)
+
+    async def copy(self, source: str, target: str, durable: bool = False) -> int:
+        """Copies a file to another one, which is there, by their node: bytes copied."""
+        offset = 0
+        while True:
+            copied: int = await self._run(
+                _native.call_copy_names, source, target, offset, COPY_BYTES_MAX, durable
+            )
+            offset += copied
+            if copied < COPY_BYTES_MAX:
+                return offset

@@ -1,0 +1,18 @@
+//! The clock of waits that their caller has limited, and times of Python's.
+
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// The time now. Python has none that it could pass in.
+#[expect(clippy::disallowed_methods, reason = "this is where waits of Python look at the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// A time that Python has as seconds.
+pub(crate) fn span(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err("a time is a number of seconds, >= 0"))
+}

@@ -1,0 +1,47 @@
+//! Memory of Python's that is lent to the daemon.
+
+use piped_client::Client;
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+
+use crate::buffer::Buffer;
+use crate::fault::Fault;
+
+/// Memory of the program that is lent to the daemon, until this and all buffers of it end.
+#[pyclass(frozen, weakref, module = "piped_io")]
+pub(crate) struct Lent {
+    client: Client,
+    lent: piped_client::Lent,
+    /// Keeps the object's memory where it is. Buffers keep this object's class, so this is dropped
+    /// last: see `keep`.
+    _owner: Option<PyBuffer<u8>>,
+}
+
+impl Lent {
+    pub(crate) fn new(
+        client: &Client,
+        lent: piped_client::Lent,
+        owner: Option<PyBuffer<u8>>,
+    ) -> Self {
+        Self { client: client.clone(), lent, _owner: owner }
+    }
+}
+
+#[pymethods]
+impl Lent {
+    fn __len__(&self) -> usize {
+        self.lent.len()
+    }
+
+    /// Where the memory is mapped in this process.
+    #[getter]
+    fn address(&self) -> usize {
+        self.lent.as_ptr().addr()
+    }
+
+    /// A buffer of a part of the memory that is in no other buffer.
+    fn buffer(&self, offset: usize, length: usize) -> PyResult<Buffer> {
+        let part = self.lent.buffer(offset, length).map_err(Fault::from)?;
+        Ok(Buffer::new(&self.client, part))
+    }
+}

@@ -1,0 +1,27 @@
+"""Two real nodes for all tests: PIPED_BIN names the directory of the programs."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import piped_io
+import pytest
+from piped_io._nodes import Pair
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with Pair(tmp_path_factory.mktemp("nodes")) as pair:
+        yield pair
+
+
+@pytest.fixture
+def client(pair: Pair) -> piped_io.Client:
+    return piped_io.Client(pair.alpha.socket)
+
+
+@pytest.fixture
+def data(pair: Pair) -> pathlib.Path:
+    """The directory that the other node exports as `data`."""
+    return pair.beta.data

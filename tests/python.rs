@@ -1,0 +1,116 @@
+//! The Python package: the wheel as a user installs it, in an environment of its own, held to its
+//! tests and to those of fsspec, against real daemons.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use system_tests::process::{Programs, words};
+
+/// What the tests use beside the wheel. All of them are optional to the package.
+const PACKAGES: [&str; 9] =
+    ["pytest", "pytest-timeout", "mypy", "fsspec", "numpy", "safetensors", "ml_dtypes", "zarr"];
+
+/// The newest Python that is looked for.
+const NEWEST: u32 = 15;
+
+/// The directory of the package.
+fn package() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../python")
+}
+
+/// Runs a program to its end. What it said, if it failed.
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    output.status.success().then_some(()).ok_or_else(|| format!("{command:?}: {}", words(&output)))
+}
+
+/// Interpreters of Python from 3.11 on: the one of the path, and the newest beside it.
+fn pythons() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    // Where pyenv has its versions, which are on no path.
+    let pyenv = std::env::home_dir().map(|home| home.join(".pyenv/versions"));
+    let versions = pyenv.and_then(|folder| folder.read_dir().ok()).into_iter().flatten();
+    folders.extend(versions.flatten().map(|version| version.path().join("bin")));
+    let named = |name: &str| {
+        let here = folders.iter().map(|folder| folder.join(name));
+        here.filter(|python| python.exists()).find(|python| is_new_enough(python))
+    };
+    let newest = (12..=NEWEST).rev().find_map(|minor| named(&format!("python3.{minor}")));
+    [named("python3"), newest].into_iter().flatten().collect()
+}
+
+fn is_new_enough(python: &Path) -> bool {
+    let code = "import sys, venv; sys.exit(sys.version_info < (3, 11))";
+    run(Command::new(python).args(["-c", code])).is_ok()
+}
+
+/// An environment of its own with these packages; an error says why there is none.
+fn environment(python: &Path, directory: PathBuf, packages: &[&str]) -> Result<PathBuf, String> {
+    run(Command::new(python).args(["-m", "venv"]).arg(&directory))?;
+    let pip = directory.join("bin/pip");
+    run(Command::new(pip).args(["install", "--quiet", "--no-input"]).args(packages))?;
+    Ok(directory.join("bin"))
+}
+
+/// Builds the wheel beside the tests, from what cargo has compiled for them.
+fn wheel(bin: &Path, into: &Path) -> PathBuf {
+    let test = std::env::current_exe().expect("this test");
+    let profile = test.parent().and_then(Path::parent).expect("a test is in target/PROFILE/deps");
+    let mut build = Command::new(bin.join("maturin"));
+    build.args(["build", "--quiet", "--out"]).arg(into);
+    build.arg("--target-dir").arg(profile.parent().expect("target")).current_dir(package());
+    build.args(profile.ends_with("release").then_some("--release"));
+    run(&mut build).unwrap_or_else(|error| panic!("{error}"));
+    let made = into.read_dir().expect("readable").flatten().map(|entry| entry.path());
+    made.max().expect("a wheel was made")
+}
+
+/// The wheel is one for all versions of Python from 3.11 on, and needs nothing. Its tests pass
+/// under two versions, its types under `mypy`, and fsspec's own tests of a file system.
+#[test]
+fn the_wheel_keeps_what_it_says() {
+    let Some(programs) = Programs::find() else { return };
+    let pythons = pythons();
+    let Some(first) = pythons.first() else {
+        eprintln!("skipped: there is no Python 3.11 or newer with venv");
+        return;
+    };
+    let directory = tempfile::tempdir().expect("made");
+    let at = |name: &str| directory.path().join(name);
+    let tools: Vec<&str> = ["maturin>=1.9.4,<2"].into_iter().chain(PACKAGES).collect();
+    let bin = match environment(first, at("first"), &tools) {
+        Ok(bin) => bin,
+        Err(error) => {
+            eprintln!("skipped: the packages of the tests cannot be installed: {error}");
+            return;
+        }
+    };
+    let wheel = wheel(&bin, &at("wheels"));
+    let name = wheel.file_name().expect("named").to_string_lossy().into_owned();
+    assert!(name.starts_with("piped_io-") && name.contains("-abi3-"), "{name}");
+    let programs = programs.piped.parent().expect("it is in a directory");
+    for (place, python) in pythons.iter().enumerate() {
+        let bin = match place {
+            0 => bin.clone(),
+            _ => match environment(python, at("second"), &["pytest", "pytest-timeout"]) {
+                Ok(bin) => bin,
+                Err(error) => {
+                    eprintln!("skipped: {}: {error}", python.display());
+                    continue;
+                }
+            },
+        };
+        let install = ["install", "--quiet", "--no-index", "--no-deps"];
+        run(Command::new(bin.join("pip")).args(install).arg(&wheel)).expect("installed");
+        let mut tests = Command::new(bin.join("python"));
+        tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]);
+        tests.arg(package().join("tests")).current_dir(directory.path());
+        tests.env("PIPED_BIN", programs).env("PYTHONDONTWRITEBYTECODE", "1");
+        run(&mut tests).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let mut types = Command::new(bin.join("python"));
+    types.args(["-m", "mypy", "--strict", "--config-file"]).arg(package().join("pyproject.toml"));
+    types.args(["-p", "piped_io"]).current_dir(directory.path());
+    run(&mut types).unwrap_or_else(|error| panic!("{error}"));
+}

@@ -7,8 +7,17 @@ use std::process::Command;
 use system_tests::process::{Programs, words};
 
 /// What the tests use beside the wheel. All of them are optional to the package.
-const PACKAGES: [&str; 9] =
-    ["pytest", "pytest-timeout", "mypy", "fsspec", "numpy", "safetensors", "ml_dtypes", "zarr"];
+const PACKAGES: &[&str] = &[
+    "pytest",
+    "pytest-timeout",
+    "mypy",
+    "fsspec",
+    "numpy",
+    "safetensors",
+    "ml_dtypes",
+    "pandas",
+    "zarr",
+];
 
 /// The newest Python that is looked for.
 const NEWEST: u32 = 15;
@@ -60,10 +69,30 @@ fn wheel(bin: &Path, into: &Path) -> PathBuf {
     let mut build = Command::new(bin.join("maturin"));
     build.args(["build", "--quiet", "--out"]).arg(into);
     build.arg("--target-dir").arg(profile.parent().expect("target")).current_dir(package());
-    build.args(profile.ends_with("release").then_some("--release"));
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
     run(&mut build).unwrap_or_else(|error| panic!("{error}"));
     let made = into.read_dir().expect("readable").flatten().map(|entry| entry.path());
     made.max().expect("a wheel was made")
+}
+
+/// Installs the wheel in an environment, and runs the package's tests there.
+fn hold(bin: &Path, wheel: &Path, programs: &Path) -> Result<(), String> {
+    let install = ["install", "--quiet", "--no-index", "--no-deps"];
+    run(Command::new(bin.join("pip")).args(install).arg(wheel))?;
+    let mut tests = Command::new(bin.join("python"));
+    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]);
+    // Not from the package's directory: what is installed is tested.
+    tests.arg(package().join("tests")).current_dir(wheel.parent().expect("it is in one"));
+    run(tests.env("PIPED_BIN", programs).env("PYTHONDONTWRITEBYTECODE", "1"))
+}
+
+/// What the stubs and sources say of types is true.
+fn check_types(bin: &Path, directory: &Path) -> Result<(), String> {
+    let mut types = Command::new(bin.join("python"));
+    types.args(["-m", "mypy", "--strict", "--config-file"]).arg(package().join("pyproject.toml"));
+    run(types.args(["-p", "piped_io"]).current_dir(directory))
 }
 
 /// The wheel is one for all versions of Python from 3.11 on, and needs nothing. Its tests pass
@@ -78,7 +107,8 @@ fn the_wheel_keeps_what_it_says() {
     };
     let directory = tempfile::tempdir().expect("made");
     let at = |name: &str| directory.path().join(name);
-    let tools: Vec<&str> = ["maturin>=1.9.4,<2"].into_iter().chain(PACKAGES).collect();
+    let tools: Vec<&str> =
+        ["maturin>=1.9.4,<2"].into_iter().chain(PACKAGES.iter().copied()).collect();
     let bin = match environment(first, at("first"), &tools) {
         Ok(bin) => bin,
         Err(error) => {
@@ -90,27 +120,19 @@ fn the_wheel_keeps_what_it_says() {
     let name = wheel.file_name().expect("named").to_string_lossy().into_owned();
     assert!(name.starts_with("piped_io-") && name.contains("-abi3-"), "{name}");
     let programs = programs.piped.parent().expect("it is in a directory");
-    for (place, python) in pythons.iter().enumerate() {
-        let bin = match place {
-            0 => bin.clone(),
-            _ => match environment(python, at("second"), &["pytest", "pytest-timeout"]) {
-                Ok(bin) => bin,
-                Err(error) => {
-                    eprintln!("skipped: {}: {error}", python.display());
-                    continue;
-                }
-            },
-        };
-        let install = ["install", "--quiet", "--no-index", "--no-deps"];
-        run(Command::new(bin.join("pip")).args(install).arg(&wheel)).expect("installed");
-        let mut tests = Command::new(bin.join("python"));
-        tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]);
-        tests.arg(package().join("tests")).current_dir(directory.path());
-        tests.env("PIPED_BIN", programs).env("PYTHONDONTWRITEBYTECODE", "1");
-        run(&mut tests).unwrap_or_else(|error| panic!("{error}"));
-    }
-    let mut types = Command::new(bin.join("python"));
-    types.args(["-m", "mypy", "--strict", "--config-file"]).arg(package().join("pyproject.toml"));
-    types.args(["-p", "piped_io"]).current_dir(directory.path());
-    run(&mut types).unwrap_or_else(|error| panic!("{error}"));
+    // Side by side: each of them waits for most of its time.
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            hold(&bin, &wheel, programs).and_then(|()| check_types(&bin, directory.path()))
+        });
+        if let Some(python) = pythons.get(1) {
+            match environment(python, at("second"), &["pytest", "pytest-timeout"]) {
+                Ok(bin) => hold(&bin, &wheel, programs).expect("a newer Python"),
+                Err(error) => eprintln!("skipped: {}: {error}", python.display()),
+            }
+        } else {
+            eprintln!("skipped: there is no second, newer Python");
+        }
+        first.join().expect("it does not panic").expect("the first Python");
+    });
 }

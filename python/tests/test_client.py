@@ -369,7 +369,7 @@ def test_a_client_goes_on_with_the_next_daemon(tmp_path):
 def test_many_requests_leave_nothing_behind(client, blocks):
     file, queue = client.open_export("beta", "data", "blocks"), client.queue()
     buffer, file_calls = client.allocate(4096), Calls(client, file)
-    count = int(os.environ.get("PIPED_PYTHON_REQUESTS", "40000"))
+    count = int(os.environ.get("PIPED_PYTHON_REQUESTS", "10000"))
 
     def some(number: int) -> None:
         for _ in range(number // 4):

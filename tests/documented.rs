@@ -251,6 +251,8 @@ fn every_other_block_is_what_it_says_it_is() {
                     assert!(DOCTESTED.contains(&page.name.as_str()), "{place}: nobody compiles it");
                 }
                 "c" => compile(&place, directory.path(), &block.text),
+                // Run by python/tests/test_docs.py, which tests/python.rs starts.
+                "python" => assert_eq!(page.name, "docs/python.md", "{place}: nobody runs it"),
                 "json" => {
                     let parsed = serde_json::from_str::<serde_json::Value>(&block.text);
                     assert!(parsed.is_ok(), "{place}: {parsed:?}");

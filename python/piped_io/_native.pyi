@@ -1,6 +1,6 @@
 """The native half: client-lib as Python classes."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Self, final
 
@@ -20,19 +20,23 @@ class Buffer:
     def address(self) -> int:
         """Address of the first byte, for other libraries."""
     def resize(self, length: int) -> None:
-        """Changes the length: how much the next request moves, at most `capacity`."""
+        """Changes the length, at most `capacity`. BufferError: there are views of it."""
     def free(self) -> None:
         """Gives the memory back now, and not when the object ends."""
     def read_into(self, target: WriteableBuffer, offset: int = 0) -> None:
-        """Copies bytes from `offset` on into an object with writable bytes."""
+        """Copies bytes from `offset` on into writable bytes. ValueError: they are not all there."""
     def write_from(self, source: ReadableBuffer, offset: int = 0) -> None:
-        """Copies the bytes of an object into the buffer, from `offset` on."""
+        """Copies an object's bytes in, from `offset` on. ValueError: there is no room."""
     def tobytes(self, length: int | None = None) -> bytes:
         """A copy of the first bytes, all without a number."""
-    def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    def __dlpack__(self, **_ignored: Any) -> Any: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __len__(self) -> int:
+        """Its length in bytes."""
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """A view of the bytes. BufferError: a request has the buffer, or it was given back."""
+    def __dlpack__(self, **_ignored: Any) -> Any:
+        """A tensor of bytes over the same memory: `torch.from_dlpack(buffer)`."""
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The device of the tensor: the CPU."""
 
 @final
 class Handle:
@@ -40,7 +44,7 @@ class Handle:
 
     @property
     def length(self) -> int:
-        """Length in bytes when it was opened."""
+        """Length in bytes when it was opened. ValueError: the handle is closed."""
     @property
     def direct_alignment(self) -> int:
         """Offsets and lengths at multiples of so many bytes go past the page cache; 0: none."""
@@ -51,13 +55,15 @@ class Handle:
     def closed(self) -> bool:
         """Whether it was closed."""
     def read_costs(self) -> tuple[float, float, float, float] | None:
-        """Seconds of a request, of latency, of a byte, and how well that is known (0 to 1)."""
+        """Seconds of a request, of latency, of a byte; how well known (0 to 1). None: unknown."""
     def write_costs(self) -> tuple[float, float, float, float] | None:
         """What writing costs, as `read_costs` has it."""
     def close(self) -> None:
         """Closes it; requests that use it end as they do."""
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_ignored: object) -> None: ...
+    def __enter__(self) -> Self:
+        """Itself."""
+    def __exit__(self, *_ignored: object) -> None:
+        """Closes it."""
 
 @final
 class Region:
@@ -71,8 +77,9 @@ class Region:
     def write(self, offset: int, data: ReadableBuffer) -> None:
         """Copies bytes in; others may be reading them."""
     def close(self) -> Buffer:
-        """Ends the export, and returns the memory."""
-    def __len__(self) -> int: ...
+        """Ends the export, and returns the memory. ValueError: the region is closed."""
+    def __len__(self) -> int:
+        """Its length in bytes."""
 
 @final
 class Lent:
@@ -83,7 +90,8 @@ class Lent:
         """Where the memory is mapped in this process."""
     def buffer(self, offset: int, length: int) -> Buffer:
         """A buffer of a part of the memory that is in no other buffer."""
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Its length in bytes."""
 
 @final
 class Request:
@@ -98,7 +106,7 @@ class Request:
     def done(self) -> bool:
         """Whether it has ended, as far as the queue has looked."""
     def result(self) -> Any:
-        """What it came to, or its exception. Does not wait."""
+        """What it came to, or its exception. BlockingIOError if it has not ended; never waits."""
     def wait(self, timeout: float | None = None) -> Any:
         """Waits for its end, and returns what it came to. TimeoutError after `timeout` seconds."""
     def cancel(self) -> bool:
@@ -120,13 +128,17 @@ class StripReader:
         memory: int = ...,
         unroll: int | None = None,
         timeout: float | None = None,
-    ) -> Self: ...
+    ) -> Self:
+        """Strips of `start` to `end` (bytes); `memory`: 8 MiB. `timeout`: seconds of a request."""
     @property
     def compute_seconds_per_byte(self) -> float | None:
-        """What a byte costs the computation between strips, in seconds."""
-    def __iter__(self) -> Iterator[tuple[int, memoryview]]: ...
-    def __next__(self) -> tuple[int, memoryview]: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+        """What a byte costs the computation between strips, in seconds; None: not known."""
+    def __iter__(self) -> Self:
+        """Itself."""
+    def __next__(self) -> tuple[int, memoryview]:
+        """Offset in bytes and view of the next strip. BufferError: views of the one before."""
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """A view of the strip that is current. BufferError: there is none."""
 
 @final
 class Queue:
@@ -281,7 +293,8 @@ class Client:
         timeout: float = 30.0,
         reconnect: float | None = None,
         wait: str | None = None,
-    ) -> Self: ...
+    ) -> Self:
+        """Connects; `arena_bytes`: 16 MiB; `wait`: "balanced", "latency" or "throughput"."""
     @property
     def is_connected(self) -> bool:
         """Whether the daemon holds the session open."""
@@ -339,10 +352,10 @@ class Client:
         buffer: Buffer,
         access: str = "r",
         *,
-        users: list[int] | None = None,
-        peers: list[str] | None = None,
+        users: Sequence[int] | None = None,
+        peers: Sequence[str] | None = None,
     ) -> Region:
-        """Lets others reach a buffer by name."""
+        """Lets all (None) or only these users and peers reach a buffer by name."""
     def open_region(self, peer: str | None, name: str, access: str = "r") -> Handle:
         """Opens a region that a client of a peer, or of this node (None), exports."""
     def offer_channel(self, name: str) -> Handle:
@@ -352,40 +365,66 @@ class Client:
     def reconnect(self) -> None:
         """Goes on with the next daemon, after the end of the one before."""
 
-def call_stat(queue: Queue, handle: Handle, path: str) -> Request: ...
-def call_list(queue: Queue, handle: Handle, path: str, place: int, stats: bool) -> Request: ...
-def call_space(queue: Queue, handle: Handle) -> Request: ...
+def call_stat(queue: Queue, handle: Handle, path: str | PathLike[str]) -> Request:
+    """Submits the question what is known of a file or directory."""
+def call_list(
+    queue: Queue, handle: Handle, path: str | PathLike[str], place: int, stats: bool
+) -> Request:
+    """Submits the question for a page of names; its result: a list, and where to go on or None."""
+def call_space(queue: Queue, handle: Handle) -> Request:
+    """Submits the question for room on the file system."""
 def call_make_directory(
-    queue: Queue, handle: Handle, path: str, mode: int, parents: bool
-) -> Request: ...
-def call_remove(queue: Queue, handle: Handle, path: str, kind: str) -> Request: ...
+    queue: Queue, handle: Handle, path: str | PathLike[str], mode: int, parents: bool
+) -> Request:
+    """Submits the making of a directory, and of those on the way with `parents`."""
+def call_remove(queue: Queue, handle: Handle, path: str | PathLike[str], kind: str) -> Request:
+    """Submits the removal of a name: of a file, an empty directory, or any."""
 def call_rename(
-    queue: Queue, handle: Handle, source: str, target: str, over: str, durable: bool
-) -> Request: ...
-def call_link(queue: Queue, handle: Handle, source: str, target: str) -> Request: ...
-def call_truncate(queue: Queue, handle: Handle, length: int) -> Request: ...
+    queue: Queue,
+    handle: Handle,
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    over: str,
+    durable: bool,
+) -> Request:
+    """Submits a rename; `over`: replace, keep or exchange what has the new name."""
+def call_link(
+    queue: Queue, handle: Handle, source: str | PathLike[str], target: str | PathLike[str]
+) -> Request:
+    """Submits one more name for a file."""
+def call_truncate(queue: Queue, handle: Handle, length: int) -> Request:
+    """Submits a new length for a file."""
 def call_allocate(
     queue: Queue, handle: Handle, offset: int, length: int, keep_length: bool
-) -> Request: ...
+) -> Request:
+    """Submits that a range shall have room on the device."""
 def call_zero(
     queue: Queue, handle: Handle, offset: int, length: int, release: bool
-) -> Request: ...
-def call_trim(queue: Queue, handle: Handle, offset: int, length: int) -> Request: ...
-def call_extents(queue: Queue, handle: Handle, offset: int, length: int) -> Request: ...
+) -> Request:
+    """Submits that a range becomes zeros."""
+def call_trim(queue: Queue, handle: Handle, offset: int, length: int) -> Request:
+    """Submits that a range gives up its room on the device."""
+def call_extents(queue: Queue, handle: Handle, offset: int, length: int) -> Request:
+    """Submits the question where a file has data and holes: a page of a range."""
 def call_sync_range(
     queue: Queue, handle: Handle, offset: int, length: int, data_only: bool
-) -> Request: ...
+) -> Request:
+    """Submits that a range, or a directory's names, come to stable storage."""
 def call_advise(
     queue: Queue, handle: Handle, offset: int, length: int, advice: str
-) -> Request: ...
-def call_digest(queue: Queue, handle: Handle, offset: int, length: int) -> Request: ...
+) -> Request:
+    """Submits what will be done with a range: normal, will_need or dont_need."""
+def call_digest(queue: Queue, handle: Handle, offset: int, length: int) -> Request:
+    """Submits the question for the BLAKE3 digest of a range, of 1 GiB at most."""
 def call_copy_names(
     queue: Queue,
     handle: Handle,
-    source: str,
-    target: str,
+    source: str | PathLike[str],
+    target: str | PathLike[str],
     offset: int,
     length: int,
     durable: bool,
-) -> Request: ...
-def call_lock(queue: Queue, handle: Handle, offset: int, length: int, lock: str) -> Request: ...
+) -> Request:
+    """Submits a copy between files of one node, at most 1 GiB; its result: the bytes copied."""
+def call_lock(queue: Queue, handle: Handle, offset: int, length: int, lock: str) -> Request:
+    """Submits a lock of a range (none, shared or exclusive); does not wait for others' locks."""

@@ -299,6 +299,18 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 pass  # The first error counts.
             raise
 
+    async def _copy_bytes(self, source: Handle, target: Handle, callback: Any) -> None:
+        """Has the daemon copy all of a file; its bytes do not pass here."""
+        queue, at, length = await self._queue(), 0, source.length
+        callback.set_size(length)
+        while at < length:
+            part = min(64 * PIECE, length - at)
+            done = await queue.copy(source, at, target, at, part, **self._options())
+            callback.relative_update(done)
+            at += done
+            if done < part:
+                return
+
     async def _pipe_file(
         self, path: str, value: bytes, mode: str = "overwrite", **_options: Any
     ) -> None:
@@ -321,24 +333,14 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
             lpath.write(data)
             return
         with await self._open_handle(rpath, "r") as handle:
-            length = handle.length
-            callback.set_size(length)
 
             def made() -> Handle:
                 return self.client.open_file(
                     os.fspath(lpath), "w", create="open", truncate=True, mode=0o666
                 )
 
-            # From the node to the local file by the daemon: the bytes do not pass here.
             with await asyncio.to_thread(made) as local:
-                queue, at = await self._queue(), 0
-                while at < length:
-                    part = min(64 * PIECE, length - at)
-                    done = await queue.copy(handle, at, local, at, part, **self._options())
-                    callback.relative_update(done)
-                    at += done
-                    if done < part:
-                        break
+                await self._copy_bytes(handle, local, callback)
 
     async def _put_file(
         self,
@@ -356,15 +358,7 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         async def fill(handle: Handle) -> None:
             opened = await asyncio.to_thread(self.client.open_file, os.fspath(lpath), "r")
             with opened as local:
-                length, at, queue = local.length, 0, await self._queue()
-                callback.set_size(length)
-                while at < length:
-                    part = min(64 * PIECE, length - at)
-                    done = await queue.copy(local, at, handle, at, part, **self._options())
-                    callback.relative_update(done)
-                    at += done
-                    if done < part:
-                        break
+                await self._copy_bytes(local, handle, callback)
 
         await self._write_new(rpath, fill, mode)
 
@@ -375,21 +369,14 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
             await self._makedirs(path2, exist_ok=True)
             return
         here, there = self._split(path1), self._split(path2)
-        with await self._open_handle(path1, "r") as source:
-            length = source.length
+        if here[:2] != there[:2]:
+            with await self._open_handle(path1, "r") as source:
 
-            async def fill(handle: Handle) -> None:
-                queue, at = await self._queue(), 0
-                while at < length:
-                    part = min(64 * PIECE, length - at)
-                    done = await queue.copy(source, at, handle, at, part, **self._options())
-                    at += done
-                    if done < part:
-                        break
+                async def fill(handle: Handle) -> None:
+                    await self._copy_bytes(source, handle, DEFAULT_CALLBACK)
 
-            if here[:2] != there[:2]:
                 await self._write_new(path2, fill)
-                return
+            return
         # Of one export: the node copies, and shares the room where its file system can.
         calls, below = await self._directory(path2, "rwn")
 

@@ -291,7 +291,7 @@ def test_threads_run_while_one_waits(client):
         request.wait(0.3)
     done.set()
     thread.join()
-    assert len(ticks) > 1000
+    assert len(ticks) > 10
     request.cancel()
 
 

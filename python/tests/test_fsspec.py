@@ -144,3 +144,13 @@ def test_clients_of_their_own(pair):
     given.pipe("beta/data/durable", b"d")
     assert given.cat("beta/data/durable") == b"d" and given.modified("beta/data/durable")
     assert given.ukey("beta/data/durable")
+
+
+def test_from_one_node_to_another(fs, pair):
+    (pair.alpha.data / "tree" / "deep").mkdir(parents=True)
+    (pair.alpha.data / "tree" / "deep" / "f").write_bytes(b"from alpha" * 300_000)
+    fs.cp("piped://localhost/data/tree", "piped://beta/data/copied-tree", recursive=True)
+    assert (pair.beta.data / "copied-tree" / "deep" / "f").stat().st_size == 3_000_000
+    fs.mv("piped://beta/data/copied-tree/deep/f", "piped://localhost/data/back")
+    assert (pair.alpha.data / "back").read_bytes() == b"from alpha" * 300_000
+    assert not (pair.beta.data / "copied-tree" / "deep" / "f").exists()

@@ -55,19 +55,10 @@ class AsyncQueue:
 
     async def run(self, submit: Callable[..., Request], *arguments: Any, **options: Any) -> Any:
         """Submits a request by a method of the native queue, and returns what it came to."""
-        while self.native.is_full or (self._room and not self._room[0].done()):
-            if not self.native.is_full and not self._futures:
-                break
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(waiter)
-            self._turn_soon()
-            try:
-                await waiter
-            finally:
-                if waiter in self._room:
-                    self._room.remove(waiter)
-            if not self.native.is_full:
-                break
+        ahead = bool(self._room)
+        while ahead or self.native.is_full:
+            await self._its_turn()
+            ahead = False
         request: Request = submit(*arguments, **options)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._futures[request] = future
@@ -119,6 +110,19 @@ class AsyncQueue:
             future.cancel()
         self._futures.clear()
 
+    async def _its_turn(self) -> None:
+        """Waits for room, behind those that wait for it already."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._room.append(waiter)
+        self._turn_soon()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            # Its room is another's.
+            self._unwatch()
+            self._turn_soon()
+            raise
+
     def _turn_soon(self) -> None:
         # Once for all that is submitted in one turn of the loop.
         if not self._turning and self._watched is None:
@@ -135,11 +139,12 @@ class AsyncQueue:
                 future.set_result(request.result())
             except PipedError as error:
                 future.set_exception(error)
-        while self._room and not self.native.is_full:
+        room = self.native.depth - self.native.underway
+        while self._room and room > 0:
             waiter = self._room.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                break
+                room -= 1
         if not self._futures and not self._room and self.native.underway == 0:
             return
         if self.native.is_disconnected:

@@ -214,30 +214,36 @@ def open(
         raise
 
 
+def beside(path: str) -> str:
+    """A name for a new file in the directory of another one, which nobody else takes."""
+    return posixpath.join(posixpath.dirname(path), f".piped-{secrets.token_hex(8)}")
+
+
 def replace(
     url: str, data: Any, *, client: Client | None = None, mode: int = 0o640, durable: bool = True
 ) -> None:
-    """Replaces a file of an export, or makes it, by the bytes of an object.
+    """Replaces a file of an export, or makes it, by the bytes of an object, or of several.
 
     Others see the old bytes or the new ones, and with `durable` so does who comes after a crash.
     The export must allow names.
     """
     client = client or default_client()
     peer, export, path = parse_url(url)
-    beside = posixpath.join(posixpath.dirname(path), f".piped-{secrets.token_hex(8)}")
-    handle = client.open_export(peer, export, beside, "w", create="new", mode=mode)
+    new = beside(path)
+    handle = client.open_export(peer, export, new, "w", create="new", mode=mode)
     directory = Calls(client, client.open_directory(peer, export, "", "rwn"))
     try:
-        with RawFile(client, handle, beside, "wb") as raw:
-            view = memoryview(data).cast("B")
-            while len(view) > 0:
-                view = view[raw.write(view) :]
+        with RawFile(client, handle, new, "wb") as raw:
+            for part in data if isinstance(data, (list, tuple)) else [data]:
+                view = memoryview(part).cast("B")
+                while len(view) > 0:
+                    view = view[raw.write(view) :]
             if durable:
                 raw.sync()
-        directory.rename(beside, path, "replace", durable)
+        directory.rename(new, path, "replace", durable)
     except builtins.BaseException:
         try:
-            directory.remove(beside)
+            directory.remove(new)
         except OSError:
             pass  # The first error counts; what is left has a name that nobody looks for.
         raise

@@ -10,7 +10,6 @@ import asyncio
 import errno
 import os
 import posixpath
-import secrets
 import stat as modes
 from datetime import datetime, timezone
 from typing import Any
@@ -25,7 +24,7 @@ from ._types import Stat
 from .aio import AsyncQueue
 from .aio import queue as new_queue
 from .errors import NotDirectoryError, PipedError
-from .files import THIS_NODE
+from .files import THIS_NODE, beside
 
 #: Bytes of one request, and requests under way at once for one range.
 PIECE = 1 << 20
@@ -43,8 +42,6 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
     protocol = "piped"
     root_marker = ""
     async_impl = True
-    # A daemon knows which of its files are whole; nothing is remembered here.
-    cachable = True
 
     def __init__(
         self,
@@ -72,12 +69,7 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         path = stringify_path(path)
         if path.startswith("piped://"):
             path = path[len("piped://") :]
-        path = path.strip("/")
-        return posixpath.normpath(path).lstrip("./") if "/../" in f"/{path}/" else path
-
-    @staticmethod
-    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
-        return {}
+        return path.strip("/")
 
     @staticmethod
     def _split(path: str) -> tuple[str, str, str]:
@@ -188,12 +180,11 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         await self._move(pieces, -(-len(source) // PIECE))
 
     def _entry(self, path: str, stat: Stat) -> dict[str, Any]:
-        kind = {"file": "file", "directory": "directory"}.get(stat.kind, stat.kind)
         formats = {"file": modes.S_IFREG, "directory": modes.S_IFDIR, "link": modes.S_IFLNK}
         return {
             "name": path,
-            "size": stat.length if kind == "file" else 0,
-            "type": kind,
+            "size": stat.length if stat.kind == "file" else 0,
+            "type": stat.kind,
             "mode": formats.get(stat.kind, 0) | stat.mode,
             "mtime": stat.modified_ns / 1e9,
             "ino": stat.inode,
@@ -277,24 +268,23 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
                     opened.close()
 
     async def _write_new(self, path: str, fill: Any, mode: str = "overwrite") -> None:
-        """Writes a file under a name of its own, and gives it the path when it is whole."""
+        """Has a new file filled, by its handle or name, and gives it the path when it is whole."""
         if mode not in ("overwrite", "create"):
             raise ValueError(f"mode is overwrite or create, not {mode!r}")
         peer, export, below = self._split(path)
-        parent = posixpath.dirname(below)
-        beside = posixpath.join(parent, f".piped-{secrets.token_hex(8)}")
+        new = beside(below)
         calls, _ = await self._directory(path, "rwn")
-        handle = await self._open_handle(f"{peer}/{export}/{beside}", "w", "new", parents=True)
+        handle = await self._open_handle(f"{peer}/{export}/{new}", "w", "new", parents=True)
         try:
             with handle:
-                await fill(handle)
+                await fill(handle, new)
                 if self.durable:
                     await (await self._queue()).sync(handle)
             over = "keep" if mode == "create" else "replace"
-            await calls.rename(beside, below, over, self.durable)
+            await calls.rename(new, below, over, self.durable)
         except BaseException:
             try:
-                await calls.remove(beside)
+                await calls.remove(new)
             except PipedError:
                 pass  # The first error counts.
             raise
@@ -316,7 +306,7 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
     ) -> None:
         path = self._strip_protocol(path)
 
-        async def fill(handle: Handle) -> None:
+        async def fill(handle: Handle, _name: str) -> None:
             await self._write_range(handle, 0, memoryview(value).cast("B"))
 
         await self._write_new(path, fill, mode)
@@ -355,7 +345,7 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
             await self._makedirs(rpath, exist_ok=True)
             return
 
-        async def fill(handle: Handle) -> None:
+        async def fill(handle: Handle, _name: str) -> None:
             opened = await asyncio.to_thread(self.client.open_file, os.fspath(lpath), "r")
             with opened as local:
                 await self._copy_bytes(local, handle, callback)
@@ -369,30 +359,17 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
             await self._makedirs(path2, exist_ok=True)
             return
         here, there = self._split(path1), self._split(path2)
-        if here[:2] != there[:2]:
+
+        async def fill(handle: Handle, name: str) -> None:
+            if here[:2] == there[:2]:
+                # The node copies, and shares the room where its file system can.
+                calls, _ = await self._directory(path2, "rwn")
+                await calls.copy(here[2], name, self.durable)
+                return
             with await self._open_handle(path1, "r") as source:
+                await self._copy_bytes(source, handle, DEFAULT_CALLBACK)
 
-                async def fill(handle: Handle) -> None:
-                    await self._copy_bytes(source, handle, DEFAULT_CALLBACK)
-
-                await self._write_new(path2, fill)
-            return
-        # Of one export: the node copies, and shares the room where its file system can.
-        calls, below = await self._directory(path2, "rwn")
-
-        peer, export, _ = there
-        beside = posixpath.join(posixpath.dirname(below), f".piped-{secrets.token_hex(8)}")
-        made = await self._open_handle(f"{peer}/{export}/{beside}", "w", "new", parents=True)
-        made.close()
-        try:
-            await calls.copy(here[2], beside, self.durable)
-            await calls.rename(beside, below, "replace", self.durable)
-        except BaseException:
-            try:
-                await calls.remove(beside)
-            except PipedError:
-                pass  # The first error counts.
-            raise
+        await self._write_new(path2, fill)
 
     async def _rm_file(self, path: str, **_options: Any) -> None:
         path = self._strip_protocol(path)
@@ -470,8 +447,8 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         cache_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> PipedFile:
-        size = None if mode != "rb" else self.info(path)["size"]
-        if mode == "rb" and self.isdir(path):
+        info = self.info(path) if mode == "rb" else {"type": "file", "size": None}
+        if info["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, "a directory", path)
         if "x" in mode and self.exists(path):
             # Known now; and when it is closed, for those that come meanwhile.
@@ -484,7 +461,7 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
             block,
             autocommit=autocommit,
             cache_options=cache_options,
-            size=size,
+            size=info["size"],
             **options,
         )
 
@@ -509,8 +486,7 @@ class PipedFile(AbstractBufferedFile):  # type: ignore[misc]
 
     def _initiate_upload(self) -> None:
         peer, export, below = self.fs._split(self.path)
-        name = posixpath.join(posixpath.dirname(below), f".piped-{secrets.token_hex(8)}")
-        self._beside = name
+        name = self._beside = beside(below)
         made = self._run(self.fs._open_handle, f"{peer}/{export}/{name}", "w", "new", True)
         self._handle = made
         if "a" in self.mode and self._run(self.fs._exists, self.path):

@@ -222,7 +222,7 @@ def _read_all(
 
     try:
         for at in range(0, length, PIECE):
-            if len(under_way) >= at_once:
+            while len(under_way) >= at_once or (under_way and queue.is_full):
                 finish()
             wanted = min(PIECE, length - at)
             if block.lent is not None:
@@ -321,7 +321,7 @@ def load_file(
 
 def _unaligned(made: Callable[[memoryview, Tensor], Any], view: memoryview, tensor: Tensor) -> Any:
     """An array over the bytes; writers align tensors, and what is not aligned is copied."""
-    if (tensor.start - tensor.start // _PAGE * _PAGE) % SIZES[tensor.dtype]:
+    if tensor.start % SIZES[tensor.dtype]:
         view = memoryview(bytearray(view))
     return made(view, tensor)
 
@@ -356,18 +356,12 @@ def save_file(
             "shape": list(array.shape),
             "data_offsets": [at, at + size],
         }
-        parts.append(array)
+        parts.append(array.reshape(-1).view(numpy.uint8))
         at += size
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    data = bytearray(8 + len(text) + at)
-    data[:8] = len(text).to_bytes(8, "little")
-    data[8 : 8 + len(text)] = text
-    place = 8 + len(text)
-    for array in parts:
-        data[place : place + array.nbytes] = array.tobytes()
-        place += array.nbytes
-    replace(url, data, client=client, durable=durable)
+    head = len(text).to_bytes(8, "little") + text
+    replace(url, [head, *parts], client=client, durable=durable)
 
 
 def _array(tensor: Any) -> Any:

@@ -1,15 +1,16 @@
 //! A buffer of the client as an object with Python's buffer protocol.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use piped_client::Client;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::fault::outside;
 use crate::{dlpack, lock};
 
 /// Copies of so many bytes let other threads run meanwhile.
@@ -38,6 +39,27 @@ struct Place {
     length: usize,
 }
 
+impl Place {
+    /// Takes the memory, which is `then` from now on.
+    fn leave(&mut self, then: Memory) -> PyResult<piped_client::Buffer> {
+        match std::mem::replace(&mut self.memory, then) {
+            Memory::Here(memory) => Ok(memory),
+            other => {
+                let error = absent(&other);
+                self.memory = other;
+                Err(error)
+            }
+        }
+    }
+
+    fn check_unseen(&self) -> PyResult<()> {
+        match self.views {
+            0 => Ok(()),
+            _ => Err(PyBufferError::new_err("there are views of the buffer; release them first")),
+        }
+    }
+}
+
 /// Memory that the daemon moves bytes to and from without a copy.
 ///
 /// It has Python's buffer protocol: `memoryview(buffer)`, `numpy.frombuffer(buffer, ...)`,
@@ -49,14 +71,25 @@ struct Place {
 pub(crate) struct Buffer {
     client: Client,
     place: Mutex<Place>,
+    /// Keeps an object's memory that was lent where it is. Dropped after `place`.
+    _owner: Option<Arc<PyBuffer<u8>>>,
 }
 
 impl Buffer {
     pub(crate) fn new(client: &Client, memory: piped_client::Buffer) -> Self {
+        Self::of_lent(client, memory, None)
+    }
+
+    /// A part of an object's memory, which stays as long as this.
+    pub(crate) fn of_lent(
+        client: &Client,
+        memory: piped_client::Buffer,
+        owner: Option<Arc<PyBuffer<u8>>>,
+    ) -> Self {
         let generation = client.generation();
         let length = memory.len();
         let place = Place { memory: Memory::Here(memory), views: 0, generation, length };
-        Self { client: client.clone(), place: Mutex::new(place) }
+        Self { client: client.clone(), place: Mutex::new(place), _owner: owner }
     }
 
     /// Takes the memory for a request. `may_move`: the request goes on at another daemon, too.
@@ -69,13 +102,7 @@ impl Buffer {
                  release them first (a numpy array has one)",
             ));
         }
-        match std::mem::replace(&mut place.memory, Memory::Away) {
-            Memory::Here(memory) => Ok(memory),
-            other => {
-                place.memory = other;
-                Err(absent(&place.memory))
-            }
-        }
+        place.leave(Memory::Away)
     }
 
     /// Gives the memory back to Python.
@@ -99,18 +126,8 @@ impl Buffer {
     /// Takes the memory out for good.
     pub(crate) fn take_whole(&self) -> PyResult<piped_client::Buffer> {
         let mut place = lock(&self.place);
-        if place.views > 0 {
-            return Err(PyBufferError::new_err(
-                "there are views of the buffer; release them first",
-            ));
-        }
-        match std::mem::replace(&mut place.memory, Memory::Gone) {
-            Memory::Here(memory) => Ok(memory),
-            other => {
-                place.memory = other;
-                Err(absent(&place.memory))
-            }
-        }
+        place.check_unseen()?;
+        place.leave(Memory::Gone)
     }
 
     /// Address and length, with one more view that keeps the memory where it is.
@@ -213,13 +230,9 @@ impl Buffer {
     /// Changes the length: how much the next request moves, at most `capacity`.
     fn resize(&self, length: usize) -> PyResult<()> {
         let mut place = lock(&self.place);
-        if place.views > 0 {
-            return Err(PyBufferError::new_err(
-                "there are views of the buffer; release them first",
-            ));
-        }
+        place.check_unseen()?;
         let Memory::Here(memory) = &mut place.memory else { return Err(absent(&place.memory)) };
-        memory.set_len(length).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        memory.set_len(length).map_err(outside)?;
         place.length = length;
         Ok(())
     }
@@ -247,7 +260,7 @@ impl Buffer {
             let to = unsafe { std::slice::from_raw_parts_mut(not_null(start), length) };
             memory.read_at(offset, to)
         })?;
-        copied.map_err(|error| PyValueError::new_err(error.to_string()))
+        copied.map_err(outside)
     }
 
     /// Copies the bytes of an object into the buffer, from `offset` on; other threads run
@@ -263,7 +276,7 @@ impl Buffer {
             let from = unsafe { std::slice::from_raw_parts(not_null(start), length) };
             memory.write_at(offset, from)
         })?;
-        copied.map_err(|error| PyValueError::new_err(error.to_string()))
+        copied.map_err(outside)
     }
 
     /// A copy of the first bytes, all without a number.
@@ -276,7 +289,7 @@ impl Buffer {
         let length = length.unwrap_or_else(|| self.len()).min(self.len());
         PyBytes::new_with(py, length, |to| {
             let copied = self.with(|memory| memory.read_at(0, to))?;
-            copied.map_err(|error| PyValueError::new_err(error.to_string()))
+            copied.map_err(outside)
         })
     }
 

@@ -146,9 +146,9 @@ impl Client {
         }
         let (start, length) = (owner.buf_ptr().cast::<u8>(), owner.len_bytes());
         // SAFETY: this thread has the interpreter, so none of Python's writes the area during the
-        // call, and that others do not is asked of the caller. The view keeps the area mapped until
-        // the lent memory ends; the client keeps its own mapping for buffers that outlive it.
-        // Buffers give no Rust reference into the memory while Python may use it.
+        // call, and that others do not is asked of the caller. The view, which the lent memory and
+        // each buffer of it keep, keeps the area mapped. Buffers give no Rust reference into the
+        // memory while Python may use it.
         let lent = unsafe { self.client.lend_private(start, length) };
         Ok(Lent::new(&self.client, lent.map_err(Fault::from)?, Some(owner)))
     }

@@ -2,10 +2,15 @@
 
 use std::io::{self, ErrorKind};
 
+use libc::{
+    EACCES, EAGAIN, EBADMSG, ECANCELED, ECONNREFUSED, EINVAL, EIO, ENOENT, ENOMEM, ENOTCONN,
+    ESTALE, ETIMEDOUT,
+};
 use piped_client::{
-    AllocateError, CallError, Cause, ConnectError, ExportError, LendError, OpenError, PartError,
+    AllocateError, Cause, ConnectError, ExportError, LendError, OpenError, OutOfBuffer, PartError,
     QueueError, ReconnectError, RequestError, SessionError, Status, StripError, SubmitFault,
 };
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -18,19 +23,6 @@ pub(crate) struct Fault {
     /// Contiguous bytes done from the request's start.
     bytes: u64,
 }
-
-const ENOENT: i32 = 2;
-const EIO: i32 = 5;
-const EAGAIN: i32 = 11;
-const ENOMEM: i32 = 12;
-const EACCES: i32 = 13;
-const EINVAL: i32 = 22;
-const EBADMSG: i32 = 74;
-const ENOTCONN: i32 = 107;
-const ETIMEDOUT: i32 = 110;
-const ECONNREFUSED: i32 = 111;
-const ESTALE: i32 = 116;
-const ECANCELED: i32 = 125;
 
 /// The number for a reason that has none of its own.
 fn errno_by(kind: ErrorKind) -> i32 {
@@ -166,13 +158,24 @@ macro_rules! by_text {
     )*};
 }
 
-by_text! { PartError StripError CallError }
+by_text! { PartError }
 
 impl From<LendError> for Fault {
     fn from(error: LendError) -> Self {
         match error {
             LendError::Session(error) => error.into(),
             error => Self::invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<StripError> for Fault {
+    fn from(error: StripError) -> Self {
+        let text = error.to_string();
+        match error {
+            StripError::Request { error, .. } => Self { text, ..Self::from(&error) },
+            StripError::Memory(error) => error.into(),
+            StripError::Range { .. } => Self::invalid(text),
         }
     }
 }
@@ -187,6 +190,11 @@ impl From<ReconnectError> for Fault {
     fn from(error: ReconnectError) -> Self {
         Self { errno: ENOTCONN, text: error.to_string(), status: None, bytes: 0 }
     }
+}
+
+/// An access that is not inside a buffer or region: an argument that Python calls wrong.
+pub(crate) fn outside(error: OutOfBuffer) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 impl From<Fault> for PyErr {

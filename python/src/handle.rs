@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::{Buffer, bytes_of};
-use crate::fault::Fault;
+use crate::fault::{Fault, outside};
 use crate::lock;
 
 /// Something open: a file, a directory, a region or a channel.
@@ -130,7 +130,7 @@ impl Region {
     ) -> PyResult<Bound<'py, PyBytes>> {
         PyBytes::new_with(py, length, |to| {
             let read = self.with(|export| export.read_at(offset, to))?;
-            read.map_err(|error| PyValueError::new_err(error.to_string()))
+            read.map_err(outside)
         })
     }
 
@@ -138,7 +138,7 @@ impl Region {
     fn write(&self, py: Python<'_>, offset: usize, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let bytes = PyBuffer::<u8>::get(&bytes_of(data)?)?.to_vec(py)?;
         let written = self.with(|export| export.write_at(offset, &bytes))?;
-        written.map_err(|error| PyValueError::new_err(error.to_string()))
+        written.map_err(outside)
     }
 
     /// Ends the export, and returns the memory.

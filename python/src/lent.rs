@@ -1,5 +1,7 @@
 //! Memory of Python's that is lent to the daemon.
 
+use std::sync::Arc;
+
 use piped_client::Client;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -12,9 +14,8 @@ use crate::fault::Fault;
 pub(crate) struct Lent {
     client: Client,
     lent: piped_client::Lent,
-    /// Keeps the object's memory where it is. Buffers keep this object's class, so this is dropped
-    /// last: see `keep`.
-    _owner: Option<PyBuffer<u8>>,
+    /// Keeps the object's memory where it is; buffers of it keep it, too. Dropped after `lent`.
+    owner: Option<Arc<PyBuffer<u8>>>,
 }
 
 impl Lent {
@@ -23,7 +24,7 @@ impl Lent {
         lent: piped_client::Lent,
         owner: Option<PyBuffer<u8>>,
     ) -> Self {
-        Self { client: client.clone(), lent, _owner: owner }
+        Self { client: client.clone(), lent, owner: owner.map(Arc::new) }
     }
 }
 
@@ -42,6 +43,6 @@ impl Lent {
     /// A buffer of a part of the memory that is in no other buffer.
     fn buffer(&self, offset: usize, length: usize) -> PyResult<Buffer> {
         let part = self.lent.buffer(offset, length).map_err(Fault::from)?;
-        Ok(Buffer::new(&self.client, part))
+        Ok(Buffer::of_lent(&self.client, part, self.owner.clone()))
     }
 }

@@ -1,5 +1,7 @@
 //! What a request came to, and how that looks in Python.
 
+use std::os::unix::ffi::OsStrExt as _;
+
 use piped_client::call::{Copied, Digest, Entries, Extent, ExtentKind, FileKind, Space, Stat};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -123,8 +125,6 @@ impl Outcome {
         })
     }
 }
-
-use std::os::unix::ffi::OsStrExt as _;
 
 fn word(kind: FileKind) -> &'static str {
     match kind {

@@ -4,6 +4,7 @@ mod inner;
 mod options;
 mod request;
 
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use piped_client::{Client, Payload, RequestId, Tag, Waited};
 use pyo3::prelude::*;
 
 use self::inner::{Entry, Inner};
+use self::options::Options;
 pub(crate) use self::options::class_of;
-use self::options::{Options, piece};
 pub(crate) use self::request::Request;
 use crate::buffer::Buffer;
 use crate::clock;
@@ -21,6 +22,9 @@ use crate::fault::Fault;
 use crate::handle::Handle;
 use crate::lock;
 use crate::outcome::Kind;
+
+/// A buffer, and the piece of it that a request moves: its start, and its length or all.
+type Place<'a, 'py> = (&'a Bound<'py, Buffer>, usize, Option<usize>);
 
 /// How long a wait goes on until signals are looked at.
 const SLICE: Duration = Duration::from_millis(50);
@@ -65,11 +69,7 @@ impl Queue {
     }
 
     pub(crate) fn cancel_request(&self, py: Python<'_>, id: RequestId) -> bool {
-        self.with(py, |inner| {
-            let cancelled = inner.queue().cancel(id);
-            inner.queue().flush();
-            cancelled
-        })
+        self.with(py, |inner| inner.cancel(id))
     }
 
     pub(crate) fn progress_of(&self, py: Python<'_>, id: RequestId) -> u64 {
@@ -92,31 +92,59 @@ impl Queue {
         buffer: Option<&Bound<'_, Buffer>>,
     ) -> PyResult<Py<Request>> {
         let py = slf.py();
-        let kept = buffer.map(|buffer| buffer.clone().unbind());
-        let ours = Py::new(py, Request::new(slf.clone().unbind(), kept))?;
-        let entry = Entry::new(ours.clone_ref(py), kind);
+        let kept = || buffer.map(|buffer| buffer.clone().unbind());
+        let ours = Py::new(py, Request::new(slf.clone().unbind(), kept()))?;
+        let entry = Entry::new(ours.clone_ref(py), kept(), kind);
         match slf.get().with(py, move |inner| inner.enter(request, entry)) {
             Ok(()) => Ok(ours),
             Err((fault, memory)) => {
-                if let (Some(buffer), Some(memory)) = (buffer, memory) {
-                    buffer.get().put(memory);
-                }
+                buffer.zip(memory).into_iter().for_each(|(buffer, it)| buffer.get().put(it));
                 Err(fault.into())
             }
         }
     }
 
-    /// Takes a buffer for a request, if there is room for one.
+    /// Takes a buffer for a request of a piece of it, if there is room for one.
     fn take(
         &self,
         py: Python<'_>,
-        buffer: &Buffer,
+        (buffer, start, length): Place<'_, '_>,
         may_move: bool,
-    ) -> PyResult<piped_client::Buffer> {
+    ) -> PyResult<(piped_client::Buffer, Range<usize>)> {
         if self.with(py, Inner::is_full) {
             return Err(Fault::full().into());
         }
-        buffer.take(may_move)
+        let end = length.map_or_else(|| buffer.get().len(), |length| start.saturating_add(length));
+        Ok((buffer.get().take(may_move)?, start..end))
+    }
+
+    /// A read into a piece of a buffer, which it takes.
+    fn reading(
+        &self,
+        py: Python<'_>,
+        (handle, offset): (&Handle, u64),
+        place: Place<'_, '_>,
+        resubmit: bool,
+    ) -> PyResult<piped_client::Request<piped_client::Buffer>> {
+        let handle = handle.open()?;
+        let (memory, range) = self.take(py, place, resubmit)?;
+        let request = piped_client::Request::read(&handle, offset, memory).piece(range);
+        Ok(if resubmit { request.resubmit() } else { request })
+    }
+
+    /// A write of a piece of a buffer, which it takes.
+    fn writing(
+        &self,
+        py: Python<'_>,
+        (handle, offset): (&Handle, u64),
+        place: Place<'_, '_>,
+        (resubmit, durable): (bool, bool),
+    ) -> PyResult<piped_client::Request<piped_client::Buffer>> {
+        let handle = handle.open()?;
+        let (memory, range) = self.take(py, place, resubmit)?;
+        let request = piped_client::Request::write(&handle, offset, memory).piece(range);
+        let request = if resubmit { request.resubmit() } else { request };
+        Ok(if durable { request.durable() } else { request })
     }
 
     /// Submits a request and waits for it: the short way, without an object for it.
@@ -143,7 +171,7 @@ impl Queue {
                 Waited::Ended(Err(error)) => {
                     let fault = Fault::from(&error);
                     let kept = buffer.clone().unbind();
-                    self.with(py, |inner| inner.put_failed(number, Some(&kept), error.buffer));
+                    self.with(py, move |inner| inner.put_failed(number, Some(kept), error.buffer));
                     return Err(fault.into());
                 }
                 Waited::Underway(pending) => pending,
@@ -165,6 +193,9 @@ impl Queue {
     ) -> PyResult<Py<Request>> {
         let (py, this) = (slf.py(), slf.get());
         let handle = handle.open()?;
+        if this.with(py, Inner::is_full) {
+            return Err(Fault::full().into());
+        }
         let spare = this.with(py, |inner| inner.spare(room));
         let mut buffer = match spare {
             Some(spare) => spare,
@@ -175,9 +206,6 @@ impl Queue {
         }
         let bytes = call.encode(buffer.as_mut_slice());
         let bytes = bytes.map_err(|_| Fault::from(piped_client::SubmitFault::Call))?;
-        if this.with(py, Inner::is_full) {
-            return Err(Fault::full().into());
-        }
         Self::submit(slf, (piped_client::Request::call(&handle, buffer, bytes), kind), None)
     }
 }
@@ -204,12 +232,8 @@ impl Queue {
         resubmit: bool,
     ) -> PyResult<u64> {
         let options = Options::new(timeout, urgency)?;
-        let handle = handle.open()?;
         self.make_room(py)?;
-        let range = piece(buffer.get(), start, length);
-        let memory = self.take(py, buffer.get(), resubmit)?;
-        let request = piped_client::Request::read(&handle, offset, memory).piece(range);
-        let request = if resubmit { request.resubmit() } else { request };
+        let request = self.reading(py, (handle, offset), (buffer, start, length), resubmit)?;
         self.run(py, options.dress(request), buffer)
     }
 
@@ -233,13 +257,9 @@ impl Queue {
         durable: bool,
     ) -> PyResult<u64> {
         let options = Options::new(timeout, urgency)?;
-        let handle = handle.open()?;
         self.make_room(py)?;
-        let range = piece(buffer.get(), start, length);
-        let memory = self.take(py, buffer.get(), resubmit)?;
-        let request = piped_client::Request::write(&handle, offset, memory).piece(range);
-        let request = if resubmit { request.resubmit() } else { request };
-        let request = if durable { request.durable() } else { request };
+        let (place, how) = ((buffer, start, length), (resubmit, durable));
+        let request = self.writing(py, (handle, offset), place, how)?;
         self.run(py, options.dress(request), buffer)
     }
 
@@ -261,11 +281,8 @@ impl Queue {
         resubmit: bool,
     ) -> PyResult<Py<Request>> {
         let options = Options::new(timeout, urgency)?;
-        let handle = handle.open()?;
-        let range = piece(buffer.get(), start, length);
-        let memory = slf.get().take(slf.py(), buffer.get(), resubmit)?;
-        let request = piped_client::Request::read(&handle, offset, memory).piece(range);
-        let request = if resubmit { request.resubmit() } else { request };
+        let place = (buffer, start, length);
+        let request = slf.get().reading(slf.py(), (handle, offset), place, resubmit)?;
         Self::submit(slf, (options.dress(request), Kind::Bytes), Some(buffer))
     }
 
@@ -290,16 +307,11 @@ impl Queue {
         notify: Option<u32>,
     ) -> PyResult<Py<Request>> {
         let options = Options::new(timeout, urgency)?;
-        let handle = handle.open()?;
-        let range = piece(buffer.get(), start, length);
-        let memory = slf.get().take(slf.py(), buffer.get(), resubmit)?;
-        let request = piped_client::Request::write(&handle, offset, memory).piece(range);
-        let request = if resubmit { request.resubmit() } else { request };
-        let request = if durable { request.durable() } else { request };
-        let request = match notify {
-            Some(id) => request.then_notify(id),
-            None => request,
-        };
+        let (place, how) = ((buffer, start, length), (resubmit, durable));
+        let mut request = slf.get().writing(slf.py(), (handle, offset), place, how)?;
+        if let Some(id) = notify {
+            request = request.then_notify(id);
+        }
         Self::submit(slf, (options.dress(request), Kind::Bytes), Some(buffer))
     }
 
@@ -316,8 +328,7 @@ impl Queue {
     ) -> PyResult<Py<Request>> {
         let options = Options::new(timeout, None)?;
         let channel = channel.open()?;
-        let range = piece(buffer.get(), start, length);
-        let memory = slf.get().take(slf.py(), buffer.get(), false)?;
+        let (memory, range) = slf.get().take(slf.py(), (buffer, start, length), false)?;
         let request = piped_client::Request::send(&channel, tag, memory).piece(range);
         Self::submit(slf, (options.dress(request), Kind::Nothing), Some(buffer))
     }
@@ -334,7 +345,7 @@ impl Queue {
     ) -> PyResult<Py<Request>> {
         let options = Options::new(timeout, None)?;
         let channel = channel.open()?;
-        let memory = slf.get().take(slf.py(), buffer.get(), false)?;
+        let (memory, _) = slf.get().take(slf.py(), (buffer, 0, None), false)?;
         let tag = tag.map_or(Tag::Any, Tag::Is);
         let request = piped_client::Request::receive(&channel, tag, memory);
         Self::submit(slf, (options.dress(request), Kind::Message), Some(buffer))

@@ -120,7 +120,8 @@ impl StripReader {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let mut inner = lock(&slf.get().inner);
+        let waits = |_| PyBufferError::new_err("another thread waits for a strip");
+        let mut inner = slf.get().inner.try_lock().map_err(waits)?;
         let (start, length, _) = inner.current;
         if length == 0 {
             return Err(PyBufferError::new_err("there is no strip now"));

@@ -52,6 +52,28 @@ def test_a_cancelled_task_leaves_its_buffer_with_the_daemon_until_it_is_free(cli
     asyncio.run(run())
 
 
+def test_the_room_of_a_cancelled_task_is_anothers(pair, data):
+    (data / "room").write_bytes(bytes(4096))
+    client = piped_io.Client(pair.alpha.socket, depth=1)
+
+    async def run() -> None:
+        queue = await aio.queue(client)
+        channel, buffer = client.offer_channel("room"), client.allocate(64)
+        file = client.open_export("beta", "data", "room")
+        waits = asyncio.ensure_future(queue.receive(channel, buffer, timeout=60))
+        await asyncio.sleep(0)
+        buffers = [client.allocate(4096) for _ in range(20)]
+        reads = [asyncio.ensure_future(queue.read(file, 0, it)) for it in buffers]
+        await asyncio.sleep(0.01)
+        for read in reads[::2]:
+            read.cancel()
+        waits.cancel()
+        rest = await asyncio.wait_for(asyncio.gather(*reads, return_exceptions=True), 20)
+        assert [it for it in rest if not isinstance(it, asyncio.CancelledError)] == [4096] * 10
+
+    asyncio.run(run())
+
+
 def test_a_waiting_loop_sleeps(client):
     async def run() -> None:
         queue, buffer = await aio.queue(client), client.allocate(64)

@@ -255,6 +255,26 @@ def test_lent_memory(client, blocks):
         piped_io.lend(client, bytes(4096))
 
 
+def test_buffers_keep_memory_that_was_lent(client, blocks):
+    queue, file = client.queue(), client.open_export("beta", "data", "blocks")
+    private = mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    part = piped_io.lend(client, private).buffer(4096, 8192)
+    del private
+    gc.collect()
+    assert queue.read(file, 0, part) == 8192
+    assert bytes(part) == blocks[:8192]
+
+
+def test_a_time_beyond_the_clocks_is_no_limit(client):
+    assert client.queue().submit_nop().wait(1e18) is None
+
+
+def test_strips_that_fail_say_why(client, data):
+    file = client.open_export("beta", "data", "only-written", "w", create="open")
+    with pytest.raises(PermissionError):
+        next(piped_io.StripReader(client, file, 0, MIB))
+
+
 def test_numpy_and_dlpack_are_views(client, blocks):
     numpy = pytest.importorskip("numpy")
     queue, file = client.queue(), client.open_export("beta", "data", "blocks")

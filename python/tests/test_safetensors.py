@@ -147,3 +147,12 @@ def test_a_file_that_is_cut_while_it_is_read(client, data):
     with pytest.raises(ValueError, match="shorter"):
         ours._read_all(client, handle, block, 0, handle.length, 4)
     assert head.tensors["x"].shape == (30_000_000,)
+
+
+def test_a_queue_that_is_not_deep(pair, data):
+    import piped_io
+
+    shallow = piped_io.Client(pair.alpha.socket, depth=2)
+    save_file({"x": numpy.ones(30_000_000, "u1")}, "piped://beta/data/shallow", client=shallow)
+    got = load_file("piped://beta/data/shallow", client=shallow, at_once=8)
+    assert got["x"].sum() == 30_000_000

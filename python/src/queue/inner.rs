@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use piped_client::{BufferState, Completed, Payload, Pending, RequestError, SubmitError};
+use piped_client::{
+    BufferState, Completed, Payload, Pending, RequestError, RequestId, SubmitError,
+};
 use pyo3::prelude::*;
 
 use super::Request;
@@ -14,12 +16,14 @@ use crate::outcome::{Kind, Outcome};
 /// A request that was submitted, and how its answer is read.
 pub(super) struct Entry {
     request: Py<Request>,
+    /// A reference of its own, since another one could only be had with the interpreter.
+    buffer: Option<Py<Buffer>>,
     kind: Kind,
 }
 
 impl Entry {
-    pub(super) fn new(request: Py<Request>, kind: Kind) -> Self {
-        Self { request, kind }
+    pub(super) fn new(request: Py<Request>, buffer: Option<Py<Buffer>>, kind: Kind) -> Self {
+        Self { request, buffer, kind }
     }
 }
 
@@ -79,16 +83,22 @@ impl Inner {
         Ok((number, pending))
     }
 
+    /// Asks the daemon to end a request. `false`: it has ended.
+    pub(super) fn cancel(&mut self, request: RequestId) -> bool {
+        let cancelled = self.queue.cancel(request);
+        self.queue.flush();
+        cancelled
+    }
+
     /// Nobody waits for a request any more; its buffer comes back to this one.
     pub(super) fn abandon<B: Payload>(
         &mut self,
         (number, pending): (u64, Pending<B>),
         buffer: Py<Buffer>,
     ) {
-        self.queue.cancel(&pending);
-        self.queue.detach(pending);
+        let request = self.queue.detach(pending);
         self.awaited.insert(number, buffer);
-        self.queue.flush();
+        self.cancel(request);
     }
 
     /// A buffer of an earlier call with so much room.
@@ -131,22 +141,18 @@ impl Inner {
     }
 
     fn settle(&mut self, Completed { tag, result, .. }: Completed) {
-        let Some(Entry { request, kind }) = self.entries.remove(&tag) else {
+        let Some(Entry { request, buffer, kind }) = self.entries.remove(&tag) else {
             // The wait for it was interrupted: only its buffer is awaited.
             if let Some(buffer) = self.awaited.remove(&tag) {
                 match result {
                     Ok(done) => done.payload.into_iter().for_each(|it| buffer.get().put(it)),
-                    Err(error) => self.put_failed(tag, Some(&buffer), error.buffer),
+                    Err(error) => self.put_failed(tag, Some(buffer), error.buffer),
                 }
             }
             return;
         };
         let outcome = match result {
-            Ok(done) => match (request.get().memory(), done.payload) {
-                (Some(buffer), Some(memory)) => {
-                    buffer.get().put(memory);
-                    Ok(Outcome::of(kind, done.bytes, done.value))
-                }
+            Ok(done) => match (buffer, done.payload) {
                 (None, Some(answer)) => {
                     let bytes = usize::try_from(done.bytes).unwrap_or(usize::MAX);
                     let read = answer.as_slice().get(..bytes).ok_or_else(Fault::unreadable);
@@ -154,11 +160,16 @@ impl Inner {
                     self.spares.push(answer);
                     outcome
                 }
-                (_, None) => Ok(Outcome::of(kind, done.bytes, done.value)),
+                (buffer, memory) => {
+                    if let Some((buffer, memory)) = buffer.zip(memory) {
+                        buffer.get().put(memory);
+                    }
+                    Ok(Outcome::of(kind, done.bytes, done.value))
+                }
             },
             Err(error) => {
                 let fault = Fault::from(&error);
-                self.put_failed(tag, request.get().memory(), error.buffer);
+                self.put_failed(tag, buffer, error.buffer);
                 Err(fault)
             }
         };
@@ -172,25 +183,18 @@ impl Inner {
     pub(super) fn put_failed(
         &mut self,
         number: u64,
-        buffer: Option<&Py<Buffer>>,
+        buffer: Option<Py<Buffer>>,
         state: BufferState,
     ) {
-        let Some(buffer) = buffer else {
-            if let BufferState::Returned(spare) = state {
-                self.spares.push(spare);
-            }
-            return;
-        };
-        match state {
-            BufferState::Returned(memory) => buffer.get().put(memory),
-            BufferState::Held => {
+        match (buffer, state) {
+            (Some(buffer), BufferState::Returned(memory)) => buffer.get().put(memory),
+            (None, BufferState::Returned(spare)) => self.spares.push(spare),
+            (Some(buffer), BufferState::Held) => {
                 buffer.get().hold();
-                // A reference more needs the interpreter, which may be with another thread.
-                let kept = Python::attach(|py| buffer.clone_ref(py));
-                self.awaited.insert(number, kept);
+                self.awaited.insert(number, buffer);
             }
-            BufferState::Lost => buffer.get().lose(),
-            BufferState::None => {}
+            (Some(buffer), BufferState::Lost) => buffer.get().lose(),
+            (None, BufferState::Held | BufferState::Lost) | (_, BufferState::None) => {}
         }
     }
 

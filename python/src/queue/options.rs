@@ -6,7 +6,6 @@ use piped_client::Class;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::buffer::Buffer;
 use crate::clock::span;
 
 /// How a request deviates from the defaults. Read before its buffer is taken: wrong words leave
@@ -39,14 +38,4 @@ pub(crate) fn class_of(urgency: Option<&str>) -> PyResult<Class> {
         Some("bulk") => Ok(Class::Bulk),
         Some(_) => Err(PyValueError::new_err("urgency is None, \"latency\" or \"bulk\"")),
     }
-}
-
-/// The piece of a buffer that a request moves.
-pub(super) fn piece(
-    buffer: &Buffer,
-    start: usize,
-    length: Option<usize>,
-) -> std::ops::Range<usize> {
-    let end = length.map_or_else(|| buffer.len(), |length| start.saturating_add(length));
-    start..end
 }

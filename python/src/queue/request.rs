@@ -38,11 +38,6 @@ impl Request {
         *lock(&self.ended) = Some(result);
     }
 
-    /// The buffer that it has, or had.
-    pub(crate) fn memory(&self) -> Option<&Py<Buffer>> {
-        self.buffer.as_ref()
-    }
-
     fn is_over(&self) -> bool {
         lock(&self.ended).is_some()
     }
@@ -71,7 +66,9 @@ impl Request {
     /// works. After `timeout` seconds: TimeoutError, while the request goes on.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let until = timeout.map(span).transpose()?.map(|span| clock::now() + span);
+        // A time beyond the clock's is no limit.
+        let span = timeout.map(span).transpose()?;
+        let until = span.and_then(|span| clock::now().checked_add(span));
         loop {
             self.queue.get().look_until(py, until, || self.is_over());
             if self.is_over() {

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 
 use piped_ring::handshake::{Reply, Request};
 use piped_ring::{ExclusiveRange, LentKind, Segment};
-use rustix::process::{Pid, getpid};
 
 use crate::buffer::{Buffer, Home};
 use crate::control::{Control, lock};
@@ -161,8 +160,6 @@ pub(crate) struct Loan {
     place: AtomicU64,
     /// The daemon that has taken it.
     daemon: Mutex<Arc<Control>>,
-    /// The process that lends it: a forked one has not.
-    process: Pid,
 }
 
 /// Stands for a segment number where there is none.
@@ -244,7 +241,6 @@ impl Loan {
             length,
             place: AtomicU64::new(place(generation, NOWHERE)),
             daemon: Mutex::new(Arc::clone(daemon)),
-            process: getpid(),
         };
         let number = loan.ask()?;
         loan.place.store(place(generation, number), Ordering::Relaxed);
@@ -273,8 +269,8 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         let (_, segment) = self.place();
-        // With its daemon's session it is given back already; and a forked child has not lent it.
-        if segment != NOWHERE && self.process == getpid() {
+        // With its daemon's session it is given back already.
+        if segment != NOWHERE {
             lock(&self.daemon).tell(Request::TakeBack { segment });
         }
     }

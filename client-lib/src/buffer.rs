@@ -1,6 +1,6 @@
 //! A piece of the arena, or of lent memory, owned by the value that stands for it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use piped_core::pieces::{BufferRow, Row};
 use piped_ring::{ExclusiveRange, SharedRange};
@@ -44,6 +44,8 @@ pub struct Buffer {
     length: u64,
     /// The buffers that it stands for: its own memory is their list ([`crate::Buffers`]).
     parts: Option<Box<[Self]>>,
+    /// What keeps its memory where it is, if somebody has it ([`Self::pin`]).
+    pin: Weak<Home>,
 }
 
 /// Memory that a buffer is a piece of, and goes back to.
@@ -66,7 +68,7 @@ impl Home {
 
 impl Buffer {
     pub(crate) fn new(home: Home, range: ExclusiveRange, length: u64) -> Self {
-        Self { home, range, length, parts: None }
+        Self { home, range, length, parts: None, pin: Weak::new() }
     }
 
     /// The buffer's length in bytes, as asked for.
@@ -134,6 +136,33 @@ impl Buffer {
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.range.as_ptr()
+    }
+
+    /// Keeps the memory mapped and where it is, for a program that has pointers into it: as long as
+    /// the value that is returned, or another one of the buffer. A request for which the buffer
+    /// would have to move after a reconnect is refused meanwhile ([`crate::SubmitFault::NoRoom`]),
+    /// and memory that is lost with its daemon stays mapped.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = piped_client::Client::connect("/run/piped/client.sock")?;
+    /// let mut buffer = client.allocate(8192)?;
+    /// let (pin, address) = (buffer.pin(), buffer.as_ptr());
+    /// let file = client.open_file("/srv/data/blocks", piped_client::OpenOptions::read())?;
+    /// let done = client.queue()?.read(&file, 0, buffer);
+    /// println!("{address:?} is mapped, also if {done:?} has no buffer");
+    /// # drop(pin); Ok(()) }
+    /// ```
+    #[must_use = "the memory may move when this is dropped"]
+    pub fn pin(&mut self) -> Pin {
+        let home = self.pin.upgrade().unwrap_or_else(|| Arc::new(self.home.clone()));
+        self.pin = Arc::downgrade(&home);
+        Pin(home)
+    }
+
+    /// Whether its memory stays where it is.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pin.strong_count() > 0
     }
 
     /// A copy of the bytes.
@@ -332,6 +361,16 @@ impl AsMut<[u8]> for Buffer {
         self.as_mut_slice()
     }
 }
+
+/// Keeps the memory of a buffer mapped and where it is, whatever becomes of the buffer: see
+/// [`Buffer::pin`].
+///
+/// ```
+/// fn may_be_shared<T: Send + Sync>() {}
+/// may_be_shared::<piped_client::Pin>();
+/// ```
+#[derive(Debug, Clone)]
+pub struct Pin(#[expect(dead_code, reason = "kept for what it keeps")] Arc<Home>);
 
 /// A buffer that others touch. Dropped as it is, the memory is not used again.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! The connection to a daemon.
 
+mod lending;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -7,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piped_core::access::Access;
+use piped_ring::ClientQueue;
 use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello, Request};
 use piped_ring::layout::ENTRIES_MAX;
-use piped_ring::{ClientQueue, LentKind};
 
 use crate::arena::PAGE_BYTES;
 use crate::buffer::Buffer;
@@ -18,11 +20,10 @@ use crate::connection::{Connection, Growth, Shared};
 use crate::control::lock;
 use crate::core::Core;
 use crate::error::{
-    AllocateError, BuffersError, ConnectError, ExportError, LendError, OpenError, PiecesError,
-    QueueError, ReconnectError,
+    AllocateError, BuffersError, ConnectError, ExportError, OpenError, PiecesError, QueueError,
+    ReconnectError,
 };
 use crate::handle::{Handle, RegionExport, RegionOptions};
-use crate::lent::Lent;
 use crate::open::{OpenOptions, questions};
 use crate::pieces::{Piece, Pieces};
 use crate::queue::Queue;
@@ -168,6 +169,10 @@ impl ClientBuilder {
 
 /// A session with a daemon: memory, handles, queues. Cheap to clone, for all threads.
 ///
+/// A process that is forked does not have the client of its parent: what it drops changes nothing
+/// for the parent, and what it asks is refused. Its copies of queues must not be used, which is not
+/// checked: that would cost each request a system call.
+///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use piped_client::{Client, OpenOptions};
@@ -228,7 +233,7 @@ impl Client {
     ///   and is refused with [`crate::SubmitFault::NoRoom`] if the new arena cannot have it. Those
     ///   of reads that ended with the daemon are [`crate::BufferState::Lost`], as without a
     ///   reconnect.
-    /// - **Lent memory** is lent again and does not move; see [`Lent`].
+    /// - **Lent memory** is lent again and does not move; see [`crate::Lent`].
     /// - **Exported regions** are not offered again; see [`RegionExport`].
     ///
     /// ```no_run
@@ -262,35 +267,12 @@ impl Client {
         self.shared.allocate(length)
     }
 
-    /// Lends a sealed memfd; [`Lent`] has the rules.
+    /// Allocates a buffer of `length` bytes if the arena has the room as it is: never waits.
     ///
     /// # Errors
-    /// See [`LendError`].
-    pub fn lend_memfd(&self, file: impl AsFd) -> Result<Lent, LendError> {
-        Lent::by_file(&self.shared, &file, LentKind::Sealed)
-    }
-
-    /// Lends POSIX shared memory, or a file below `/dev/shm`; [`Lent`] has the rules.
-    ///
-    /// # Errors
-    /// See [`LendError`].
-    pub fn lend_shared(&self, file: impl AsFd) -> Result<Lent, LendError> {
-        Lent::by_file(&self.shared, &file, LentKind::Loose)
-    }
-
-    /// Lends private memory of this process; [`Lent`] has the rules.
-    ///
-    /// # Errors
-    /// See [`LendError`]. The area is as it was.
-    ///
-    /// # Safety
-    /// Nothing writes the area during the call. It stays mapped until the [`Lent`] and all buffers
-    /// of it are dropped. While a buffer is borrowed ([`Buffer::as_slice`]), nobody else writes its
-    /// bytes, and of a mutable borrow, nobody else reads them either.
-    #[allow(unsafe_code, reason = "the program alone knows who uses its memory")]
-    pub unsafe fn lend_private(&self, start: *mut u8, length: usize) -> Result<Lent, LendError> {
-        // SAFETY: what the function asks for is what the caller promises.
-        unsafe { Lent::by_area(&self.shared, start, length) }
+    /// See [`AllocateError`].
+    pub fn try_allocate(&self, length: usize) -> Result<Option<Buffer>, AllocateError> {
+        self.shared.connection().allocate_at_once(length)
     }
 
     /// A table of pieces for vectored requests ([`crate::Request::read_pieces`]). It lies in the

@@ -19,7 +19,6 @@ use piped_core::status::Status;
 use piped_ring::handshake::{FDS_PER_QUEUE, Reply, Request, Welcome};
 use piped_ring::segment::SEGMENT_BYTES_MAX;
 use piped_ring::{AttachFault, ClientQueue, LentKind, QueueFds, Segment};
-use rustix::process::{Pid, getpid};
 
 use crate::arena::{Arena, LentMemory, Loan, PAGE_BYTES};
 use crate::buffer::Buffer;
@@ -302,8 +301,6 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     /// Marks the memory of all its connections.
     pub(crate) client: u32,
-    /// The process that connected.
-    process: Pid,
     pub(crate) link: Arc<Link>,
     connection: Mutex<Arc<Connection>>,
     /// Generation of `connection`, for a look without the lock.
@@ -333,7 +330,6 @@ impl Shared {
         Self {
             settings,
             client,
-            process: getpid(),
             link: Arc::new(link),
             connection: Mutex::new(Arc::new(connection)),
             generation: AtomicU32::new(generation),
@@ -377,7 +373,7 @@ impl Shared {
 
     /// Moves a buffer of an earlier connection into the memory of this one, but for the bytes that
     /// were to be `filled`; the buffer as it is if it is of this one or of another client, and as
-    /// an error if there is no room, or if it is of memory that is not lent to this one.
+    /// an error if there is no room, if it is pinned, or if its memory is not lent to this one.
     pub(crate) fn bring(
         &self,
         buffer: Buffer,
@@ -391,7 +387,7 @@ impl Shared {
         if buffer.parts().is_some() {
             return bring_all(buffer, |part| self.bring(part, to, 0..0, growth));
         }
-        if buffer.is_lent() {
+        if buffer.is_lent() || buffer.is_pinned() {
             return Err(buffer);
         }
         let room = match growth {
@@ -430,7 +426,7 @@ impl Shared {
     /// Whether this is the process that connected. A forked one shares its socket with it, and
     /// would take its answers.
     pub(crate) fn check_process(&self) -> Result<(), LendError> {
-        if self.process == getpid() { Ok(()) } else { Err(LendError::Forked) }
+        if self.connection().control.is_own() { Ok(()) } else { Err(LendError::Forked) }
     }
 
     /// Lends memory of the program to the daemon.
@@ -477,6 +473,10 @@ impl Shared {
 
     /// Take back the inside of a dropped queue.
     pub(crate) fn keep_queue(&self, mut core: Core) {
+        // The ring is the parent's, too, which goes on with it.
+        if !core.is_own() {
+            return;
+        }
         self.queues.fetch_sub(1, Ordering::Relaxed);
         core.orphan();
         // The daemon gave it for the session's life; one it took back is of no use.

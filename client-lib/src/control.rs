@@ -28,6 +28,7 @@ use piped_text::shown;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, getpid};
 
 #[cfg(feature = "async")]
 pub(crate) use self::asked::Asked;
@@ -43,6 +44,9 @@ pub(crate) type Answer = (Reply, Vec<OwnedFd>);
 #[derive(Debug)]
 pub(crate) struct Control {
     socket: OwnedFd,
+    /// The process that connected. A forked one shares the socket with it, and would take its
+    /// answers and close its handles.
+    process: Pid,
     timeout_ns: AtomicU64,
     /// Features beyond the first version that both sides have: `FEATURE_*`; 0 before the Welcome.
     features: AtomicU64,
@@ -108,6 +112,7 @@ impl Control {
         let timeout_ns = AtomicU64::new(clock::nanos(timeout));
         Self {
             socket,
+            process: getpid(),
             timeout_ns,
             features: AtomicU64::new(0),
             next: Mutex::new(1),
@@ -167,13 +172,16 @@ impl Control {
     }
 
     /// Say, and do not wait for the answer; nobody misses it. Runs nobody's code, so a queue's lock
-    /// may be held.
+    /// may be held. A forked process says nothing: what is open is its parent's.
     ///
     /// What finds no room in a socket that a runtime watches is sent when the daemon has answered
     /// something, or something is asked or told; otherwise this waits for room. Answers that are
     /// there already are read first, so that they do not pile up if nobody ever asks anything. Not
     /// while tasks wait: their runtime calls, and wakes them.
     pub(crate) fn tell(&self, request: Request) {
+        if !self.is_own() {
+            return;
+        }
         lock(&self.owed).push(request);
         self.take_in(Mail::has_no_wakers);
         self.tell_owed();
@@ -195,6 +203,11 @@ impl Control {
             while self.poll(0) && self.read_one(&mut mail) {}
             self.stop_reading(mail, false);
         }
+    }
+
+    /// Whether this is the process that connected.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == getpid()
     }
 
     /// Tells what is owed: of a socket that is watched as far as it has room.
@@ -243,6 +256,10 @@ impl Control {
         wanted: bool,
         patience: Patience,
     ) -> Result<Option<u32>, SessionError> {
+        // Before any lock: at the fork, another thread may have had it.
+        if !self.is_own() {
+            return Err(forked());
+        }
         let mut message = [0; MESSAGE_BYTES_MAX];
         let mut next = match (patience, self.next.try_lock()) {
             (_, Ok(next)) => next,
@@ -302,6 +319,9 @@ impl Control {
 
     /// Become the reader, if there is none and the mail `may` be read.
     fn try_reading(&self, may: impl Fn(&Mail) -> bool) -> Option<MutexGuard<'_, Mail>> {
+        if !self.is_own() {
+            return None;
+        }
         let mut mail = lock(&self.mail);
         if mail.is_read() || mail.is_over() || !may(&mail) {
             return None;
@@ -351,6 +371,12 @@ impl Control {
         let timeout = Timespec::try_from(Duration::from_nanos(timeout_ns)).ok();
         rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
     }
+}
+
+/// Why a forked process asks nothing.
+fn forked() -> SessionError {
+    let text = "this process was forked from the client's; connect again here";
+    SessionError::System(io::Error::new(io::ErrorKind::NotConnected, text))
 }
 
 /// An answer that is what it says. A refusal is an error.

@@ -113,6 +113,11 @@ impl Core {
         self.spin.budget_ns()
     }
 
+    /// Whether this is the process that connected.
+    pub(crate) fn is_own(&self) -> bool {
+        self.control.is_own()
+    }
+
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.is_some()
     }
@@ -230,24 +235,21 @@ impl Core {
         if fits { Ok(()) } else { Err(SubmitFault::Full) }
     }
 
-    /// Waits until cancels that the daemon has not answered have left room for a request.
-    pub(crate) fn make_room(&mut self) {
-        if self.cancels > 0 && !self.has_room() {
-            self.wait_until(None, |core| core.cancels == 0 || core.has_room());
-        }
-    }
-
     /// Whether a request could enter now, or be refused for another reason than a full queue.
-    #[cfg(feature = "async")]
     pub(crate) fn has_place(&mut self) -> bool {
         let dead = self.dead.is_some();
         (dead && !self.resubmission.is_possible()) || self.make_place(dead).is_ok()
     }
 
+    /// Whether there is a place and room, as far as was looked.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.table.has_free() && self.has_room()
+    }
+
     /// Whether the ring has room. The daemon takes no more descriptors than it has completions for,
     /// so what counts is what it did not answer yet. One entry is kept free of requests: a full
     /// queue can be cancelled too.
-    fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.table.underway() + self.cancels < self.ring.entries()
     }
 
@@ -362,6 +364,11 @@ impl Core {
                 _ => {}
             }
         }
+    }
+
+    /// Whether the daemon owes answers to cancels.
+    pub(crate) fn awaits_cancels(&self) -> bool {
+        self.cancels > 0
     }
 
     /// Finds out whether the daemon is there: a system call.

@@ -218,8 +218,8 @@ pub enum SubmitFault {
     HandleLost,
     /// The buffer is of the connection before, and the new arena has no room for it.
     #[error(
-        "the arena of the new connection has no room for the buffer; drop some first, or raise \
-             `client.arena_bytes_max` of the daemon"
+        "the buffer cannot move to the arena of the new connection: drop some buffers or raise \
+             `client.arena_bytes_max` of the daemon, or, if it is pinned, drop the pin"
     )]
     NoRoom,
     /// The buffer is of memory that was lent to the daemon before, and could not be lent to this

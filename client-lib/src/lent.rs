@@ -68,27 +68,6 @@ impl Lent {
         Ok(Self::over(shared, shared.loan(fd, (length, kind))?, segment))
     }
 
-    /// Lends private memory of the process.
-    ///
-    /// # Safety
-    /// As for [`crate::Client::lend_private`].
-    #[allow(unsafe_code, reason = "the program alone knows who uses its memory")]
-    pub(crate) unsafe fn by_area(
-        shared: &Shared,
-        start: *mut u8,
-        length: usize,
-    ) -> Result<Self, LendError> {
-        shared.check_process()?;
-        let area = Area::new(start, length)?;
-        let system = |error| SessionError::System(error);
-        let fd = area.fd().try_clone_to_owned().map_err(system)?;
-        // Before the bytes move: if the daemon refuses, nothing has changed.
-        let loan = shared.loan(fd, (length as u64, LentKind::Sealed))?;
-        // SAFETY: what the function asks for is what the caller promises.
-        let segment = unsafe { area.take_over()? };
-        Ok(Self::over(shared, loan, segment))
-    }
-
     fn over(shared: &Shared, loan: Loan, segment: Segment) -> Self {
         let memory = Arc::new(LentMemory::new(loan, segment));
         shared.remember_lent(&memory);
@@ -128,5 +107,54 @@ impl Lent {
         }
         let range = self.0.take(offset, length).ok_or(PartError::Taken { offset, length })?;
         Ok(Buffer::new(Home::Lent(Arc::clone(&self.0)), range, length))
+    }
+}
+
+/// Private memory of the program that a daemon is ready to take, and that is as it was: made by
+/// [`crate::Client::offer_private`]. Dropped, it is not lent.
+///
+/// ```no_run
+/// # fn lend(block: &'static mut [u8]) -> Result<(), Box<dyn std::error::Error>> {
+/// let client = piped_client::Client::connect("/run/piped/client.sock")?;
+/// let offer = client.offer_private(block.as_mut_ptr(), block.len())?;
+/// block[0] = 1; // It is the program's still.
+/// // SAFETY: nobody else has the block, and it is there for good.
+/// let lent = unsafe { offer.take_over()? };
+/// # drop(lent); Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct PrivateOffer {
+    shared: Arc<Shared>,
+    area: Area,
+    loan: Loan,
+}
+
+impl PrivateOffer {
+    /// Asks the daemon to take private memory of the process.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        start: *mut u8,
+        length: usize,
+    ) -> Result<Self, LendError> {
+        shared.check_process()?;
+        let area = Area::new(start, length)?;
+        let fd = area.fd().try_clone_to_owned().map_err(SessionError::System)?;
+        let loan = shared.loan(fd, (length as u64, LentKind::Sealed))?;
+        Ok(Self { shared: Arc::clone(shared), area, loan })
+    }
+
+    /// Moves the bytes into the memory that the daemon has.
+    ///
+    /// # Errors
+    /// See [`LendError`]. The area is as it was.
+    ///
+    /// # Safety
+    /// As for [`crate::Client::lend_private`].
+    #[allow(unsafe_code, reason = "the program alone knows who uses its memory")]
+    pub unsafe fn take_over(self) -> Result<Lent, LendError> {
+        let Self { shared, area, loan } = self;
+        // SAFETY: what the function asks for is what the caller promises.
+        let segment = unsafe { area.take_over()? };
+        Ok(Lent::over(&shared, loan, segment))
     }
 }

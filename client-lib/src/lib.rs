@@ -80,7 +80,7 @@ pub use core::QueueCounters;
 
 #[cfg(feature = "async")]
 pub use async_directory::AsyncDirectory;
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Pin};
 pub use buffers::Buffers;
 #[cfg(feature = "async")]
 pub use calls::{AsyncCalls, AsyncPaged};
@@ -96,7 +96,7 @@ pub use error::{
 pub use file::AsyncFile;
 pub use file::File;
 pub use handle::{Handle, RegionExport, RegionOptions};
-pub use lent::Lent;
+pub use lent::{Lent, PrivateOffer};
 pub use open::OpenOptions;
 pub use path::PathCosts;
 pub use payload::Payload;

@@ -1,5 +1,6 @@
 //! One thread's way to the daemon.
 
+mod room;
 mod verbs;
 
 use std::cell::Cell;
@@ -234,12 +235,6 @@ impl Queue {
             Ok(pending) => pending.wait(self),
             Err(refused) => Err(refused.into()),
         }
-    }
-
-    /// Waits until cancels that the daemon has not answered have left room for a request.
-    /// [`Self::run`] does so by itself.
-    pub fn make_room(&mut self) {
-        self.core_mut().make_room();
     }
 
     /// Let the daemon see what was submitted: once for a batch. Every look for results does so,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::failure::{Doing as _, Failure};
+use crate::nbd::{Caching, Server};
 use crate::outside::{Running, await_listener, free_port, output};
 
 /// A tool and the server that it copies from.
@@ -74,7 +75,22 @@ impl Copier {
         })
     }
 
-    /// Copies the file; it is on stable storage afterwards.
+    /// Copier with nbdcopy, from an nbdkit that serves `file` as it does by default: with the
+    /// kernel's reading ahead. The copy is left to the page cache.
+    pub(crate) fn nbdcopy(file: &Path, destination: &Path, cpu: usize) -> Result<Self, Failure> {
+        let (server, source) = Server::Nbdkit.serve(file, Caching::Cached, cpu)?;
+        let command = vec!["nbdcopy".to_owned(), source];
+        let destination = destination.to_owned();
+        Ok(Self { name: "nbdcopy", _server: server, command, destination, sync: false })
+    }
+
+    /// Leaves the copy to the page cache, for a reader that comes at once.
+    pub(crate) fn without_sync(mut self) -> Self {
+        self.command.retain(|word| word != "--fsync");
+        Self { sync: false, ..self }
+    }
+
+    /// Copies the file; it is on stable storage afterwards, if it is not left to the page cache.
     pub(crate) fn copy(&self) -> Result<(), Failure> {
         let [program, arguments @ ..] = &self.command[..] else { return Ok(()) };
         output(Command::new(program).args(arguments).arg(&self.destination)).doing(self.name)?;
@@ -85,7 +101,8 @@ impl Copier {
     }
 }
 
-fn start(server: &mut Command, port: &str) -> Result<Running, Failure> {
+/// Starts a server of which a port of loopback is known, and waits until it listens.
+pub(crate) fn start(server: &mut Command, port: &str) -> Result<Running, Failure> {
     server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let running = Running(server.spawn()?);
     await_listener(port)?;

@@ -90,6 +90,9 @@ enum Group {
     /// Measure files of a peer as block devices: nbdkit with piped's plugin against servers of NBD
     /// at that peer. Needs nbdkit, and root for the link of 1 Gbit/s. Exit codes as of floors.
     Nbd(Run),
+    /// Measure the Python package against the client of Rust, and against what Python programs load
+    /// weights by. Needs python3 with venv, and PyPI the first time. Exit codes as of floors.
+    Python(Run),
     /// Measure piped beside other programs that do the same, where they are installed, and beside
     /// itself in other places. Exit codes as of floors.
     Peers(Run),
@@ -222,6 +225,7 @@ fn main() -> ExitCode {
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Names(run) => measure(&rows::NAMES, run, None),
         Group::Nbd(run) => measure(&rows::NBD, run, None),
+        Group::Python(run) => measure(&rows::PYTHON, run, None),
         Group::Peers(run) => measure(&rows::PEERS, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),

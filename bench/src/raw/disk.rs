@@ -125,6 +125,32 @@ impl Disk {
         Ok(Timing::new(latencies, end - start))
     }
 
+    /// Reads the whole file once from its start, `depth` blocks at once. Returns the seconds that
+    /// took.
+    pub(crate) fn read_whole(&self, block: usize, depth: usize, wait: Wait) -> io::Result<f64> {
+        let mut ring = Ring::new(depth as u32, block * depth, self.file.as_fd(), wait)?;
+        let begun = clock::now();
+        let (mut asked, mut lengths) = (0, vec![0; depth]);
+        let mut free: Vec<usize> = (0..depth).collect();
+        loop {
+            while asked < self.bytes {
+                let Some(slot) = free.pop() else { break };
+                lengths[slot] = (self.bytes - asked).min(block as u64) as usize;
+                // Direct reads are of whole blocks; the last one ends with the file.
+                ring.read(piece(slot, block), asked, slot as u64)?;
+                asked += lengths[slot] as u64;
+            }
+            if ring.in_flight() == 0 {
+                return Ok(begun.elapsed().as_secs_f64());
+            }
+            ring.submit_and_wait(1)?;
+            while let Some((slot, result)) = ring.take() {
+                whole(result, lengths[slot as usize])?;
+                free.push(slot as usize);
+            }
+        }
+    }
+
     fn place(&self, block: usize, random: &mut Random) -> u64 {
         random.below(self.bytes / block as u64) * block as u64
     }

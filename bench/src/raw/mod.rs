@@ -10,6 +10,7 @@ pub(crate) mod net;
 pub(crate) mod path;
 mod pieces;
 mod ring;
+pub(crate) mod stream;
 mod turns;
 
 use std::time::Duration;

@@ -24,7 +24,7 @@ const CHOOSING: u32 = 3;
 const COMPARING: u32 = 9;
 
 /// Time after the sync of a removal for the device to discard the blocks.
-const SETTLE: Duration = Duration::from_millis(300);
+pub(super) const SETTLE: Duration = Duration::from_millis(300);
 
 pub(super) fn cp(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let (profile, bar) = (Profile::Balanced, Bar::AtMost(1.0));
@@ -114,7 +114,7 @@ impl Cp {
 }
 
 /// Seconds of a copy that begins without a page cache at either end.
-fn timed(
+pub(super) fn timed(
     source: &Path,
     destination: &Path,
     length: u64,

@@ -22,6 +22,7 @@ mod pager;
 mod patterns;
 pub(crate) mod peers;
 mod pipelines;
+mod python;
 pub(crate) mod region;
 mod remote_file;
 mod ring;
@@ -52,6 +53,7 @@ pub(crate) use names::NAMES;
 pub(crate) use nbd::NBD;
 pub(crate) use peers::PEERS;
 pub(crate) use pipelines::PIPELINES;
+pub(crate) use python::PYTHON;
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;
@@ -89,6 +91,7 @@ pub(crate) struct Bench {
     directory: Option<tempfile::TempDir>,
     pair: Option<Pair>,
     rig: Option<Rig>,
+    python: Option<python::Environment>,
     strips: strips::Found,
     /// Agreement of outside tools, by the name of a check.
     checks: BTreeMap<&'static str, bool>,
@@ -267,6 +270,7 @@ impl Bench {
             directory: None,
             pair: None,
             rig: None,
+            python: None,
             strips: strips::Found::default(),
             checks: BTreeMap::new(),
         }
@@ -374,6 +378,14 @@ impl Bench {
             self.pair = Some(Pair::start(profile, self.cpus, &data)?);
         }
         Ok(())
+    }
+
+    /// Python with the packages that rows compare, made once in a run.
+    fn python(&mut self) -> Result<python::Environment, Failure> {
+        if self.python.is_none() {
+            self.python = Some(python::Environment::make()?);
+        }
+        Ok(self.python.clone().expect("made above if it was not there"))
     }
 
     /// Takes the server and the daemons out, so that arms can borrow them beside the counts.

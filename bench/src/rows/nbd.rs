@@ -78,7 +78,7 @@ fn parameters(node: &Node, file: &str, class: &str) -> Vec<String> {
 }
 
 /// Takes what the plugin reads past the page cache out of it.
-fn make_cold(path: &std::path::Path) -> Result<(), Failure> {
+pub(super) fn make_cold(path: &std::path::Path) -> Result<(), Failure> {
     let file = std::fs::File::open(path).doing(path.display())?;
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).doing("fadvise")
 }

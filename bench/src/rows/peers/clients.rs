@@ -23,8 +23,8 @@ const BLOCK: usize = 64 * KIB;
 const DEPTH: usize = 16;
 
 /// Time until all clients have begun, which is not counted, and time that is.
-const SETTLE: Duration = Duration::from_millis(30);
-const WINDOW: Duration = Duration::from_millis(100);
+pub(crate) const SETTLE: Duration = Duration::from_millis(30);
+pub(crate) const WINDOW: Duration = Duration::from_millis(100);
 
 /// Gets of several clients, each in a thread with a session of its own.
 pub(super) fn rate(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
@@ -39,8 +39,8 @@ pub(super) fn rate(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
         };
         let (mut one, mut others) = (readers(1)?, readers(many)?);
         let mut arms = [
-            Arm::variant("1 client".to_owned(), || together(&mut one)),
-            Arm::variant(format!("{many} clients"), || together(&mut others)),
+            Arm::variant("1 client".to_owned(), || together(&mut one, (BLOCK, DEPTH))),
+            Arm::variant(format!("{many} clients"), || together(&mut others, (BLOCK, DEPTH))),
         ];
         let rounds = bench.rounds(&mut arms)?;
         let found = rounds.all_ratio(1, 0)?;
@@ -56,14 +56,17 @@ pub(super) fn rate(bench: &mut Bench, name: &'static str) -> Result<Row, Failure
     })
 }
 
-/// Gets per second of all readers together.
-fn together(readers: &mut [(Asker, Handle)]) -> Result<f64, Failure> {
+/// Reads per second of all readers together, of that length and depth each.
+pub(crate) fn together(
+    readers: &mut [(Asker, Handle)],
+    (block, depth): (usize, usize),
+) -> Result<f64, Failure> {
     let from = clock::now() + SETTLE;
     let to = from + WINDOW;
     let counts = thread::scope(|scope| {
         let reading = |(asker, handle): &mut (Asker, Handle)| {
             let mut count = 0u64;
-            let ask = Ask { handle, block: BLOCK, depth: DEPTH };
+            let ask = Ask { handle, block, depth };
             asker.reads_while(ask, |_, ended| {
                 count += u64::from(from <= ended && ended < to);
                 ended < to

@@ -1,7 +1,7 @@
 //! Rows that hold piped beside other programs that do the same work, and beside itself with more
 //! clients and in other places.
 
-mod clients;
+pub(crate) mod clients;
 mod files;
 mod half;
 mod local;
@@ -91,7 +91,7 @@ fn profile_of(name: &str) -> Profile {
 }
 
 /// Row of a peer that is not installed, with the command that installs it.
-fn missing(name: &str, profile: Profile, bar: Bar, tool: &str, package: &str) -> Row {
+pub(super) fn missing(name: &str, profile: Profile, bar: Bar, tool: &str, package: &str) -> Row {
     let note = format!("unchecked (no {tool}: apt-get install {package}, or bench/peers.sh)");
     Row::unchecked(name, &profile_name(profile), Unit::Ratio, bar, note)
 }
@@ -107,7 +107,7 @@ pub(super) fn best_in_words(rounds: &Rounds, arms: [usize; 2]) -> Result<String,
 }
 
 /// Median time of each arm with its name, for notes.
-fn in_words(rounds: &Rounds) -> String {
+pub(super) fn in_words(rounds: &Rounds) -> String {
     let arms = rounds.names.iter().enumerate().filter_map(|(arm, name)| {
         Some(format!("{name} {}", floor::in_words(rounds.all_of(arm)?.median)))
     });

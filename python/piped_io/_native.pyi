@@ -113,6 +113,22 @@ class Request:
         """Asks the daemon to end it. False: it has ended."""
 
 @final
+class Span:
+    """Memory of whole pages for weights, whose pages are made and shared part by part."""
+
+    def __new__(cls, length: int) -> Self:
+        """Addresses for `length` bytes, zeros at first. MemoryError: there are none."""
+    @property
+    def address(self) -> int:
+        """Where the memory is mapped in this process."""
+    def make(self, offset: int, length: int) -> int:
+        """Makes pages, none twice; returns their memfd, to be lent and closed."""
+    def __len__(self) -> int:
+        """Its length in bytes: whole pages."""
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """A view of all the bytes, which keeps the memory."""
+
+@final
 class StripReader:
     """Iterates over strips of a range, in order: offset and memoryview of each."""
 

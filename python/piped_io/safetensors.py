@@ -1,39 +1,34 @@
 """Weights in the safetensors format, from a node's disk into the memory of the arrays.
 
-All tensors of a file lie in one block of memory that is lent to the daemon, so their bytes get there
-from the disk or the wire without a copy, with as many requests under way as the path is long. Beside
-the tensors themselves that takes no memory. Where the daemon lends no block as large, bytes pass
-through buffers of the arena, `at_once` of them.
+All tensors of a file lie in one block of memory. Parts of it are lent to the daemon while bytes
+travel into them, so these get there from the disk or the wire without a copy, with as many requests
+under way as the path is long. Beside the tensors themselves that takes no memory. Where the daemon
+lends nothing, bytes pass through buffers of the arena, `at_once` of them.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import math
 import mmap
-import os
-from collections import deque
+import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ._calls import queue_of
-from ._native import Buffer, Client, Handle, Lent, Request
-from .errors import PipedError
+from ._native import Client, Handle
+from ._ranges import Block, at_once_of, read_ranges
 from .files import _open_handle, default_client, replace
 
 #: The longest header that the format allows, in bytes.
 HEADER_BYTES_MAX = 100_000_000
 
-#: Bytes of one request.
-PIECE = 4 << 20
+#: Values of a header, at most: 16 of each of half a million tensors. One takes up to 100 bytes.
+HEADER_VALUES_MAX = 8 << 20
 
-#: Requests under way at once: the least, and the most.
-AT_ONCE = (4, 64)
+#: Dimensions of a tensor, at most: as many as numpy and torch have.
+DIMENSIONS_MAX = 64
 
 _PAGE = mmap.PAGESIZE
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 #: Bytes of an element by the format's name of its type.
 SIZES = {
@@ -104,7 +99,7 @@ class Tensor(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A file's header: its tensors, free words of the writer, and where the tensors' bytes begin."""
+    """A file's header: tensors, free words of the writer, and where the tensors' bytes begin."""
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
@@ -115,39 +110,73 @@ def _wrong(what: str) -> ValueError:
     return ValueError(f"not a safetensors file: {what}")
 
 
+def _elements(shape: list[int], most: int) -> int:
+    """How many elements a shape has; more than `most` are not counted to the end."""
+    if 0 in shape:
+        return 0
+    count = 1
+    for length in shape:
+        if count > most:
+            break
+        count *= length
+    return count
+
+
 def _natural(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
-def parse_header(text: bytes, length: int) -> Header:
-    """Reads a header. `length`: that of the file, in bytes; nothing lies outside of it."""
-    data = 8 + len(text)
+def _naturals(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_natural, value))
+
+
+#: A value of others', for a message: not longer than a line.
+_shown = reprlib.repr
+
+
+def _entries(text: bytes) -> dict[str, Any]:
+    """The entries of a header's JSON, of which nothing else is believed yet."""
+    if sum(map(text.count, (b",", b"[", b"{"))) > HEADER_VALUES_MAX:
+        raise _wrong(f"its header has more than {HEADER_VALUES_MAX} values")
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _wrong(f"its header is no JSON ({error})") from None
     if not isinstance(entries, dict):
         raise _wrong("its header is no object")
-    metadata = entries.pop("__metadata__", {})
-    tensors = {}
     for name, entry in entries.items():
         if not isinstance(entry, dict):
-            raise _wrong(f"{name!r} is no tensor")
+            raise _wrong(f"{_shown(name)} is no object")
+        shape = entry.get("shape")
+        if isinstance(shape, list) and len(shape) > DIMENSIONS_MAX:
+            raise _wrong(f"{_shown(name)} has more than {DIMENSIONS_MAX} dimensions")
+    return entries
+
+
+def parse_header(text: bytes, length: int) -> Header:
+    """Reads a header. `length`: that of the file, in bytes; nothing lies outside of it."""
+    data = 8 + len(text)
+    entries = _entries(text)
+    metadata = entries.pop("__metadata__", {})
+    if not all(isinstance(word, str) for word in metadata.values()):
+        raise _wrong("its metadata are no words")
+    tensors = {}
+    for name, entry in entries.items():
         dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-        if dtype not in SIZES:
-            raise _wrong(f"{name!r} has the type {dtype!r}")
-        if not isinstance(shape, list) or not all(map(_natural, shape)):
-            raise _wrong(f"the shape of {name!r} is {shape!r}")
-        if not (isinstance(offsets, list) and len(offsets) == 2 and all(map(_natural, offsets))):
-            raise _wrong(f"{name!r} lies at {offsets!r}")
+        if not isinstance(dtype, str) or dtype not in SIZES:
+            raise _wrong(f"{_shown(name)} has the type {_shown(dtype)}")
+        if not _naturals(shape):
+            raise _wrong(f"the shape of {_shown(name)} is {_shown(shape)}")
+        if not _naturals(offsets) or len(offsets) != 2:
+            raise _wrong(f"{_shown(name)} lies at {_shown(offsets)}")
         start, end = (data + offset for offset in offsets)
-        if end > length or end - start != math.prod(shape) * SIZES[dtype]:
-            raise _wrong(f"{name!r} does not have the bytes of its shape")
+        if end > length or end - start != _elements(shape, length) * SIZES[dtype]:
+            raise _wrong(f"{_shown(name)} does not have the bytes of its shape")
         tensors[name] = Tensor(dtype, tuple(shape), start, end)
     at = data
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1][2:]):
         if tensor.start != at:
-            raise _wrong(f"{name!r} does not begin where the tensor before it ends")
+            raise _wrong(f"{_shown(name)} does not begin where the tensor before it ends")
         at = tensor.end
     if at != length:
         raise _wrong(f"{length - at} bytes belong to no tensor")
@@ -156,6 +185,17 @@ def parse_header(text: bytes, length: int) -> Header:
 
 def read_header(client: Client, handle: Handle) -> Header:
     """Reads the header of an open file."""
+    return parse_header(_text(client, handle), handle.length)
+
+
+def header_text(client: Client, handle: Handle) -> bytes:
+    """The JSON of an open file's header, for other readers: no longer and deeper than allowed."""
+    text = _text(client, handle)
+    _entries(text)
+    return text
+
+
+def _text(client: Client, handle: Handle) -> bytes:
     queue, length = queue_of(client), handle.length
     buffer = client.allocate(64 << 10)
     count = queue.read(handle, 0, buffer)
@@ -166,83 +206,10 @@ def read_header(client: Client, handle: Handle) -> Header:
         raise _wrong(f"its header would have {size} bytes")
     if 8 + size > len(buffer):
         buffer = client.allocate(8 + size)
-        if queue.read(handle, 0, buffer) < 8 + size:
-            raise _wrong("its header is cut off")
-    return parse_header(buffer.tobytes(8 + size)[8:], length)
-
-
-def _at_once(handle: Handle) -> int:
-    """As many requests as the path has bytes under way, and one more."""
-    costs = handle.read_costs()
-    least, most = AT_ONCE
-    if costs is None or costs[2] <= 0:
-        return least
-    under_way = costs[1] / costs[2]
-    return min(most, max(least, math.ceil(under_way / PIECE) + 1))
-
-
-class _Block:
-    """Memory for the tensors of a file, from the page on in which they begin."""
-
-    def __init__(self, client: Client, length: int) -> None:
-        whole = -(-max(length, 1) // _PAGE) * _PAGE
-        fd = os.memfd_create("piped-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(fd, whole)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-            self.memory = memoryview(mmap.mmap(fd, whole))
-            try:
-                self.lent: Lent | None = client.lend_memfd(fd)
-            except PipedError as error:
-                if error.errno in (errno.ENOTCONN, errno.ETIMEDOUT):
-                    raise
-                # The daemon's limits have no room for a block as large.
-                self.lent = None
-        finally:
-            os.close(fd)
-
-
-def _read_all(
-    client: Client, handle: Handle, block: _Block, base: int, length: int, at_once: int, **options: Any
-) -> None:
-    """Reads `length` bytes of the file from `base` on into the block."""
-    queue = queue_of(client)
-    under_way: deque[tuple[Request, int, int]] = deque()
-    spares: list[Buffer] = []
-
-    def finish() -> None:
-        request, at, wanted = under_way.popleft()
-        count = request.wait()
-        buffer = request.buffer
-        if block.lent is None and buffer is not None:
-            buffer.read_into(block.memory[at : at + count])
-            spares.append(buffer)
-        if count < wanted:
-            raise _wrong("it became shorter while it was read")
-
-    try:
-        for at in range(0, length, PIECE):
-            while len(under_way) >= at_once or (under_way and queue.is_full):
-                finish()
-            wanted = min(PIECE, length - at)
-            if block.lent is not None:
-                buffer = block.lent.buffer(at, wanted)
-            else:
-                buffer = spares.pop() if spares else client.allocate(PIECE)
-            request = queue.submit_read(handle, base + at, buffer, length=wanted, **options)
-            under_way.append((request, at, wanted))
-        while under_way:
-            finish()
-    except BaseException:
-        # Nothing writes to the block any more when it ends.
-        for request, _, _ in under_way:
-            request.cancel()
-        for request, _, _ in under_way:
-            try:
-                request.wait()
-            except OSError:
-                pass
-        raise
+        count = queue.read(handle, 0, buffer)
+    if count < 8 + size:
+        raise _wrong("its header is cut off")
+    return buffer.tobytes(8 + size)[8:]
 
 
 def _to_numpy() -> Callable[[memoryview, Tensor], Any]:
@@ -306,10 +273,11 @@ def load_file(
         end = handle.length
         # The same place in a page as in the file: then nothing is copied to be aligned.
         base = header.data // _PAGE * _PAGE
-        block = _Block(client, end - base)
-        options = {} if timeout is None else {"timeout": timeout}
+        block = Block(base, end - base)
         if end > header.data:
-            _read_all(client, handle, block, base, end - base, at_once or _at_once(handle), **options)
+            read_ranges(
+                client, handle, block, [(base, end)], at_once or at_once_of(handle), timeout
+            )
 
     def views() -> Iterator[tuple[str, Any]]:
         for name, tensor in header.tensors.items():

@@ -21,6 +21,7 @@ mod handle;
 mod lent;
 mod outcome;
 mod queue;
+mod span;
 mod strips;
 
 use std::sync::{Mutex, MutexGuard};
@@ -51,6 +52,8 @@ mod _native {
     use super::queue::Queue;
     #[pymodule_export]
     use super::queue::Request;
+    #[pymodule_export]
+    use super::span::Span;
     #[pymodule_export]
     use super::strips::StripReader;
 }

@@ -1,0 +1,285 @@
+"""Ranges of files into memory, with many requests under way, and little memory lent at a time.
+
+A `Block` has the memory. Threads make its pages in parts of 16 MiB and lend each part to the daemon
+ahead of the reads, and the part is given back behind them. So a file of any length pins about
+100 MiB. Bytes get into the block without a copy. What cannot be lent, and what is too short to be
+worth it, passes through buffers of the arena.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import mmap
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ._calls import queue_of
+from ._native import Buffer, Client, Handle, Lent, Request, Span
+from .errors import PipedError
+
+#: Bytes of one request.
+PIECE = 4 << 20
+
+#: Requests under way at once: the least, and the most.
+AT_ONCE = (8, 64)
+
+#: Bytes that are lent at once, at most; the daemon makes so many without giving way to others.
+PART = 16 << 20
+
+#: Parts that are lent at once, if requests under way do not take more.
+PARTS = 6
+
+#: Threads that make parts: making pages is what costs most where a machine has to find them.
+LENDERS = 2
+
+#: Bytes between two ranges that one part still spans.
+GAP = 64 << 10
+
+#: Bytes that are worth a part of their own; fewer are copied.
+WORTH = 256 << 10
+
+_PAGE = mmap.PAGESIZE
+
+
+def at_once_of(handle: Handle) -> int:
+    """As many requests as the path has bytes under way, and one more."""
+    costs = handle.read_costs()
+    least, most = AT_ONCE
+    if costs is None or costs[2] <= 0:
+        return least
+    under_way = costs[1] / costs[2]
+    return min(most, max(least, math.ceil(under_way / PIECE) + 1))
+
+
+class Block:
+    """Memory for a file's bytes from `base` on, which is best a multiple of the page."""
+
+    def __init__(self, base: int, length: int) -> None:
+        self.base = base
+        self.span = Span(length)
+        self.memory = memoryview(self.span)
+
+
+def cut(block: Block, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Offsets in the block of parts, in whole pages, that have all ranges of the file.
+
+    `ranges` are in order and do not overlap. Bytes between near ones are read as well.
+    """
+    start = end = 0
+    for first, last in ranges:
+        first = (first - block.base) // _PAGE * _PAGE
+        last = -(-(last - block.base) // _PAGE) * _PAGE
+        if first > end + GAP:
+            yield from _split(start, end)
+            start = first
+        elif end == 0:
+            start = first
+        end = max(end, last)
+    yield from _split(start, end)
+
+
+def _split(start: int, end: int) -> Iterator[tuple[int, int]]:
+    while start < end:
+        stop = min(end, (start // PART + 1) * PART)
+        yield start, stop
+        start = stop
+
+
+class _Lender:
+    """Threads that make the parts of a block and lend them, a bounded number at a time."""
+
+    def __init__(
+        self, client: Client, block: Block, parts: Iterable[tuple[int, int]], most: int
+    ) -> None:
+        self.client = client
+        self.block = block
+        self.parts = iter(parts)
+        self.turn = threading.Lock()
+        self.ready: queue.SimpleQueue[tuple[int, int, Lent | None] | BaseException | None]
+        self.ready = queue.SimpleQueue()
+        self.room = threading.Semaphore(most)
+        self.refused = False
+        self.ended = False
+        self.threads: list[threading.Thread] = []
+        try:
+            for _ in range(LENDERS):
+                thread = threading.Thread(target=self._run, name="piped-lender", daemon=True)
+                thread.start()
+                self.threads.append(thread)
+        except BaseException:
+            self.end()
+            raise
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self.room.acquire()
+                with self.turn:
+                    part = None if self.ended else next(self.parts, None)
+                if part is None:
+                    break
+                self.ready.put((*part, self._lend(*part)))
+            self.ready.put(None)
+        except BaseException as error:
+            self.ready.put(error)
+        # Another one may wait for room that nobody gives any more.
+        self.room.release()
+
+    def _lend(self, start: int, end: int) -> Lent | None:
+        if self.refused or end - start < WORTH:
+            return None
+        fd = self.block.span.make(start, end - start)
+        try:
+            return self.client.lend_memfd(fd)
+        except PipedError as error:
+            if error.errno in (errno.ENOTCONN, errno.ETIMEDOUT):
+                raise
+            # The daemon's limits have no room for more.
+            self.refused = True
+            return None
+        finally:
+            os.close(fd)
+
+    def next(self, wait: bool) -> tuple[int, int, Lent | None] | None:
+        """The next part; None at the end of each thread. `queue.Empty` if there is none yet."""
+        item = self.ready.get(wait)
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def end(self) -> None:
+        """Ends the threads, whatever they wait for."""
+        self.ended = True
+        self.room.release()
+        for thread in self.threads:
+            thread.join()
+        while not self.ready.empty():
+            self.ready.get()
+
+
+class _Read(NamedTuple):
+    """A request under way: what it reads of the block, and by which part."""
+
+    request: Request
+    at: int
+    wanted: int
+    lent: Lent | None
+    is_last: bool
+
+
+class _Reader:
+    """Requests of one thread that read parts of a block."""
+
+    def __init__(
+        self, client: Client, handle: Handle, block: Block, timeout: float | None, lender: _Lender
+    ) -> None:
+        self.client = client
+        self.handle = handle
+        self.block = block
+        self.timeout = timeout
+        self.lender = lender
+        self.queue = queue_of(client)
+        self.length = handle.length - block.base
+        self.under_way: deque[_Read] = deque()
+        self.spares: list[Buffer] = []
+
+    def submit(self, at: int, end: int, part: tuple[int, int, Lent | None]) -> None:
+        """Submits the read of a piece of a part."""
+        start, stop, lent = part
+        wanted = min(end, self.length) - at
+        buffer = self._spare() if lent is None else lent.buffer(at - start, wanted)
+        request = self.queue.submit_read(
+            self.handle, self.block.base + at, buffer, length=wanted, timeout=self.timeout
+        )
+        self.under_way.append(_Read(request, at, wanted, lent, end == stop))
+
+    def _spare(self) -> Buffer:
+        """A buffer of the arena; without room for one more, that of an earlier request."""
+        while not self.spares:
+            try:
+                return self.client.allocate(PIECE)
+            except PipedError:
+                if not self.under_way:
+                    raise
+                self.finish()
+        return self.spares.pop()
+
+    def finish(self) -> None:
+        """Waits for the oldest request. After the last of a part, there is room for another."""
+        read = self.under_way.popleft()
+        count = read.request.wait()
+        buffer = read.request.buffer
+        if read.lent is None and buffer is not None:
+            buffer.read_into(self.block.memory[read.at : read.at + count])
+            self.spares.append(buffer)
+        if count < read.wanted:
+            raise ValueError("the file became shorter while it was read")
+        is_last = read.is_last
+        # Given back before the next one is lent.
+        del read, buffer
+        if is_last:
+            self.lender.room.release()
+
+    def end(self) -> None:
+        """Ends all requests that are under way."""
+        for read in self.under_way:
+            read.request.cancel()
+        while self.under_way:
+            try:
+                self.under_way.popleft().request.wait()
+            except OSError:
+                pass
+
+
+def read_ranges(
+    client: Client,
+    handle: Handle,
+    block: Block,
+    ranges: Sequence[tuple[int, int]],
+    at_once: int,
+    timeout: float | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Reads ranges of a file (offsets in bytes, in order, not overlapping) to their places.
+
+    Raises ValueError if the file has not all their bytes, OSError for what cannot be read, and
+    InterruptedError soon after `stop` was set. Then, and after Ctrl-C, nothing is under way.
+    """
+    if ranges and ranges[-1][1] > handle.length:
+        raise ValueError(f"the ranges end behind the file, which has {handle.length} bytes")
+    most = max(PARTS, -(-at_once * PIECE // PART) + 2)
+    lender = _Lender(client, block, cut(block, ranges), most)
+    reader = _Reader(client, handle, block, timeout, lender)
+    ends = 0
+    try:
+        while ends < LENDERS:
+            if stop is not None and stop.is_set():
+                raise InterruptedError(errno.EINTR, "the reader was told to stop")
+            try:
+                part = lender.next(wait=not reader.under_way)
+            except queue.Empty:
+                reader.finish()
+                continue
+            if part is None:
+                ends += 1
+                continue
+            start, end, _ = part
+            for at in range(start, end, PIECE):
+                while len(reader.under_way) >= at_once or (
+                    reader.under_way and reader.queue.is_full
+                ):
+                    reader.finish()
+                reader.submit(at, min(end, at + PIECE), part)
+            del part
+        while reader.under_way:
+            reader.finish()
+    finally:
+        try:
+            reader.end()
+        finally:
+            lender.end()

@@ -43,7 +43,8 @@ GAP = 64 << 10
 #: Bytes that are worth a part of their own; fewer are copied.
 WORTH = 256 << 10
 
-_PAGE = mmap.PAGESIZE
+#: Bytes of a page: parts are whole ones.
+PAGE = mmap.PAGESIZE
 
 
 def at_once_of(handle: Handle) -> int:
@@ -72,8 +73,8 @@ def cut(block: Block, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, 
     """
     start = end = 0
     for first, last in ranges:
-        first = (first - block.base) // _PAGE * _PAGE
-        last = -(-(last - block.base) // _PAGE) * _PAGE
+        first = (first - block.base) // PAGE * PAGE
+        last = -(-(last - block.base) // PAGE) * PAGE
         if first > end + GAP:
             yield from _split(start, end)
             start = first

@@ -32,14 +32,12 @@ from fastsafetensors.loader import BaseSafeTensorsFileLoader
 from fastsafetensors.st_types import DeviceType, DType
 
 from ._native import Client
-from ._ranges import Block, at_once_of, read_ranges
+from ._ranges import PAGE, Block, at_once_of, read_ranges
 from .files import _open_handle, default_client
 from .safetensors import header_text
 
 #: Tensors lie as they lie in the file's pages where that aligns them to so many bytes.
 _ALIGNED = 8
-
-_PAGE = 4096
 
 
 def _is_url(name: str) -> bool:
@@ -110,7 +108,7 @@ class PipedCopier(CopierInterface):  # type: ignore[misc]
     @classmethod
     def chunk_device_overhead(cls, paths: list[str]) -> int:
         """Bytes of a chunk's first and last page that belong to others."""
-        return 2 * _PAGE
+        return 2 * PAGE
 
     @classmethod
     def fixed_device_overhead(cls, paths: list[str]) -> int:
@@ -129,7 +127,7 @@ class PipedCopier(CopierInterface):  # type: ignore[misc]
             end = max((last for _, last in ranges), default=start)
         if self.metadata.header_length % _ALIGNED == 0:
             # The same place in a page as in the file: the disk's bytes need no copy.
-            self.base = start // _PAGE * _PAGE
+            self.base = start // PAGE * PAGE
         else:
             self.base = start
         length = max(end, start + (self.allocation_size or 0)) - self.base

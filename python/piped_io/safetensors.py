@@ -9,14 +9,13 @@ lends nothing, bytes pass through buffers of the arena, `at_once` of them.
 from __future__ import annotations
 
 import json
-import mmap
 import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ._calls import queue_of
 from ._native import Client, Handle
-from ._ranges import Block, at_once_of, read_ranges
+from ._ranges import PAGE, Block, at_once_of, read_ranges
 from .files import _open_handle, default_client, replace
 
 #: The longest header that the format allows, in bytes.
@@ -27,8 +26,6 @@ HEADER_VALUES_MAX = 8 << 20
 
 #: Dimensions of a tensor, at most: as many as numpy and torch have.
 DIMENSIONS_MAX = 64
-
-_PAGE = mmap.PAGESIZE
 
 #: Bytes of an element by the format's name of its type.
 SIZES = {
@@ -272,7 +269,7 @@ def load_file(
         header = read_header(client, handle)
         end = handle.length
         # The same place in a page as in the file: then nothing is copied to be aligned.
-        base = header.data // _PAGE * _PAGE
+        base = header.data // PAGE * PAGE
         block = Block(base, end - base)
         if end > header.data:
             read_ranges(

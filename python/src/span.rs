@@ -64,14 +64,14 @@ fn mapped(at: *mut c_void) -> io::Result<NonNull<u8>> {
 }
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+const PRIVATE: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 impl Area {
     /// Private anonymous memory that begins at a huge page. No page of it is there yet.
     fn new(length: usize) -> io::Result<Self> {
         let room = length.checked_add(HUGE).ok_or(io::ErrorKind::OutOfMemory)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, wherever the kernel likes.
-        let made = unsafe { libc::mmap(std::ptr::null_mut(), room, READ_WRITE, flags, -1, 0) };
+        let made = unsafe { libc::mmap(std::ptr::null_mut(), room, READ_WRITE, PRIVATE, -1, 0) };
         let whole = Self { start: mapped(made)?, length: room };
         let before =
             whole.start.as_ptr().addr().next_multiple_of(HUGE) - whole.start.as_ptr().addr();
@@ -114,6 +114,8 @@ impl Area {
     }
 
     /// Puts the pages of a file in the place of a part.
+    ///
+    /// Ends the process if the kernel takes the part away and has no memory to bring it back.
     fn replace(&self, part: &Range<usize>, file: &OwnedFd) -> io::Result<()> {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: the part is inside the mapping, which is ours. Nothing of Rust refers to its
@@ -122,7 +124,26 @@ impl Area {
         let made = unsafe {
             libc::mmap(self.at(part), part.len(), READ_WRITE, flags, file.as_raw_fd(), 0)
         };
-        mapped(made).map(drop)
+        let made = mapped(made).map(drop);
+        if made.is_err() {
+            self.restore(part);
+        }
+        made
+    }
+
+    /// Brings a part back that nothing took the place of.
+    fn restore(&self, part: &Range<usize>) {
+        // SAFETY: it writes nothing; it fails where something of the part is not mapped.
+        if unsafe { libc::msync(self.at(part), part.len(), libc::MS_ASYNC) } == 0 {
+            return;
+        }
+        let flags = PRIVATE | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing is mapped there, or the call fails.
+        let back = unsafe { libc::mmap(self.at(part), part.len(), READ_WRITE, flags, -1, 0) };
+        if mapped(back).is_err() {
+            // Nothing that relies on the memory may go on.
+            std::process::abort();
+        }
     }
 
     /// Makes the pages of a part: huge ones where it is aligned for them.

@@ -173,6 +173,29 @@ def test_its_pipeline_gives_all_tensors(client, data, files, queue_size, borrowe
     assert got == wanted
 
 
+@pytest.mark.parametrize("queue_size", [-1, 0, 2])
+def test_a_pipeline_that_is_left_early_ends(client, files, queue_size):
+    pipeline = PipedParallelLoader(
+        None,
+        [url(name) for name in files],
+        client=client,
+        framework="paddle",
+        queue_size=queue_size,
+        use_tqdm_on_load=False,
+    )
+    weights = pipeline.iterate_weights()
+    name, tensor = next(weights)
+    before = described(tensor)
+    weights.close()
+    pipeline.close()
+    assert described(tensor) == before and name.startswith("0.")
+    assert lenders() == []
+
+
+def lenders() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "piped-lender"]
+
+
 def test_headers_of_any_length_align_the_tensors(client, data):
     for pad in range(9):
         entries = {"x": {"dtype": "F64", "shape": [500], "data_offsets": [0, 4000]}}
@@ -274,7 +297,7 @@ def test_closing_early_ends_what_is_under_way(client, data, files):
         copier.finish_io()
         assert copier.reading is None
         copier.finish_io()
-    assert not [it for it in threading.enumerate() if it.name == "piped-lender"]
+    assert lenders() == []
 
 
 def test_memory_is_that_of_the_last_tensor(client, files, monkeypatch):

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import resource
 import threading
 import weakref
 
@@ -324,6 +325,45 @@ def test_parts_of_a_span_are_whole_pages_that_are_made_once():
     for length in (1 << 62, 2**64 - 4096):
         with pytest.raises(MemoryError):
             Span(length)
+
+
+def test_pages_that_cannot_be_made_are_an_error_and_the_memory_stays():
+    span = Span(1 << 20)
+    view = memoryview(span)
+    view[:4] = b"here"
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = os.open("/dev/null", os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            span.make(0, 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(last)
+    assert view[:4] == b"here"
+
+
+def test_without_memory_for_a_part_the_load_fails_and_its_threads_end(client, data):
+    with open(data / "unmade", "wb") as file:
+        file.truncate(128 << 20)
+    file = client.open_export("beta", "data", "unmade")
+    block = Block(0, file.length)
+
+    class Failing:
+        def __init__(self, span) -> None:
+            self.span = span
+            self.made = 0
+
+        def make(self, *part):
+            self.made += 1
+            if self.made == 4:
+                raise MemoryError("no pages")
+            return self.span.make(*part)
+
+    block.span = Failing(block.span)
+    with pytest.raises(MemoryError, match="no pages"):
+        _ranges.read_ranges(client, file, block, [(0, file.length)], 8)
+    assert piped_threads() == []
 
 
 def test_a_fork_has_the_weights_too(client, data):

@@ -212,8 +212,10 @@ class _Reader:
 
     def finish(self) -> None:
         """Waits for the oldest request. After the last of a part, there is room for another."""
-        read = self.under_way.popleft()
+        read = self.under_way[0]
+        # Until it has ended it is under way, also for who is interrupted here.
         count = read.request.wait()
+        self.under_way.popleft()
         buffer = read.request.buffer
         if read.lent is None and buffer is not None:
             buffer.read_into(self.block.memory[read.at : read.at + count])

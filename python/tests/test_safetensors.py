@@ -7,6 +7,7 @@ import json
 import os
 import random
 import resource
+import signal
 import threading
 import weakref
 
@@ -14,6 +15,7 @@ import piped_io
 import pytest
 from piped_io import PipedError, _ranges
 from piped_io import safetensors as ours
+from piped_io._calls import queue_of
 from piped_io._native import Span
 from piped_io._nodes import Pair
 from piped_io._ranges import Block
@@ -257,29 +259,24 @@ def piped_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "piped-lender"]
 
 
-class Interrupted(BaseException):
-    """What Ctrl-C raises, but for its effect on pytest."""
-
-
 def test_an_interrupt_leaves_nothing_under_way(client, data):
     with open(data / "interrupted", "wb") as file:
         file.truncate(256 << 20)
     file = client.open_export("beta", "data", "interrupted")
     block = Block(0, file.length)
-    reader, most = _ranges._Reader, []
 
-    class Interrupting(reader):
-        def finish(self) -> None:
-            most.append(self)
-            if len(most) == 5:
-                raise Interrupted
-            super().finish()
+    class Interrupting(Other):
+        parts = 0
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_ranges, "_Reader", Interrupting)
-        with pytest.raises(Interrupted):
-            _ranges.read_ranges(client, file, block, [(0, file.length)], 4)
-    assert not most[0].under_way and most[0].queue.underway == 0
+        def lend_memfd(self, fd):
+            self.parts += 1
+            if self.parts == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return self.client.lend_memfd(fd)
+
+    with pytest.raises(KeyboardInterrupt):
+        _ranges.read_ranges(Interrupting(client), file, block, [(0, file.length)], 4)
+    assert queue_of(client).underway == 0
     assert piped_threads() == []
 
 

@@ -305,7 +305,7 @@ def main() -> int:
         print("asyncio_server: interrupted", file=sys.stderr)
         return 130
     except (OSError, ValueError, OverflowError) as error:
-        print(f"asyncio_server: {error}", file=sys.stderr)
+        print(f"asyncio_server: {options.url}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -48,13 +48,14 @@ class Checkpoints:
 
     def __init__(self, options: argparse.Namespace) -> None:
         peer, export, path = piped_io.parse_url(options.url)
+        if not path.strip("/"):
+            raise ValueError("name a directory below the export, for this run alone")
         self._client = client = piped_io.Client(options.socket)
         self._keep: int = options.keep
-        self._url = f"piped://{peer or 'localhost'}/{export}/{path}".rstrip("/")
-        self._path = path.rstrip("/")
+        self._url = options.url.rstrip("/")
+        self._path = path.strip("/")
         self._root = piped_io.Calls(client, client.open_directory(peer, export, "", "rwn"))
-        if self._path:
-            self._root.makedirs(self._path)
+        self._root.makedirs(self._path)
         # The lock ends with the process, however that ends.
         lock = client.open_export(peer, export, self._below("lock"), "rw", create="open")
         self._lock = piped_io.Calls(client, lock)
@@ -62,7 +63,7 @@ class Checkpoints:
         self._remove_leftovers()
 
     def _below(self, name: str) -> str:
-        return f"{self._path}/{name}".lstrip("/")
+        return f"{self._path}/{name}"
 
     def _take_lock(self, patience: float) -> None:
         """Waits for the lock: that of a run which was killed is given up a moment later."""
@@ -179,7 +180,7 @@ def main() -> int:
         print("checkpoint: interrupted; run it again to go on", file=sys.stderr)
         return 130
     except (OSError, ValueError, RuntimeError) as error:
-        print(f"checkpoint: {error}", file=sys.stderr)
+        print(f"checkpoint: {options.url}: {error}", file=sys.stderr)
         return 1
     return 0
 

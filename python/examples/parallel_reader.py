@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -118,7 +117,7 @@ def explain(file: piped_io.Handle) -> None:
     """Prints what the daemon expects of reads, and how it planned the last one."""
     costs = file.read_costs()
     if costs is None:
-        print("explain: the daemon does not know yet what reads of this path cost")
+        print("explain: what reads of this path cost was not known when the file was opened")
     else:
         request, latency, byte, known = costs
         print(
@@ -192,11 +191,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("parallel_reader: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # Who reads the output has enough; nor can the interpreter flush it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, OverflowError, EOFError) as error:
         print(f"parallel_reader: {options.url}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -153,7 +153,8 @@ class Cache:
 
 def obey(cache: Cache) -> None:
     """Carries out the commands of the standard input."""
-    for line in sys.stdin.buffer:
+    # There is none where a shell closed it.
+    for line in sys.stdin.buffer if sys.stdin else ():
         words = line.strip(b"\r\n").split(b" ", 2)
         try:
             if words[0] == b"get" and len(words) == 2:
@@ -226,8 +227,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("shared_cache: interrupted", file=sys.stderr)
         return 130
-    except (OSError, ValueError, EOFError) as error:
-        print(f"shared_cache: {error}", file=sys.stderr)
+    except (OSError, ValueError, OverflowError, EOFError) as error:
+        print(f"shared_cache: {options.url}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -4,97 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import importlib.util
 import os
 import pathlib
 import re
 import signal
 import socket
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
+from typing import NamedTuple
 
 import piped_io
 import pytest
 from piped_io._nodes import Pair
+from programs import Programs, load
 
-EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 NAMES = ["parallel_reader", "asyncio_server", "shared_cache", "checkpoint"]
 MIB = 1 << 20
-
-#: Runs an example after a change of what it does; the change is Python in argv[1].
-CHANGED = """
-import os, pathlib, signal, sys
-change, file = sys.argv[1:3]
-sys.path.insert(0, os.path.dirname(file))
-name = pathlib.Path(file).stem
-example = __import__(name)
-sys.argv[:] = [file, *sys.argv[3:]]
-exec(change)
-sys.exit(example.main())
-"""
-
-
-def load(name: str) -> ModuleType:
-    """An example as a module, to do its steps one by one."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-class Programs:
-    """Starts examples by the daemon of a node, and ends all that are left."""
-
-    def __init__(self) -> None:
-        self.all: list[subprocess.Popen[str]] = []
-
-    def start(self, node, name, *arguments, change=None) -> subprocess.Popen[str]:
-        if name == "checkpoint":
-            pytest.importorskip("numpy")
-        path = os.pathsep.join([os.environ.get("PIPED_BIN", ""), os.environ["PATH"]])
-        admin = str(node.directory / "admin.sock") if node else "/nowhere/admin.sock"
-        socket = node.socket if node else "/nowhere/client.sock"
-        changed = ["-c", CHANGED, change] if change else []
-        program = subprocess.Popen(
-            [sys.executable, "-W", "error", *changed, str(EXAMPLES / f"{name}.py"), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "PATH": path,
-                "PIPED_ADMIN_SOCKET": admin,
-                "PIPED_CLIENT_SOCKET": socket,
-            },
-        )
-        self.all.append(program)
-        return program
-
-    def run(self, node, name, *arguments, change=None, stdin="", code=0) -> tuple[str, str]:
-        """What an example wrote to its outputs, after an end with a code and without traceback."""
-        program = self.start(node, name, *arguments, change=change)
-        out, err = program.communicate(stdin, 60)
-        assert program.returncode == code, (out, err)
-        assert "Traceback" not in err and "Warning" not in err, err
-        return out, err
-
-    def interrupt(self, program) -> None:
-        """Ends an example by Ctrl-C."""
-        program.send_signal(signal.SIGINT)
-        _, err = program.communicate(timeout=60)
-        assert program.returncode == 130 and "interrupted" in err and "Traceback" not in err, err
-
-    def end(self) -> None:
-        for program in self.all:
-            if program.poll() is None:
-                program.kill()
-            program.communicate()
 
 
 @pytest.fixture
@@ -111,12 +38,12 @@ def programs() -> Iterator[Programs]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_wrong_arguments_and_a_daemon_that_is_missing_are_told(programs, name):
-    role = ["serve"] if name == "shared_cache" else []
+    role, path = (["serve"], "") if name == "shared_cache" else ([], "/path")
     assert "usage:" in programs.run(None, name, code=2)[1]
     assert "usage:" in programs.run(None, name, *role, "piped://b/data", "--what", code=2)[1]
     _, err = programs.run(None, name, *role, "http://beta/data", code=1)
     assert f"{name}: " in err and "piped://peer/export/path" in err
-    _, err = programs.run(None, name, *role, "piped://localhost/data", code=1)
+    _, err = programs.run(None, name, *role, f"piped://localhost/data{path}", code=1)
     assert f"{name}: " in err and "is the daemon running" in err
     assert "piped://" in programs.run(None, name, "--help")[0]
 
@@ -402,33 +329,32 @@ def test_programs_outlive_a_daemon_or_say_that_it_is_gone(programs, tmp_path):
 # shared_cache.py
 
 
-class Conversation:
-    """Commands to a process with a cache, and its answers."""
+class Process(NamedTuple):
+    """A process with a cache."""
 
-    def __init__(self, program: subprocess.Popen[str]) -> None:
-        self.program = program
+    program: subprocess.Popen[str]
 
     def say(self, line: str) -> str:
-        assert self.program.stdin is not None and self.program.stdout is not None
+        """What it answers to a command."""
         self.program.stdin.write(line + "\n")
         self.program.stdin.flush()
         return self.program.stdout.readline().rstrip("\n")
 
 
 @pytest.fixture
-def cache(programs, pair, request) -> tuple[Conversation, str]:
+def cache(programs, pair, request) -> tuple[Process, str]:
     """A process of node beta that has a cache, and the address by which alpha knows it."""
     name = f"cache-{abs(hash(request.node.name))}"
     options = ["--slots", "2", "--patience", "0"]
     url = f"piped://localhost/{name}"
     program = programs.start(pair.beta, "shared_cache", "serve", url, *options)
     assert "serving" in program.stderr.readline()
-    return Conversation(program), f"piped://beta/{name}"
+    return Process(program), f"piped://beta/{name}"
 
 
 def test_both_nodes_see_each_others_values(programs, pair, cache):
     here, url = cache
-    there = Conversation(programs.start(pair.alpha, "shared_cache", "join", url))
+    there = Process(programs.start(pair.alpha, "shared_cache", "join", url))
     assert here.say("get a") == there.say("get a") == "no value"
     assert there.say("put a 1 and 2") == "done" and here.say("get a") == "value 1 and 2"
     assert here.say("put a 3") == "done" and there.say("get a") == "value 3"
@@ -639,5 +565,8 @@ def test_a_directory_is_for_one_run_and_one_model(programs, pair, client, data):
     assert "another run" in err
     lock.handle.close()
     train(programs, pair, "taken")
-    _, err = programs.run(pair.alpha, "checkpoint", "piped://beta/none/run", code=1)
-    assert "none" in err
+    (data / "file").touch()
+    wrong = {"none/run": "none", "data/": "a directory below", "data/file": "data/file"}
+    for url, why in wrong.items():
+        _, err = programs.run(pair.alpha, "checkpoint", f"piped://beta/{url}", code=1)
+        assert why in err, err

@@ -154,10 +154,10 @@ impl Buffer {
     /// # drop(pin); Ok(()) }
     /// ```
     #[must_use = "the memory may move when this is dropped"]
-    pub fn pin(&mut self) -> Pin {
+    pub fn pin(&mut self) -> BufferPin {
         let home = self.pin.upgrade().unwrap_or_else(|| Arc::new(self.home.clone()));
         self.pin = Arc::downgrade(&home);
-        Pin(home)
+        BufferPin(home)
     }
 
     /// Whether its memory stays where it is.
@@ -367,10 +367,10 @@ impl AsMut<[u8]> for Buffer {
 ///
 /// ```
 /// fn may_be_shared<T: Send + Sync>() {}
-/// may_be_shared::<piped_client::Pin>();
+/// may_be_shared::<piped_client::BufferPin>();
 /// ```
 #[derive(Debug, Clone)]
-pub struct Pin(#[expect(dead_code, reason = "kept for what it keeps")] Arc<Home>);
+pub struct BufferPin(#[expect(dead_code, reason = "kept for what it keeps")] Arc<Home>);
 
 /// A buffer that others touch. Dropped as it is, the memory is not used again.
 #[derive(Debug)]

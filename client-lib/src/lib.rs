@@ -80,7 +80,7 @@ pub use core::QueueCounters;
 
 #[cfg(feature = "async")]
 pub use async_directory::AsyncDirectory;
-pub use buffer::{Buffer, Pin};
+pub use buffer::{Buffer, BufferPin};
 pub use buffers::Buffers;
 #[cfg(feature = "async")]
 pub use calls::{AsyncCalls, AsyncPaged};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _native
 from ._native import Client, Handle, Queue, Request
 from ._types import Extent, Name
+from .errors import BusyError, PipedError
 
 if TYPE_CHECKING:
     from .aio import AsyncQueue
@@ -19,16 +21,75 @@ COPY_BYTES_MAX = 1 << 30
 
 _local = threading.local()
 
+#: Queues that threads have, by their client. A queue is there as long as a thread or a request
+#: has it; then the client uses it again.
+_living: weakref.WeakKeyDictionary[Client, list[weakref.ref[Queue]]] = weakref.WeakKeyDictionary()
+_living_lock = threading.Lock()
+
 
 def queue_of(client: Client) -> Queue:
-    """The calling thread's queue of a client, made when it is first asked for."""
+    """The calling thread's queue of a client, made when it is first asked for.
+
+    Where the daemon gives no more of them, threads share those that there are.
+    """
     queues: weakref.WeakKeyDictionary[Client, Queue] | None = getattr(_local, "queues", None)
     if queues is None:
         queues = _local.queues = weakref.WeakKeyDictionary()
     queue = queues.get(client)
     if queue is None:
-        queue = queues[client] = client.queue()
+        queue = queues[client] = _queue_for(client)
     return queue
+
+
+def _queue_for(client: Client) -> Queue:
+    """A queue for one more thread: one of its own, or another's."""
+    try:
+        queue = client.queue()
+    except PipedError:
+        shared = _shared_queue(client)
+        if shared is None:
+            raise
+        return shared
+    with _living_lock:
+        living = _living.setdefault(client, [])
+        living[:] = [it for it in living if it() is not None]
+        living.append(weakref.ref(queue))
+    return queue
+
+
+def _shared_queue(client: Client) -> Queue | None:
+    """The queue of a thread, in turn, so that threads spread over all of them."""
+    with _living_lock:
+        living = _living.get(client, [])
+        for _ in range(len(living)):
+            living.append(living.pop(0))
+            queue = living[-1]()
+            if queue is not None:
+                return queue
+        return None
+
+
+def _renew_lock() -> None:
+    """The child of a fork has no thread that would give the lock free."""
+    global _living_lock
+    _living_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def run(client: Client, submit: Callable[[Queue], Request]) -> Any:
+    """What a request of the thread's queue came to. Waits for room, too: threads may share it."""
+    queue = queue_of(client)
+    while True:
+        try:
+            request = submit(queue)
+            break
+        except BusyError as error:
+            if error.status is not None:
+                raise
+            queue.make_room()
+    return request.wait()
 
 
 class _Verbs:
@@ -113,7 +174,7 @@ class Calls(_Verbs):
         self.handle = handle
 
     def _run(self, call: Callable[..., Request], *arguments: Any) -> Any:
-        return call(queue_of(self.client), self.handle, *arguments).wait()
+        return run(self.client, lambda queue: call(queue, self.handle, *arguments))
 
     def list(self, path: str = "", stats: bool = False) -> Iterator[Name]:
         """Names in a directory, in no order, with what is known of each if `stats`."""
@@ -136,7 +197,9 @@ class Calls(_Verbs):
         """Copies a file to another one, which is there, by their node: bytes copied."""
         offset = 0
         while True:
-            copied: int = self._run(_native.call_copy_names, source, target, offset, COPY_BYTES_MAX, durable)
+            copied: int = self._run(
+                _native.call_copy_names, source, target, offset, COPY_BYTES_MAX, durable
+            )
             offset += copied
             if copied < COPY_BYTES_MAX:
                 return offset

@@ -33,8 +33,15 @@ class Buffer:
         """Its length in bytes."""
     def __buffer__(self, flags: int, /) -> memoryview:
         """A view of the bytes. BufferError: a request has the buffer, or it was given back."""
-    def __dlpack__(self, **_ignored: Any) -> Any:
-        """A tensor of bytes over the same memory: `torch.from_dlpack(buffer)`."""
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A tensor over the same memory, or a copy. BufferError: not for that device or stream."""
     def __dlpack_device__(self) -> tuple[int, int]:
         """The device of the tensor: the CPU."""
 
@@ -77,7 +84,7 @@ class Region:
     def write(self, offset: int, data: ReadableBuffer) -> None:
         """Copies bytes in; others may be reading them."""
     def close(self) -> Buffer:
-        """Ends the export, and returns the memory. ValueError: the region is closed."""
+        """Ends the export, and returns the memory; Ctrl-C gives it back. ValueError: closed."""
     def __len__(self) -> int:
         """Its length in bytes."""
 
@@ -95,7 +102,7 @@ class Lent:
 
 @final
 class Request:
-    """A request that was submitted to a queue; it keeps its buffer until it ends."""
+    """A request that was submitted; cancelled when nobody has its queue or requests of that."""
 
     @property
     def progress(self) -> int:
@@ -285,6 +292,8 @@ class Queue:
         self, region: Handle, id: int, count: int = 1, *, timeout: float | None = None
     ) -> Request:
         """Submits a wait for notifications of a region; its result is how many are left."""
+    def make_room(self) -> None:
+        """Waits until there is room for one more request."""
     def poll(self) -> list[Request]:
         """Requests that ended since the last time, from the first call on. Never waits."""
     def arm(self) -> bool:
@@ -332,7 +341,7 @@ class Client:
     def lend_shared(self, fd: int) -> Lent:
         """Lends POSIX shared memory, or a file below /dev/shm."""
     def lend_private(self, object: WriteableBuffer) -> Lent:
-        """Lends whole pages of private anonymous memory that an object has."""
+        """Lends whole pages of private memory, which no other thread may write meanwhile."""
     def open_file(
         self,
         path: str | PathLike[str],
@@ -371,7 +380,7 @@ class Client:
         users: Sequence[int] | None = None,
         peers: Sequence[str] | None = None,
     ) -> Region:
-        """Lets all (None) or only these users and peers reach a buffer by name."""
+        """Lets all (None) or these users and peers reach a buffer, which Ctrl-C gives back."""
     def open_region(self, peer: str | None, name: str, access: str = "r") -> Handle:
         """Opens a region that a client of a peer, or of this node (None), exports."""
     def offer_channel(self, name: str) -> Handle:

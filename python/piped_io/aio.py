@@ -139,7 +139,8 @@ class AsyncQueue:
                 future.set_result(request.result())
             except PipedError as error:
                 future.set_exception(error)
-        room = self.native.depth - self.native.underway
+        # Buffers that the kernel holds have their places, too.
+        room = 0 if self.native.is_full else self.native.depth - self.native.underway
         while self._room and room > 0:
             waiter = self._room.popleft()
             if not waiter.done():

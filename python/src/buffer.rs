@@ -3,14 +3,15 @@
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 
-use piped_client::Client;
+use piped_client::{BufferPin, SubmitFault};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::fault::outside;
+use crate::dlpack::Form;
+use crate::fault::{Fault, outside};
 use crate::{dlpack, lock};
 
 /// Copies of so many bytes let other threads run meanwhile.
@@ -34,8 +35,8 @@ struct Place {
     memory: Memory,
     /// Views of Python's that were not released.
     views: usize,
-    /// The connection at which the memory was last here: another one may move it.
-    generation: u32,
+    /// Keeps the memory mapped and in its place as long as there are views, whatever becomes of it.
+    pin: Option<BufferPin>,
     length: usize,
 }
 
@@ -65,42 +66,38 @@ impl Place {
 /// It has Python's buffer protocol: `memoryview(buffer)`, `numpy.frombuffer(buffer, ...)`,
 /// `torch.from_dlpack(buffer)` are views of the same bytes. While a request has the buffer, no view
 /// can be made (BufferError). A view that was made before sees the bytes change, in no order, until
-/// the request ends. The memory stays as long as the buffer or a view of it.
+/// the request ends. The memory stays as long as the buffer or a view of it, also if the daemon
+/// ends.
 #[pyclass(frozen, weakref, module = "piped_io")]
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    client: Client,
     place: Mutex<Place>,
     /// Keeps an object's memory that was lent where it is. Dropped after `place`.
-    _owner: Option<Arc<PyBuffer<u8>>>,
+    owner: Option<Arc<PyBuffer<u8>>>,
 }
 
 impl Buffer {
-    pub(crate) fn new(client: &Client, memory: piped_client::Buffer) -> Self {
-        Self::of_lent(client, memory, None)
+    pub(crate) fn new(memory: piped_client::Buffer) -> Self {
+        Self::of_lent(memory, None)
     }
 
     /// A part of an object's memory, which stays as long as this.
-    pub(crate) fn of_lent(
-        client: &Client,
-        memory: piped_client::Buffer,
-        owner: Option<Arc<PyBuffer<u8>>>,
-    ) -> Self {
-        let generation = client.generation();
+    pub(crate) fn of_lent(memory: piped_client::Buffer, owner: Option<Arc<PyBuffer<u8>>>) -> Self {
         let length = memory.len();
-        let place = Place { memory: Memory::Here(memory), views: 0, generation, length };
-        Self { client: client.clone(), place: Mutex::new(place), _owner: owner }
+        let place = Place { memory: Memory::Here(memory), views: 0, pin: None, length };
+        Self { place: Mutex::new(place), owner }
+    }
+
+    /// Keeps the object whose memory it is, if it was lent.
+    pub(crate) fn owner(&self) -> Option<Arc<PyBuffer<u8>>> {
+        self.owner.clone()
     }
 
     /// Takes the memory for a request. `may_move`: the request goes on at another daemon, too.
     pub(crate) fn take(&self, may_move: bool) -> PyResult<piped_client::Buffer> {
         let mut place = lock(&self.place);
-        let moves = may_move || place.generation != self.client.generation();
-        if place.views > 0 && moves && matches!(place.memory, Memory::Here(_)) {
-            return Err(PyBufferError::new_err(
-                "the buffer may move to another daemon's memory, and there are views of it; \
-                 release them first (a numpy array has one)",
-            ));
+        if place.views > 0 && may_move && matches!(place.memory, Memory::Here(_)) {
+            return Err(moves());
         }
         place.leave(Memory::Away)
     }
@@ -108,9 +105,16 @@ impl Buffer {
     /// Gives the memory back to Python.
     pub(crate) fn put(&self, memory: piped_client::Buffer) {
         let mut place = lock(&self.place);
-        place.generation = self.client.generation();
         place.length = memory.len();
         place.memory = Memory::Here(memory);
+    }
+
+    /// Its request was refused: why, for Python.
+    pub(crate) fn refuse(&self, fault: SubmitFault, memory: Option<piped_client::Buffer>) -> PyErr {
+        memory.into_iter().for_each(|memory| self.put(memory));
+        let is_viewed = lock(&self.place).views > 0;
+        // Memory with views is pinned.
+        if is_viewed && fault == SubmitFault::NoRoom { moves() } else { Fault::from(fault).into() }
     }
 
     /// The request has ended without it.
@@ -132,9 +136,12 @@ impl Buffer {
 
     /// Address and length, with one more view that keeps the memory where it is.
     pub(crate) fn view(&self) -> PyResult<(*mut u8, usize)> {
-        let mut place = lock(&self.place);
-        let Memory::Here(memory) = &place.memory else { return Err(absent(&place.memory)) };
+        let place = &mut *lock(&self.place);
+        let Memory::Here(memory) = &mut place.memory else { return Err(absent(&place.memory)) };
         let at = (memory.as_ptr(), memory.len());
+        if place.views == 0 {
+            place.pin = Some(memory.pin());
+        }
         place.views += 1;
         Ok(at)
     }
@@ -143,6 +150,10 @@ impl Buffer {
     pub(crate) fn end_view(&self) {
         let mut place = lock(&self.place);
         place.views = place.views.saturating_sub(1);
+        let pin = if place.views == 0 { place.pin.take() } else { None };
+        drop(place);
+        // Not under the lock: it may be the last of a session's memory.
+        drop(pin);
     }
 
     /// Its length in bytes.
@@ -167,6 +178,13 @@ impl Buffer {
     ) -> PyResult<T> {
         if bytes < LONG { self.with(act) } else { py.detach(|| self.with(act)) }
     }
+}
+
+fn moves() -> PyErr {
+    PyBufferError::new_err(
+        "the buffer may move to another daemon's memory, and there are views of it; release them \
+         first (a numpy array has one)",
+    )
 }
 
 fn absent(memory: &Memory) -> PyErr {
@@ -293,15 +311,30 @@ impl Buffer {
         })
     }
 
-    /// A tensor of bytes over the same memory: `torch.from_dlpack(buffer)`.
-    #[pyo3(signature = (**_ignored))]
+    /// A tensor of bytes over the same memory, or with `copy=True` over a copy:
+    /// `torch.from_dlpack(buffer)`. For the CPU alone, so without a stream.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,
-        _ignored: Option<&Bound<'py, pyo3::types::PyDict>>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let at = slf.get().view()?;
+        if stream.is_some() || dl_device.is_some_and(|device| device != dlpack::CPU) {
+            return Err(PyBufferError::new_err("the bytes are on the CPU, without a stream"));
+        }
+        let (py, this) = (slf.py(), slf.get());
+        if copy == Some(true) {
+            let mut bytes = vec![0_u8; this.len()];
+            let to = bytes.as_mut_slice();
+            this.copy(py, to.len(), |memory| memory.read_at(0, to))?.map_err(outside)?;
+            let at = (bytes.as_mut_ptr(), bytes.len());
+            return dlpack::capsule(py, at, Form::copied(max_version), move || drop(bytes));
+        }
+        let at = this.view()?;
         let buffer = slf.clone().unbind();
-        dlpack::capsule(slf.py(), at, move || buffer.get().end_view())
+        dlpack::capsule(py, at, Form::of(max_version), move || buffer.get().end_view())
     }
 
     /// The device of the tensor: the CPU.

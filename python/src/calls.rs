@@ -37,7 +37,7 @@ pub(crate) fn call_stat(
     queue: &Bound<'_, Queue>,
     handle: &Handle,
     path: PathBuf,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Stat { path: bytes(&path) };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Stat))
 }
@@ -50,14 +50,14 @@ pub(crate) fn call_list(
     path: PathBuf,
     place: u64,
     stats: bool,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::List { path: bytes(&path), cookie: place, stats };
     Queue::submit_call(queue, handle, &call, (LONG, Kind::Names))
 }
 
 /// Submits the question for room on the file system.
 #[pyfunction]
-pub(crate) fn call_space(queue: &Bound<'_, Queue>, handle: &Handle) -> PyResult<Py<Request>> {
+pub(crate) fn call_space(queue: &Bound<'_, Queue>, handle: &Handle) -> PyResult<Request> {
     Queue::submit_call(queue, handle, &Call::Space, (SHORT, Kind::Space))
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn call_make_directory(
     path: PathBuf,
     mode: u32,
     parents: bool,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::MakeDirectory { path: bytes(&path), mode, parents };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
 }
@@ -81,7 +81,7 @@ pub(crate) fn call_remove(
     handle: &Handle,
     path: PathBuf,
     kind: &str,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let kinds = [("file", Removed::File), ("directory", Removed::Directory), ("any", Removed::Any)];
     let call = Call::Remove { path: bytes(&path), kind: word("kind", kind, &kinds)? };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
@@ -96,7 +96,7 @@ pub(crate) fn call_rename(
     target: PathBuf,
     over: &str,
     durable: bool,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let kinds = [("replace", Over::Replace), ("keep", Over::Keep), ("exchange", Over::Exchange)];
     let over = word("over", over, &kinds)?;
     let (from, to) = (bytes(&source), bytes(&target));
@@ -111,7 +111,7 @@ pub(crate) fn call_link(
     handle: &Handle,
     source: PathBuf,
     target: PathBuf,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Link { from: bytes(&source), to: bytes(&target) };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
 }
@@ -122,7 +122,7 @@ pub(crate) fn call_truncate(
     queue: &Bound<'_, Queue>,
     handle: &Handle,
     length: u64,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     Queue::submit_call(queue, handle, &Call::Truncate { length }, (SHORT, Kind::Nothing))
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn call_allocate(
     offset: u64,
     length: u64,
     keep_length: bool,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Allocate { range: Range { offset, length }, keep_length };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
 }
@@ -147,7 +147,7 @@ pub(crate) fn call_zero(
     offset: u64,
     length: u64,
     release: bool,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Zero { range: Range { offset, length }, release };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
 }
@@ -159,7 +159,7 @@ pub(crate) fn call_trim(
     handle: &Handle,
     offset: u64,
     length: u64,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Trim { range: Range { offset, length } };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
 }
@@ -171,7 +171,7 @@ pub(crate) fn call_extents(
     handle: &Handle,
     offset: u64,
     length: u64,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Extents { range: Range { offset, length } };
     Queue::submit_call(queue, handle, &call, (LONG, Kind::Extents))
 }
@@ -184,7 +184,7 @@ pub(crate) fn call_sync_range(
     offset: u64,
     length: u64,
     data_only: bool,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Sync { range: Range { offset, length }, data_only };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
 }
@@ -197,7 +197,7 @@ pub(crate) fn call_advise(
     offset: u64,
     length: u64,
     advice: &str,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let kinds = [
         ("normal", Advice::Normal),
         ("will_need", Advice::WillNeed),
@@ -215,7 +215,7 @@ pub(crate) fn call_digest(
     handle: &Handle,
     offset: u64,
     length: u64,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let call = Call::Digest { range: Range { offset, length } };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Digest))
 }
@@ -231,7 +231,7 @@ pub(crate) fn call_copy_names(
     offset: u64,
     length: u64,
     durable: bool,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let (from, to) = (bytes(&source), bytes(&target));
     let call = Call::Copy { from, to, range: Range { offset, length }, durable };
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Copied))
@@ -245,7 +245,7 @@ pub(crate) fn call_lock(
     offset: u64,
     length: u64,
     lock: &str,
-) -> PyResult<Py<Request>> {
+) -> PyResult<Request> {
     let kinds = [("none", Lock::None), ("shared", Lock::Shared), ("exclusive", Lock::Exclusive)];
     let lock = word("lock", lock, &kinds)?;
     let call = Call::Lock { range: Range { offset, length }, lock };

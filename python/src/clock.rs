@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+/// How long a wait goes on until signals are looked at. A little more than the longest wait that
+/// client-lib begins with a nap, which is one system call.
+pub(crate) const SLICE: Duration = Duration::from_millis(120);
+
 /// The time now. Python has none that it could pass in.
 #[expect(clippy::disallowed_methods, reason = "this is where waits of Python look at the clock")]
 pub(crate) fn now() -> Instant {

@@ -1,4 +1,5 @@
-//! A buffer as a DLPack tensor: one dimension of bytes on the CPU (DLPack 0.8, `dlpack.h`).
+//! A buffer as a DLPack tensor: one dimension of bytes on the CPU (`dlpack.h`, DLPack 1.0, and the
+//! form before that, for consumers that do not ask for a version).
 
 use std::ffi::{CStr, c_void};
 
@@ -8,7 +9,11 @@ use pyo3::prelude::*;
 /// Device type 1 (`kDLCPU`), number 0.
 pub(crate) const CPU: (i32, i32) = (1, 0);
 
-const NAME: &CStr = c"dltensor";
+/// Version of the versioned form.
+const VERSION: [u32; 2] = [1, 0];
+
+/// `DLPACK_FLAG_BITMASK_IS_COPIED`.
+const COPIED: u64 = 1 << 1;
 
 /// `DLDataType`: unsigned integers of 8 bits.
 #[repr(C)]
@@ -39,6 +44,22 @@ struct Managed {
     tensor: Tensor,
     manager: *mut c_void,
     deleter: Option<unsafe extern "C" fn(*mut Self)>,
+    rest: Rest,
+}
+
+/// `DLManagedTensorVersioned`, and behind it what it points to.
+#[repr(C)]
+struct Versioned {
+    version: [u32; 2],
+    manager: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Self)>,
+    flags: u64,
+    tensor: Tensor,
+    rest: Rest,
+}
+
+/// What a tensor needs until its end.
+struct Rest {
     shape: i64,
     end: Option<End>,
 }
@@ -46,60 +67,132 @@ struct Managed {
 /// What is done at a tensor's end.
 type End = Box<dyn FnOnce() + Send>;
 
+/// How a tensor is passed on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    /// By the structure of [`VERSION`].
+    is_versioned: bool,
+    /// The bytes are a copy.
+    is_copied: bool,
+}
+
+impl Form {
+    /// The form for a consumer that knows that version, or none.
+    pub(crate) fn of(max_version: Option<(u32, u32)>) -> Self {
+        let is_versioned = max_version.is_some_and(|(major, _)| major >= VERSION[0]);
+        Self { is_versioned, is_copied: false }
+    }
+
+    /// The same for a copy.
+    pub(crate) fn copied(max_version: Option<(u32, u32)>) -> Self {
+        Self { is_copied: true, ..Self::of(max_version) }
+    }
+}
+
+/// A tensor's structure, in either form.
+trait Structure: Sized {
+    /// Name of a capsule that nobody has consumed.
+    const NAME: &CStr;
+
+    fn new(tensor: Tensor, rest: Rest, is_copied: bool) -> Self;
+
+    fn parts(&mut self) -> (&mut Tensor, &mut Rest);
+
+    /// Ends a tensor: by its consumer, or by the capsule that nobody consumed.
+    ///
+    /// # Safety
+    /// The pointer is of [`capsule`], and this is its only call.
+    unsafe extern "C" fn delete(managed: *mut Self) {
+        // SAFETY: as the caller promises.
+        let mut managed = unsafe { Box::from_raw(managed) };
+        let end = managed.parts().1.end.take();
+        // Consumers call this on any thread.
+        Python::attach(|_| end.into_iter().for_each(|end| end()));
+    }
+
+    /// # Safety
+    /// Python calls it with a capsule of [`capsule`]. A consumer gives the capsule another name.
+    unsafe extern "C" fn end_capsule(capsule: *mut ffi::PyObject) {
+        let name = Self::NAME.as_ptr();
+        // SAFETY: the capsule is Python's; with our name it has our pointer, which nobody has
+        // freed.
+        unsafe {
+            if ffi::PyCapsule_IsValid(capsule, name) == 1 {
+                Self::delete(ffi::PyCapsule_GetPointer(capsule, name).cast());
+            }
+        }
+    }
+}
+
+impl Structure for Managed {
+    const NAME: &CStr = c"dltensor";
+
+    fn new(tensor: Tensor, rest: Rest, _is_copied: bool) -> Self {
+        Self { tensor, manager: std::ptr::null_mut(), deleter: Some(Self::delete), rest }
+    }
+
+    fn parts(&mut self) -> (&mut Tensor, &mut Rest) {
+        (&mut self.tensor, &mut self.rest)
+    }
+}
+
+impl Structure for Versioned {
+    const NAME: &CStr = c"dltensor_versioned";
+
+    fn new(tensor: Tensor, rest: Rest, is_copied: bool) -> Self {
+        let (manager, deleter) = (std::ptr::null_mut(), Some(Self::delete as _));
+        let flags = if is_copied { COPIED } else { 0 };
+        Self { version: VERSION, manager, deleter, flags, tensor, rest }
+    }
+
+    fn parts(&mut self) -> (&mut Tensor, &mut Rest) {
+        (&mut self.tensor, &mut self.rest)
+    }
+}
+
 /// The capsule that `from_dlpack` takes, of so many bytes from `start` on. They are there until
 /// `end` is called, with the interpreter, at the tensor's end.
 pub(crate) fn capsule<'py>(
     py: Python<'py>,
-    (start, length): (*mut u8, usize),
+    at: (*mut u8, usize),
+    how: Form,
     end: impl FnOnce() + Send + 'static,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut managed = Box::new(Managed {
-        tensor: Tensor {
-            data: start.cast(),
-            device_type: CPU.0,
-            device_id: CPU.1,
-            dimensions: 1,
-            data_type: BYTE,
-            shape: std::ptr::null_mut(),
-            strides: std::ptr::null_mut(),
-            byte_offset: 0,
-        },
-        manager: std::ptr::null_mut(),
-        deleter: Some(delete),
-        shape: i64::try_from(length)?,
-        end: Some(Box::new(end)),
-    });
-    managed.tensor.shape = &raw mut managed.shape;
+    match how.is_versioned {
+        true => make::<Versioned>(py, at, how, Box::new(end)),
+        false => make::<Managed>(py, at, how, Box::new(end)),
+    }
+}
+
+fn make<'py, S: Structure>(
+    py: Python<'py>,
+    (start, length): (*mut u8, usize),
+    how: Form,
+    end: End,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tensor = Tensor {
+        data: start.cast(),
+        device_type: CPU.0,
+        device_id: CPU.1,
+        dimensions: 1,
+        data_type: BYTE,
+        shape: std::ptr::null_mut(),
+        strides: std::ptr::null_mut(),
+        byte_offset: 0,
+    };
+    let rest = Rest { shape: i64::try_from(length)?, end: Some(end) };
+    let mut managed = Box::new(S::new(tensor, rest, how.is_copied));
+    let (tensor, rest) = managed.parts();
+    tensor.shape = &raw mut rest.shape;
     let managed = Box::into_raw(managed);
     // SAFETY: the name is static, and the destructor frees what the pointer owns.
-    let made = unsafe { ffi::PyCapsule_New(managed.cast(), NAME.as_ptr(), Some(end_capsule)) };
+    let made =
+        unsafe { ffi::PyCapsule_New(managed.cast(), S::NAME.as_ptr(), Some(S::end_capsule)) };
     if made.is_null() {
         // SAFETY: nobody else has the pointer.
-        unsafe { delete(managed) };
+        unsafe { S::delete(managed) };
         return Err(PyErr::fetch(py));
     }
     // SAFETY: it is a new reference to an object.
     Ok(unsafe { Bound::from_owned_ptr(py, made) })
-}
-
-/// Ends a tensor: by its consumer, or by the capsule that nobody consumed.
-///
-/// # Safety
-/// The pointer is of [`capsule`], and this is its only call.
-unsafe extern "C" fn delete(managed: *mut Managed) {
-    // SAFETY: as the caller promises.
-    let mut managed = unsafe { Box::from_raw(managed) };
-    // Consumers call this on any thread.
-    Python::attach(|_| managed.end.take().into_iter().for_each(|end| end()));
-}
-
-/// # Safety
-/// Python calls it with a capsule of [`capsule`]. A consumer gives the capsule another name.
-unsafe extern "C" fn end_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule is Python's; with our name it has our pointer, which nobody has freed.
-    unsafe {
-        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
-            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
-        }
-    }
 }

@@ -53,9 +53,17 @@ impl Fault {
         Self { errno: ETIMEDOUT, text: text.to_owned(), status: None, bytes: 0 }
     }
 
-    /// No room for one more request.
-    pub(crate) fn full() -> Self {
-        SubmitFault::Full.into()
+    /// A forked process asks something of its parent's client.
+    pub(crate) fn forked() -> Self {
+        let text = "this process was forked from the client's; make a client here, or start \
+                    processes by multiprocessing's method spawn";
+        Self { errno: ENOTCONN, text: text.to_owned(), status: None, bytes: 0 }
+    }
+
+    /// A call ended without an answer.
+    pub(crate) fn panicked() -> Self {
+        let text = "the call to the daemon panicked; standard error says where";
+        Self { errno: EIO, text: text.to_owned(), status: None, bytes: 0 }
     }
 
     /// An answer that nobody can read.
@@ -145,7 +153,24 @@ macro_rules! by_kind {
     )*};
 }
 
-by_kind! { AllocateError ConnectError QueueError }
+by_kind! { ConnectError }
+
+/// The same, with the daemon's word if it refused.
+macro_rules! by_kind_or_refusal {
+    ($($error:ident)*) => {$(
+        impl From<$error> for Fault {
+            fn from(error: $error) -> Self {
+                let status = match &error {
+                    $error::Session(error) => refusal(error),
+                    _ => None,
+                };
+                Self::from(io::Error::from(error)).with_status(status)
+            }
+        }
+    )*};
+}
+
+by_kind_or_refusal! { AllocateError QueueError }
 
 /// Errors that are about what was asked for.
 macro_rules! by_text {

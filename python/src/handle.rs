@@ -1,30 +1,34 @@
 //! What is open: files, directories, regions, channels.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use piped_client::{Client, PathCosts, RegionExport};
+use piped_client::{PathCosts, RegionExport};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::{Buffer, bytes_of};
-use crate::fault::{Fault, outside};
+use crate::fault::outside;
+use crate::fork::Birth;
+use crate::hearing::hear;
 use crate::lock;
 
 /// Something open: a file, a directory, a region or a channel.
 #[pyclass(frozen, weakref, module = "piped_io")]
 pub(crate) struct Handle {
+    born: Birth,
     handle: Mutex<Option<piped_client::Handle>>,
 }
 
 impl Handle {
     pub(crate) fn new(handle: piped_client::Handle) -> Self {
-        Self { handle: Mutex::new(Some(handle)) }
+        Self { born: Birth::now(), handle: Mutex::new(Some(handle)) }
     }
 
     /// The handle, if it was not closed.
     pub(crate) fn open(&self) -> PyResult<piped_client::Handle> {
+        self.born.check()?;
         lock(&self.handle).clone().ok_or_else(|| PyValueError::new_err("the handle is closed"))
     }
 }
@@ -58,15 +62,13 @@ impl Handle {
     /// of latency, seconds of a byte, and how well that is known (0 to 1). None: it is not known.
     fn read_costs(&self, py: Python<'_>) -> PyResult<Option<(f64, f64, f64, f64)>> {
         let handle = self.open()?;
-        let costs = py.detach(|| handle.read_costs()).map_err(Fault::from)?;
-        Ok(costs.map(costs_of))
+        Ok(hear(py, move || handle.read_costs())?.map(costs_of))
     }
 
     /// What writing costs at present, as `read_costs` has it.
     fn write_costs(&self, py: Python<'_>) -> PyResult<Option<(f64, f64, f64, f64)>> {
         let handle = self.open()?;
-        let costs = py.detach(|| handle.write_costs()).map_err(Fault::from)?;
-        Ok(costs.map(costs_of))
+        Ok(hear(py, move || handle.write_costs())?.map(costs_of))
     }
 
     /// Closes it; requests that use it end as they do.
@@ -91,16 +93,28 @@ impl Handle {
     }
 }
 
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Tells the daemon, and waits for room to do so: other threads run meanwhile.
+        if let Some(handle) = lock(&self.handle).take() {
+            Python::attach(|py| py.detach(|| drop(handle)));
+        }
+    }
+}
+
 /// Memory that others may read or write by name, until it is closed.
 #[pyclass(frozen, weakref, module = "piped_io")]
 pub(crate) struct Region {
-    client: Client,
+    born: Birth,
     export: Mutex<Option<RegionExport>>,
+    /// Keeps an object's memory that was lent where it is. Dropped after `export`.
+    owner: Option<Arc<PyBuffer<u8>>>,
 }
 
 impl Region {
-    pub(crate) fn new(client: &Client, export: RegionExport) -> Self {
-        Self { client: client.clone(), export: Mutex::new(Some(export)) }
+    /// The export of memory, with the object whose memory it is, if it was lent.
+    pub(crate) fn new(export: RegionExport, owner: Option<Arc<PyBuffer<u8>>>) -> Self {
+        Self { born: Birth::now(), export: Mutex::new(Some(export)), owner }
     }
 
     fn with<T>(&self, act: impl FnOnce(&RegionExport) -> T) -> PyResult<T> {
@@ -141,12 +155,15 @@ impl Region {
         written.map_err(outside)
     }
 
-    /// Ends the export, and returns the memory.
+    /// Ends the export, and returns the memory. At Ctrl-C the memory is given back.
     fn close(&self, py: Python<'_>) -> PyResult<Buffer> {
+        self.born.check()?;
         let export = lock(&self.export).take();
         let export = export.ok_or_else(|| PyValueError::new_err("the region is closed"))?;
-        let memory = py.detach(|| export.close()).map_err(Fault::from)?;
-        Ok(Buffer::new(&self.client, memory))
+        // On its thread, the memory would outlive its owner after an interruption.
+        let owner = self.owner.clone();
+        let closed = hear(py, move || export.close().map(|memory| (memory, owner)));
+        closed.map(|(memory, owner)| Buffer::of_lent(memory, owner))
     }
 }
 

@@ -2,29 +2,25 @@
 
 use std::sync::Arc;
 
-use piped_client::Client;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use crate::buffer::Buffer;
 use crate::fault::Fault;
+use crate::fork::Birth;
 
 /// Memory of the program that is lent to the daemon, until this and all buffers of it end.
 #[pyclass(frozen, weakref, module = "piped_io")]
 pub(crate) struct Lent {
-    client: Client,
+    born: Birth,
     lent: piped_client::Lent,
     /// Keeps the object's memory where it is; buffers of it keep it, too. Dropped after `lent`.
     owner: Option<Arc<PyBuffer<u8>>>,
 }
 
 impl Lent {
-    pub(crate) fn new(
-        client: &Client,
-        lent: piped_client::Lent,
-        owner: Option<PyBuffer<u8>>,
-    ) -> Self {
-        Self { client: client.clone(), lent, owner: owner.map(Arc::new) }
+    pub(crate) fn new(lent: piped_client::Lent, owner: Option<PyBuffer<u8>>) -> Self {
+        Self { born: Birth::now(), lent, owner: owner.map(Arc::new) }
     }
 }
 
@@ -42,7 +38,8 @@ impl Lent {
 
     /// A buffer of a part of the memory that is in no other buffer.
     fn buffer(&self, offset: usize, length: usize) -> PyResult<Buffer> {
+        self.born.check()?;
         let part = self.lent.buffer(offset, length).map_err(Fault::from)?;
-        Ok(Buffer::of_lent(&self.client, part, self.owner.clone()))
+        Ok(Buffer::of_lent(part, self.owner.clone()))
     }
 }

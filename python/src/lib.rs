@@ -17,7 +17,9 @@ mod client;
 mod clock;
 mod dlpack;
 mod fault;
+mod fork;
 mod handle;
+mod hearing;
 mod lent;
 mod outcome;
 mod queue;
@@ -34,6 +36,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The module that Python imports as `piped_io._native`.
 #[pyo3::pymodule(gil_used = false)]
 mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        Ok(crate::fork::watch()?)
+    }
+
     #[pymodule_export]
     use super::buffer::Buffer;
     #[pymodule_export]

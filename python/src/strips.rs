@@ -7,11 +7,14 @@ use piped_client::{StripPolicy, Strips};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyMemoryView, PyWeakrefReference};
 
 use crate::client::Client;
 use crate::clock::span;
 use crate::fault::Fault;
+use crate::fork::Birth;
 use crate::handle::Handle;
+use crate::hearing::hear;
 use crate::lock;
 
 struct Inner {
@@ -30,9 +33,10 @@ struct Inner {
 /// until its request's end, also at Ctrl-C.
 #[pyclass(frozen, module = "piped_io")]
 pub(crate) struct StripReader {
+    born: Birth,
     inner: Mutex<Inner>,
-    /// The view of the strip that Python has.
-    handed: Mutex<Option<Py<PyAny>>>,
+    /// The view of the strip that Python has. A weak reference: the view has one of the reader.
+    handed: Mutex<Option<Py<PyWeakrefReference>>>,
 }
 
 #[pymethods]
@@ -67,12 +71,13 @@ impl StripReader {
         if let Some(seconds) = timeout {
             strips = strips.deadline(span(seconds)?);
         }
-        let client = client.inner();
-        let queue = py.detach(|| client.queue()).map_err(Fault::from)?;
-        let reader = piped_client::StripReader::open(client, &handle, range, strips);
+        let client = client.own()?;
+        let of = client.clone();
+        let queue = hear(py, move || of.queue())?;
+        let reader = piped_client::StripReader::open(&client, &handle, range, strips);
         let reader = reader.map_err(Fault::from)?;
         let inner = Inner { reader, queue, current: (0, 0, 0), views: 0 };
-        Ok(Self { inner: Mutex::new(inner), handed: Mutex::new(None) })
+        Ok(Self { born: Birth::now(), inner: Mutex::new(inner), handed: Mutex::new(None) })
     }
 
     fn __iter__<'py>(slf: Bound<'py, Self>) -> Bound<'py, Self> {
@@ -82,9 +87,10 @@ impl StripReader {
     fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<(u64, Bound<'py, PyAny>)>> {
         let this = slf.get();
         // The loop that asks for the next strip still has a name for the view of the last one.
+        this.born.check()?;
         let handed = lock(&this.handed).take();
-        if let Some(view) = handed {
-            view.bind(slf.py()).call_method0("release")?;
+        if let Some(view) = handed.and_then(|handed| handed.bind(slf.py()).upgrade()) {
+            view.call_method0("release")?;
         }
         let next = slf.py().detach(|| {
             let inner = &mut *lock(&this.inner);
@@ -102,8 +108,10 @@ impl StripReader {
         match next {
             Ok(None) => Ok(None),
             Ok(Some(offset)) => {
-                let view = pyo3::types::PyMemoryView::from(slf.as_any())?;
-                *lock(&this.handed) = Some(view.clone().into_any().unbind());
+                let view = PyMemoryView::from(slf.as_any())?;
+                let handed = PyWeakrefReference::new(&view)?.unbind();
+                let before = lock(&this.handed).replace(handed);
+                drop(before);
                 Ok(Some((offset, view.into_any())))
             }
             Err(None) => Err(PyBufferError::new_err(

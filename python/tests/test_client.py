@@ -295,6 +295,40 @@ def test_numpy_and_dlpack_are_views(client, blocks):
     del array, tensor
 
 
+def test_dlpack_says_what_it_cannot_and_copies_when_asked(client):
+    numpy = pytest.importorskip("numpy")
+    buffer = client.allocate(4096)
+    buffer.write_from(b"first")
+    for refused in ({"dl_device": (2, 0)}, {"dl_device": (1, 1)}, {"stream": 1}):
+        with pytest.raises(BufferError, match="CPU"):
+            buffer.__dlpack__(**refused)
+    same = {"dl_device": (1, 0), "stream": None, "max_version": (1, 1), "copy": False}
+    assert '"dltensor_versioned"' in repr(view := buffer.__dlpack__(**same))
+    assert '"dltensor"' in repr(buffer.__dlpack__(max_version=(0, 8)))
+    with pytest.raises(BufferError, match="views"):
+        buffer.resize(10)
+    del view
+
+    class Copied:
+        def __init__(self, **options):
+            self.options = options
+
+        def __dlpack__(self, **_ignored):
+            return buffer.__dlpack__(copy=True, **self.options)
+
+        def __dlpack_device__(self):
+            return buffer.__dlpack_device__()
+
+    for options in ({}, {"max_version": (1, 0)}):
+        copy = numpy.from_dlpack(Copied(**options))
+        buffer.write_from(b"other")
+        assert copy[:5].tobytes() == b"first" and len(copy) == 4096
+        buffer.write_from(b"first")
+    # A copy is no view.
+    buffer.resize(10)
+    assert len(buffer.tobytes()) == 10
+
+
 def test_threads_run_while_one_waits(client):
     receiving, queue = client.offer_channel("silence"), client.queue()
     request = queue.submit_receive(receiving, client.allocate(64), timeout=30)

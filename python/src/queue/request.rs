@@ -1,45 +1,106 @@
 //! A request that was submitted.
 
-use std::sync::{Mutex, OnceLock};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use piped_client::RequestId;
 use pyo3::prelude::*;
 
-use super::Queue;
+use super::way::Way;
 use crate::buffer::Buffer;
-use crate::clock::{self, span};
+use crate::clock::{self, SLICE, span};
 use crate::fault::Fault;
 use crate::lock;
 use crate::outcome::Outcome;
 
-/// A request that was submitted to a queue.
-///
-/// It goes on whether somebody waits for it or not, and keeps its buffer until it ends.
-#[pyclass(frozen, weakref, module = "piped_io")]
-pub(crate) struct Request {
-    queue: Py<Queue>,
+/// What is known of a request, for its object and for its queue. It has no reference to either: a
+/// queue that nobody has any more ends, whatever it has under way.
+pub(super) struct State {
     id: OnceLock<RequestId>,
     buffer: Option<Py<Buffer>>,
     ended: Mutex<Option<Result<Outcome, Fault>>>,
 }
 
-impl Request {
-    pub(crate) fn new(queue: Py<Queue>, buffer: Option<Py<Buffer>>) -> Self {
-        Self { queue, id: OnceLock::new(), buffer, ended: Mutex::new(None) }
+impl State {
+    pub(super) fn new(buffer: Option<Py<Buffer>>) -> Self {
+        Self { id: OnceLock::new(), buffer, ended: Mutex::new(None) }
+    }
+
+    /// The state of a request that the queue has taken already.
+    pub(super) fn begun(id: RequestId, buffer: Py<Buffer>) -> Self {
+        Self { id: id.into(), buffer: Some(buffer), ended: Mutex::new(None) }
     }
 
     /// The queue has taken it, and gave it this name.
-    pub(crate) fn begin(&self, id: RequestId) {
+    pub(super) fn begin(&self, id: RequestId) {
         self.id.get_or_init(|| id);
     }
 
+    /// The name that its queue has for it.
+    pub(super) fn id(&self) -> Option<RequestId> {
+        self.id.get().copied()
+    }
+
+    /// The buffer that it has, or had.
+    pub(super) fn buffer(&self) -> Option<&Buffer> {
+        self.buffer.as_ref().map(Py::get)
+    }
+
     /// The request has ended.
-    pub(crate) fn end(&self, result: Result<Outcome, Fault>) {
+    pub(super) fn end(&self, result: Result<Outcome, Fault>) {
         *lock(&self.ended) = Some(result);
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether it has ended, as far as the queue has looked.
+    pub(super) fn is_over(&self) -> bool {
         lock(&self.ended).is_some()
+    }
+}
+
+/// A request that was submitted to a queue.
+///
+/// It goes on whether somebody waits for it or not, and keeps its buffer until it ends. When nobody
+/// has its queue or a request of that any more, it is cancelled, and its buffer is given back.
+#[pyclass(frozen, weakref, eq, hash, module = "piped_io")]
+pub(crate) struct Request {
+    /// None once somebody has seen its end: the queue is not kept for it.
+    way: Mutex<Option<Arc<Way>>>,
+    state: Arc<State>,
+}
+
+impl PartialEq for Request {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+}
+
+impl Hash for Request {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        Arc::as_ptr(&self.state).hash(hasher);
+    }
+}
+
+impl Request {
+    pub(super) fn new(way: Arc<Way>, state: Arc<State>) -> Self {
+        Self { way: Mutex::new(Some(way)), state }
+    }
+
+    /// An object for a request that has ended.
+    pub(super) fn ended(state: Arc<State>) -> Self {
+        Self { way: Mutex::new(None), state }
+    }
+
+    /// Its queue, as long as it is under way for all that is known.
+    fn way(&self) -> Option<Arc<Way>> {
+        let mut way = lock(&self.way);
+        if !self.state.is_over() {
+            return way.clone();
+        }
+        let last = way.take();
+        drop(way);
+        // Not under the lock: it may be the queue's end.
+        drop(last);
+        None
     }
 }
 
@@ -47,12 +108,13 @@ impl Request {
 impl Request {
     /// Whether it has ended, as far as the queue has looked.
     fn done(&self) -> bool {
-        self.is_over()
+        self.state.is_over()
     }
 
     /// What it came to, or its exception. Does not wait: BlockingIOError if it has not ended.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let ended = lock(&self.ended).clone();
+        drop(self.way());
+        let ended = lock(&self.state.ended).clone();
         match ended {
             Some(Ok(outcome)) => outcome.to_python(py),
             Some(Err(fault)) => Err(fault.into()),
@@ -69,39 +131,42 @@ impl Request {
         // A time beyond the clock's is no limit.
         let span = timeout.map(span).transpose()?;
         let until = span.and_then(|span| clock::now().checked_add(span));
-        loop {
-            self.queue.get().look_until(py, until, || self.is_over());
-            if self.is_over() {
-                return self.result(py);
+        while let Some(way) = self.way() {
+            let left = until.map(|until| until.saturating_duration_since(clock::now()));
+            way.own()?.look_for(py, &self.state, left.unwrap_or(SLICE));
+            if self.state.is_over() {
+                break;
             }
             py.check_signals()?;
             if until.is_some_and(|until| clock::now() >= until) {
                 return Err(Fault::not_yet().into());
             }
         }
+        self.result(py)
     }
 
     /// Asks the daemon to end it. It still ends as it does, and its buffer comes back then. False:
     /// it has ended.
-    fn cancel(&self, py: Python<'_>) -> bool {
-        let id = self.id.get().filter(|_| !self.is_over());
-        id.is_some_and(|&id| self.queue.get().cancel_request(py, id))
+    fn cancel(&self) -> PyResult<bool> {
+        let way = self.way().zip(self.state.id());
+        way.map_or(Ok(false), |(way, id)| Ok(way.own()?.cancel(id)))
     }
 
     /// Contiguous bytes done from its start; 0 once it has ended.
     #[getter]
-    fn progress(&self, py: Python<'_>) -> u64 {
-        self.id.get().map_or(0, |&id| self.queue.get().progress_of(py, id))
+    fn progress(&self, py: Python<'_>) -> PyResult<u64> {
+        let way = self.way().zip(self.state.id());
+        way.map_or(Ok(0), |(way, id)| Ok(way.own()?.with(py, |inner| inner.queue().progress(id))))
     }
 
     /// The buffer that it has, or had.
     #[getter]
     fn buffer(&self, py: Python<'_>) -> Option<Py<Buffer>> {
-        self.buffer.as_ref().map(|buffer| buffer.clone_ref(py))
+        self.state.buffer.as_ref().map(|buffer| buffer.clone_ref(py))
     }
 
     fn __repr__(&self) -> String {
-        let state = match &*lock(&self.ended) {
+        let state = match &*lock(&self.state.ended) {
             None => "under way",
             Some(Ok(_)) => "done",
             Some(Err(_)) => "failed",

@@ -11,7 +11,7 @@ import threading
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ._calls import Calls, queue_of
+from ._calls import Calls, queue_of, run
 from ._native import Buffer, Client, Handle
 
 #: Bytes that go by one request between the daemon and a buffer of somebody else's.
@@ -25,12 +25,24 @@ _default_lock = threading.Lock()
 
 
 def default_client() -> Client:
-    """The client of those who name none: made when it is first asked for, once in a process."""
+    """The client of those who name none: one for a process and a daemon.
+
+    A forked process, and one whose daemon has ended, gets another client.
+    """
     global _default
     with _default_lock:
-        if _default is None:
+        if _default is None or not _default.is_connected:
             _default = Client()
         return _default
+
+
+def _forget_lock() -> None:
+    """The child of a fork has no thread that would give the lock free."""
+    global _default_lock
+    _default_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
 
 
 def parse_url(url: str) -> tuple[str | None, str, str]:
@@ -139,7 +151,7 @@ class RawFile(io.RawIOBase):
     def sync(self) -> None:
         """Brings what was written to stable storage."""
         self._check()
-        queue_of(self.client).submit_sync(self.handle).wait()
+        run(self.client, lambda queue: queue.submit_sync(self.handle))
 
     def close(self) -> None:
         if not self.closed:

@@ -92,10 +92,14 @@ def _split(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 class _Lender:
-    """Threads that make the parts of a block and lend them, a bounded number at a time."""
+    """Threads that make the parts of a block and lend them, while there is room for one more."""
 
     def __init__(
-        self, client: Client, block: Block, parts: Iterable[tuple[int, int]], most: int
+        self,
+        client: Client,
+        block: Block,
+        parts: Iterable[tuple[int, int]],
+        room: threading.Semaphore,
     ) -> None:
         self.client = client
         self.block = block
@@ -103,8 +107,7 @@ class _Lender:
         self.turn = threading.Lock()
         self.ready: queue.SimpleQueue[tuple[int, int, Lent | None] | BaseException | None]
         self.ready = queue.SimpleQueue()
-        self.room = threading.Semaphore(most)
-        self.refused = False
+        self.room = room
         self.ended = False
         self.threads: list[threading.Thread] = []
         try:
@@ -132,7 +135,7 @@ class _Lender:
         self.room.release()
 
     def _lend(self, start: int, end: int) -> Lent | None:
-        if self.refused or end - start < WORTH:
+        if end - start < WORTH:
             return None
         fd = self.block.span.make(start, end - start)
         try:
@@ -140,8 +143,7 @@ class _Lender:
         except PipedError as error:
             if error.errno in (errno.ENOTCONN, errno.ETIMEDOUT):
                 raise
-            # The daemon's limits have no room for more.
-            self.refused = True
+            # The daemon's limits have no room for more now.
             return None
         finally:
             os.close(fd)
@@ -177,13 +179,18 @@ class _Reader:
     """Requests of one thread that read parts of a block."""
 
     def __init__(
-        self, client: Client, handle: Handle, block: Block, timeout: float | None, lender: _Lender
+        self,
+        client: Client,
+        handle: Handle,
+        block: Block,
+        timeout: float | None,
+        room: threading.Semaphore,
     ) -> None:
         self.client = client
         self.handle = handle
         self.block = block
         self.timeout = timeout
-        self.lender = lender
+        self.room = room
         self.queue = queue_of(client)
         self.length = handle.length - block.base
         self.under_way: deque[_Read] = deque()
@@ -226,7 +233,7 @@ class _Reader:
         # Given back before the next one is lent.
         del read, buffer
         if is_last:
-            self.lender.room.release()
+            self.room.release()
 
     def end(self) -> None:
         """Ends all requests that are under way."""
@@ -256,9 +263,10 @@ def read_ranges(
     if ranges and ranges[-1][1] > handle.length:
         raise ValueError(f"the ranges end behind the file, which has {handle.length} bytes")
     most = max(PARTS, -(-at_once * PIECE // PART) + 2)
-    lender = _Lender(client, block, cut(block, ranges), most)
-    reader = _Reader(client, handle, block, timeout, lender)
+    room = threading.Semaphore(most)
+    reader = _Reader(client, handle, block, timeout, room)
     ends = 0
+    lender = _Lender(client, block, cut(block, ranges), room)
     try:
         while ends < LENDERS:
             if stop is not None and stop.is_set():

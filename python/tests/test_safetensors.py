@@ -92,20 +92,20 @@ class Other:
 
 
 class Refusing(Other):
-    """Lends `most` parts, and no more."""
+    """Lends parts by their numbers: what is not in `lent` is refused."""
 
-    def __init__(self, client, most=0) -> None:
+    def __init__(self, client, lent=()) -> None:
         super().__init__(client)
-        self.most = most
+        self.lent = lent
+        self.numbers = itertools.count()
 
     def lend_memfd(self, fd):
-        self.most -= 1
-        if self.most < 0:
+        if next(self.numbers) not in self.lent:
             raise PipedError(12, "no room")
         return self.client.lend_memfd(fd)
 
 
-@pytest.mark.parametrize("lent", [0, 1, 2])
+@pytest.mark.parametrize("lent", [(), (0,), (0, 1), (1, 3)])
 def test_without_room_to_lend_it_comes_through_the_arena(client, data, lent):
     wanted = arrays()
     wanted["long"] = numpy.arange(60 << 17, dtype="u8")
@@ -278,6 +278,19 @@ def test_an_interrupt_leaves_nothing_under_way(client, data):
         _ranges.read_ranges(Interrupting(client), file, block, [(0, file.length)], 4)
     assert queue_of(client).underway == 0
     assert piped_threads() == []
+
+
+def test_without_a_queue_nothing_is_lent(client, data):
+    class Queueless(Refusing):
+        def queue(self):
+            raise PipedError(11, "no more queues")
+
+    (data / "queueless").write_bytes(bytes(1 << 20))
+    file = client.open_export("beta", "data", "queueless")
+    other = Queueless(client)
+    with pytest.raises(PipedError, match="no more queues"):
+        _ranges.read_ranges(other, file, Block(0, 1 << 20), [(0, 1 << 20)], 4)
+    assert next(other.numbers) == 0 and piped_threads() == []
 
 
 def test_a_reader_that_is_told_to_stop_does(client, data):

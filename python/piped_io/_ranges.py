@@ -28,7 +28,7 @@ PIECE = 4 << 20
 #: Requests under way at once: the least, and the most.
 AT_ONCE = (8, 64)
 
-#: Bytes that are lent at once, at most; the daemon makes so many without giving way to others.
+#: Bytes of a part, at most; the daemon makes so many without giving way to others.
 PART = 16 << 20
 
 #: Parts that are lent at once, if requests under way do not take more.

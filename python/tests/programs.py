@@ -69,7 +69,9 @@ class Programs:
     def interrupt(self, program) -> None:
         """Ends an example by Ctrl-C."""
         program.send_signal(signal.SIGINT)
-        _, err = program.communicate(timeout=60)
+        # Not before its end: an input that is closed would end some of them as well.
+        program.wait(60)
+        _, err = program.communicate()
         assert program.returncode == 130 and "interrupted" in err and "Traceback" not in err, err
 
     def end(self) -> None:

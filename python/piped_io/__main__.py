@@ -1,4 +1,4 @@
-"""`python -m piped_io demo`: two nodes on this machine, a file read from the other, and its plan."""
+"""`python -m piped_io demo`: two nodes of this machine, reads between them, and their plan."""
 
 from __future__ import annotations
 

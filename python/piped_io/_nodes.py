@@ -61,6 +61,7 @@ class Node:
         self.config.write_text("\n".join(lines) + "\n")
         self.log = self.directory / "log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Starts the daemon and waits until it takes clients."""
@@ -73,7 +74,16 @@ class Node:
                 stderr=log,
                 env=clean,
                 start_new_session=True,
+                # A write over RLIMIT_FSIZE is an error to the daemon, as to Python, and no end.
+                restore_signals=False,
             )
+        # Reads until this process is gone, whatever ended it, and ends the daemon then. A signal at
+        # a parent's death comes already at the end of the thread that started the child.
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; kill -9 "$0"', str(self.process.pid)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -96,6 +106,11 @@ class Node:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        # Only now: until then the number was the daemon's.
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
 
 
 class Pair(contextlib.AbstractContextManager["Pair"]):

@@ -5,20 +5,16 @@ from __future__ import annotations
 import builtins
 import io
 import os
-import posixpath
-import secrets
 import threading
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ._calls import Calls, queue_of, run
 from ._native import Buffer, Client, Handle
+from ._unfinished import Unfinished
+from ._urls import parse_url as parse_url
 
 #: Bytes that go by one request between the daemon and a buffer of somebody else's.
 PIECE = 1 << 20
-
-#: The peer's name for this node.
-THIS_NODE = "localhost"
 
 _default: Client | None = None
 _default_lock = threading.Lock()
@@ -43,17 +39,6 @@ def _forget_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_lock)
-
-
-def parse_url(url: str) -> tuple[str | None, str, str]:
-    """Peer (None: this node), export and path of `piped://peer/export/path`."""
-    parts = urlsplit(url)
-    if parts.scheme != "piped" or not parts.netloc:
-        raise ValueError(f"{url!r} is not of the form piped://peer/export/path")
-    export, _, path = unquote(parts.path).lstrip("/").partition("/")
-    if not export:
-        raise ValueError(f"{url!r} names no export: piped://peer/export/path")
-    return (None if parts.netloc == THIS_NODE else parts.netloc), export, path
 
 
 class RawFile(io.RawIOBase):
@@ -226,11 +211,6 @@ def open(
         raise
 
 
-def beside(path: str) -> str:
-    """A name for a new file in the directory of another one, which nobody else takes."""
-    return posixpath.join(posixpath.dirname(path), f".piped-{secrets.token_hex(8)}")
-
-
 def replace(
     url: str, data: Any, *, client: Client | None = None, mode: int = 0o640, durable: bool = True
 ) -> None:
@@ -241,21 +221,19 @@ def replace(
     """
     client = client or default_client()
     peer, export, path = parse_url(url)
-    new = beside(path)
-    handle = client.open_export(peer, export, new, "w", create="new", mode=mode)
-    directory = Calls(client, client.open_directory(peer, export, "", "rwn"))
+    directory = client.open_directory(peer, export, "", "rwn")
+    unfinished = Unfinished(client, directory, (peer, export, path), mode=mode)
     try:
-        with RawFile(client, handle, new, "wb") as raw:
+        # On a thread, because Ctrl-C may end the wait for it before the file is made.
+        threading.Thread(target=unfinished.make, name="piped-replace").start()
+        with RawFile(client, unfinished.handle(), unfinished.name, "wb") as raw:
             for part in data if isinstance(data, (list, tuple)) else [data]:
                 view = memoryview(part).cast("B")
                 while len(view) > 0:
                     view = view[raw.write(view) :]
             if durable:
                 raw.sync()
-        directory.rename(new, path, "replace", durable)
+        unfinished.finish("replace", durable)
     except builtins.BaseException:
-        try:
-            directory.remove(new)
-        except OSError:
-            pass  # The first error counts; what is left has a name that nobody looks for.
+        unfinished.give_up()
         raise

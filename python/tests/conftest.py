@@ -10,6 +10,12 @@ import pytest
 from piped_io._nodes import Pair
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # The tests that zarr lends are asynchronous, and their fixtures too.
+    if hasattr(config.option, "asyncio_mode"):
+        config.option.asyncio_mode = "auto"
+
+
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with Pair(tmp_path_factory.mktemp("nodes")) as pair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import secrets
 
 import piped_io
@@ -154,3 +155,132 @@ def test_from_one_node_to_another(fs, pair):
     fs.mv("piped://beta/data/copied-tree/deep/f", "piped://localhost/data/back")
     assert (pair.alpha.data / "back").read_bytes() == b"from alpha" * 300_000
     assert not (pair.beta.data / "copied-tree" / "deep" / "f").exists()
+
+
+NAMES = [
+    "a#1",
+    "a?b",
+    "a%20b",
+    " with space ",
+    "quo'te\"s",
+    "grüße",
+    "no\udcfftext",
+    "a[1]",
+    "star*",
+    "back\\slash",
+    "a:b",
+    "semi;colon&more=x",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_taken_as_they_stand(fs, pair, data, name):
+    folder = data / f"names-{secrets.token_hex(4)}"
+    folder.mkdir()
+    near = [folder / other for other in ("a", "a b", "axb", "a1", "starry")]
+    for other in near:
+        other.write_bytes(b"another")
+    below, path = f"beta/data/{folder.name}", f"beta/data/{folder.name}/{name}"
+    fs.pipe(path, b"1")
+    assert (folder / name).read_bytes() == b"1"
+    with fs.open(f"piped://{path}", "wb") as file:
+        file.write(b"12")
+    assert path in fs.ls(below, detail=False) and path in fs.find(below)
+    assert [one["size"] for one in fs.ls(below) if one["name"] == path] == [2]
+    assert fs.glob(f"{below}/{glob.escape(name)}") == [path]
+    assert fs.info(path)["name"] == path and fs.isfile(path)
+    with fs.open(path) as file, fsspec.open(f"piped://{path}", socket=pair.alpha.socket) as same:
+        assert file.read() == same.read() == b"12"
+    assert fs.cat(path) == b"12"
+    fs.cp_file(path, f"{path}.copied")
+    fs.mv(f"{path}.copied", f"{path}.moved")
+    assert fs.cat_file(f"{path}.moved") == b"12"
+    fs.rm(f"{path}.moved")
+    client = piped_io.Client(pair.alpha.socket)
+    piped_io.replace(f"piped://{path}", b"123", client=client, durable=False)
+    with piped_io.open(f"piped://{path}", client=client) as file:
+        assert file.read() == b"123"
+    fs.rm(path)
+    assert all(other.read_bytes() == b"another" for other in near)
+    assert sorted(folder.iterdir()) == sorted(near)
+
+
+def test_links(fs, data):
+    folder = data / "links"
+    (folder / "tree").mkdir(parents=True)
+    (folder / "tree" / "f").write_bytes(b"12345")
+    for name, target in (
+        ("file", "tree/f"),
+        ("dir", "tree"),
+        ("nowhere", "none"),
+        ("outside", "/etc/passwd"),
+        ("tree/up", ".."),
+    ):
+        (folder / name).symlink_to(target)
+    path = "beta/data/links"
+    info = fs.info(f"{path}/file")
+    assert (info["type"], info["size"], info["islink"]) == ("file", 5, True)
+    assert fs.cat(f"{path}/file") == b"12345"
+    with fs.open(f"{path}/file") as file:
+        assert file.read() == b"12345"
+    assert fs.isdir(f"{path}/dir") and fs.info(f"{path}/dir")["islink"]
+    assert fs.ls(f"{path}/dir", detail=False) == [f"{path}/dir/f", f"{path}/dir/up"]
+    for name in ("nowhere", "outside"):
+        assert not fs.exists(f"{path}/{name}") and fs.lexists(f"{path}/{name}")
+        with pytest.raises(FileNotFoundError):
+            fs.info(f"{path}/{name}")
+        with pytest.raises(OSError):
+            fs.cat(f"{path}/{name}")
+    listed = {one["name"].removeprefix(f"{path}/"): one for one in fs.ls(path)}
+    kinds = {name: (one["type"], one["size"], one["islink"]) for name, one in listed.items()}
+    assert kinds == {
+        "file": ("file", 5, True),
+        "dir": ("other", 0, True),
+        "nowhere": ("other", 0, True),
+        "outside": ("other", 0, True),
+        "tree": ("directory", 0, False),
+    }
+    local = LocalFileSystem()
+    found = {one.removeprefix(path) for one in fs.find(path)}
+    assert found == {one.removeprefix(str(folder)) for one in local.find(str(folder))}
+    with pytest.raises(OSError, match="neither a file nor a directory"):
+        fs.mv(path, "localhost/data/moved-links")
+    assert (folder / "tree" / "f").exists() and (folder / "nowhere").is_symlink()
+    fs.cp_file(f"{path}/file", f"{path}/copied")
+    assert (folder / "copied").read_bytes() == b"12345"
+    assert not (folder / "copied").is_symlink()
+    fs.rm(f"{path}/dir", recursive=True)
+    fs.rm(f"{path}/nowhere")
+    assert (folder / "tree" / "f").exists() and not (folder / "dir").is_symlink()
+    fs.rm(path, recursive=True)
+    assert not folder.exists() and (data / "links").parent.exists()
+
+
+def test_what_cannot_be_moved_stays(fs, pair, data):
+    here = pair.alpha.data / "stays"
+    (here / "deep").mkdir(parents=True)
+    (here / "deep" / "f").write_bytes(b"f")
+    (here / "nowhere").symlink_to("none")
+    (data / "a-file").write_bytes(b"")
+    with pytest.raises(OSError):
+        fs.mv("localhost/data/stays", "beta/data/came")
+    with pytest.raises(OSError):
+        fs.mv("localhost/data/stays/deep", "beta/data/a-file/below")
+    with pytest.raises(OSError):
+        fs.mv("localhost/data/stays/deep", "beta/nothing/below")
+    with pytest.raises(FileNotFoundError):
+        fs.mv("localhost/data/stays/none", "beta/data/came")
+    with pytest.raises(OSError):
+        fs.mv("localhost/data/stays", "localhost/data/stays/deep/below")
+    assert (here / "deep" / "f").read_bytes() == b"f" and (here / "nowhere").is_symlink()
+    (data / "there").mkdir()
+    fs.mv("localhost/data/stays/deep", "beta/data/there")
+    assert (data / "there" / "deep" / "f").read_bytes() == b"f" and not (here / "deep").exists()
+    fs.mv("beta/data/there/deep/f", "beta/data/there")
+    assert (data / "there" / "f").read_bytes() == b"f"
+
+
+def test_exports_of_a_peer_are_not_told(fs):
+    for path in ("piped://", "piped://beta", "beta"):
+        with pytest.raises(FileNotFoundError, match="pipectl exports"):
+            fs.ls(path)

@@ -386,3 +386,42 @@ impl Shared {
         Buffer::new(self.home, self.range.reclaim(), self.length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use piped_ring::Segment;
+
+    use super::*;
+
+    fn buffer() -> (Weak<Arena>, Buffer) {
+        let arena = Arc::new(Arena::default());
+        arena.add(0, Segment::create(4096).expect("memory"));
+        (Arc::downgrade(&arena), arena.allocate(100).expect("room"))
+    }
+
+    #[test]
+    fn a_pin_keeps_the_memory_of_a_buffer_that_is_lost() {
+        let (arena, mut buffer) = buffer();
+        assert!(!buffer.is_pinned());
+        let pins = [buffer.pin(), buffer.pin()];
+        buffer.retire();
+        let [first, last] = pins;
+        drop(first);
+        assert!(arena.upgrade().is_some(), "the other pin has it");
+        drop(last);
+        assert!(arena.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_buffer_is_pinned_as_long_as_somebody_has_a_pin() {
+        let (_arena, mut buffer) = buffer();
+        let first = buffer.pin();
+        let last = first.clone();
+        drop(first);
+        assert!(buffer.is_pinned());
+        drop(last);
+        assert!(!buffer.is_pinned());
+        let _again = buffer.pin();
+        assert!(buffer.is_pinned());
+    }
+}

@@ -201,6 +201,7 @@ impl Queue {
 
     /// Submits a message to a channel, under a tag.
     #[pyo3(signature = (channel, tag, buffer, *, start=0, length=None, timeout=None))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn submit_send(
         &self,
         py: Python<'_>,

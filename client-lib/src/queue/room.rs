@@ -31,3 +31,93 @@ impl Queue {
         }
     }
 }
+
+#[cfg(all(test, feature = "async"))]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use piped_core::status::Status;
+    use piped_ring::handshake::{Reply, Welcome};
+    use piped_ring::{CompletionEntry, CompletionKind, Segment, ServerQueue};
+
+    use super::*;
+    use crate::client::Client;
+    use crate::connection::{Connection, Shared};
+    use crate::control::testing;
+    use crate::error::{BufferState, SubmitFault};
+    use crate::handle::Handle;
+    use crate::request::Request;
+    use crate::{ClientBuilder, SocketOrigin};
+
+    /// A queue with one place, something open, and the daemon's side of them.
+    fn queue() -> (Queue, Handle, ServerQueue, OwnedFd) {
+        let (control, daemon) = testing::pair();
+        let server = ServerQueue::create(2).expect("a queue");
+        let memory = Segment::create(1 << 16).expect("memory");
+        let fds = [memory.fd()].into_iter().chain(server.fds());
+        let fds = fds.map(|fd| fd.try_clone_to_owned().expect("a descriptor")).collect();
+        let welcome = Welcome {
+            features: 0,
+            session: 1,
+            segments: 1,
+            queues: 1,
+            shard_cpu: -1,
+            client_spin_ns: 0,
+            deadline_default_ns: u64::MAX,
+        };
+        let settings = ClientBuilder::new().settings(("/nowhere".into(), SocketOrigin::Given));
+        let begun = Connection::begin(control, (Reply::Welcome(welcome), fds), 1, 1);
+        let client = Client::new(Shared::new(settings, begun.expect("a session"), 1));
+        let at = (&*client.shared().connection(), &client.shared().link);
+        let opened = Reply::Opened { handle: 1, direct_alignment: 0, length: 64 };
+        let handle = Handle::from_answer(at, (opened, Vec::new()), None).expect("it is open");
+        (client.queue().expect("its ring"), handle, server, daemon)
+    }
+
+    fn taken(server: &mut ServerQueue) -> u64 {
+        server.take().expect("an honest client").expect("a request").user_data
+    }
+
+    fn post(server: &mut ServerQueue, request: u64, kind: CompletionKind) {
+        let status = match kind {
+            CompletionKind::FinishedHeld => Status::DeadlineExceeded,
+            _ => Status::Ok,
+        };
+        let entry = CompletionEntry::finished(request, status, 0).with_kind(kind);
+        server.post(entry).expect("room");
+        server.publish();
+    }
+
+    #[test]
+    fn a_buffer_that_the_kernel_holds_has_its_place_until_it_is_released() {
+        let (mut queue, handle, mut server, _daemon) = queue();
+        assert!(queue.has_room() && queue.wait_for_room(Duration::ZERO));
+        let buffer = queue.allocate(64).expect("room");
+        queue.submit_detached(Request::read(&handle, 0, buffer)).expect("room");
+        queue.flush();
+        assert!(!queue.has_room());
+        let request = taken(&mut server);
+        post(&mut server, request, CompletionKind::FinishedHeld);
+        let ended = queue.wait(Some(Duration::from_secs(60))).expect("it ended");
+        let error = ended.result.expect_err("at its deadline");
+        assert!(matches!(error.buffer, BufferState::Held));
+        assert_eq!(queue.underway(), 0);
+        assert!(!queue.has_room() && !queue.wait_for_room(Duration::from_millis(1)));
+        let refused = queue.submit(Request::nop()).expect_err("no place");
+        assert_eq!(refused.fault, SubmitFault::Full);
+        post(&mut server, request, CompletionKind::Released);
+        assert!(queue.wait_for_room(Duration::from_secs(60)));
+        assert!(queue.submit(Request::nop()).is_ok());
+    }
+
+    #[test]
+    fn there_is_room_for_a_refusal_when_the_daemon_is_gone() {
+        let (mut queue, _handle, server, daemon) = queue();
+        let _waits = queue.submit(Request::nop()).expect("room");
+        assert!(!queue.has_room());
+        drop((server, daemon));
+        assert!(queue.wait_for_room(Duration::from_secs(60)));
+        let refused = queue.submit(Request::nop()).expect_err("nobody is there");
+        assert_eq!(refused.fault, SubmitFault::Disconnected);
+    }
+}

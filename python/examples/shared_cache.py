@@ -211,8 +211,9 @@ def run(options: argparse.Namespace) -> None:
     memory.write_from(bytes(len(memory)))
     memory.write_from(HEAD.pack(MAGIC, options.slots, options.capacity))
     region = client.export_region(name, memory, "rwa", peers=options.allow)
+    cache = Cache(client, region.handle, options.patience)
     print(f"serving {len(region)} bytes as {name}; Ctrl-C ends it", file=sys.stderr, flush=True)
-    obey(Cache(client, region.handle, options.patience))
+    obey(cache)
     # Without more commands the memory is still there for the others.
     while client.is_connected:
         time.sleep(0.2)

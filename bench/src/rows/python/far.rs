@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::weights::Weights;
 use super::worker::Worker;
-use super::{FEW_ROUNDS, PROFILE, unmeasured};
+use super::{FEW_ROUNDS, PROFILE, seconds_of, unmeasured};
 use crate::contest::Arm;
 use crate::copiers::start;
 use crate::failure::{Doing as _, Failure};
@@ -22,7 +22,7 @@ use crate::nodes::{Pair, Sites, free_address, profile_name};
 use crate::outside::{Running, free_port, output};
 use crate::report::{Row, Unit};
 use crate::rig::{GIGABIT, Relay};
-use crate::rows::{Bench, peers};
+use crate::rows::Bench;
 use crate::stats::{Bar, Better};
 
 /// The file, and the tensors of 16 MiB in it.
@@ -117,7 +117,7 @@ fn compare(
     let rounds = bench.chosen(bench.rounds_at_most(FEW_ROUNDS), &mut arms)?;
     drop(arms);
     let best = rounds.best(0..subject, Better::Smaller)?;
-    let (found, note) = (rounds.ratio(subject, best)?, peers::in_words(&rounds));
+    let (found, note) = (rounds.ratio(subject, best)?, seconds_of(&rounds));
     Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, BAR, note)
         .with_arms(&rounds, Unit::Seconds))
 }

@@ -12,6 +12,7 @@ mod worker;
 
 use piped_core::modes::Profile;
 
+use crate::contest::Rounds;
 use crate::outside::is_installed;
 use crate::report::Row;
 use crate::rows::{Group, peers};
@@ -43,6 +44,16 @@ const FEW_ROUNDS: u32 = 11;
 fn unmeasured(name: &str, bar: Bar, tools: &[(&str, &str)]) -> Option<Row> {
     let (tool, package) = tools.iter().find(|(tool, _)| !is_installed(tool))?;
     Some(peers::missing(name, PROFILE, bar, tool, package))
+}
+
+/// Median seconds of each arm with its name, for notes of rows that take seconds.
+fn seconds_of(rounds: &Rounds) -> String {
+    let arms = rounds
+        .names
+        .iter()
+        .enumerate()
+        .filter_map(|(arm, name)| Some(format!("{name} {:.2} s", rounds.all_of(arm)?.median)));
+    arms.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

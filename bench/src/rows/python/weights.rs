@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::worker::Worker;
-use super::{FEW_ROUNDS, PROFILE, unmeasured};
+use super::{FEW_ROUNDS, PROFILE, seconds_of, unmeasured};
 use crate::clock;
 use crate::contest::Arm;
 use crate::copiers::Copier;
@@ -18,7 +18,7 @@ use crate::raw::{Wait, stream};
 use crate::report::{Row, Unit};
 use crate::rows::copy::{SETTLE, timed};
 use crate::rows::nbd::make_cold;
-use crate::rows::{Bench, KIB, MIB, peers};
+use crate::rows::{Bench, KIB, MIB};
 use crate::stats::{Bar, Better};
 
 /// The file, and the tensors of 16 MiB in it.
@@ -117,7 +117,7 @@ pub(super) fn against_copies(bench: &mut Bench, name: &'static str) -> Result<Ro
         let ours = || weights.load(pair, &mut worker.borrow_mut());
         let mut arms = [other, Arm::variant("piped_io".to_owned(), ours)];
         let rounds = bench.chosen(bench.rounds_at_most(FEW_ROUNDS), &mut arms)?;
-        let (found, note) = (rounds.all_ratio(1, 0)?, peers::in_words(&rounds));
+        let (found, note) = (rounds.all_ratio(1, 0)?, seconds_of(&rounds));
         Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
             .with_arms(&rounds, Unit::Seconds))
     })
@@ -155,7 +155,7 @@ pub(super) fn against_floor(bench: &mut Bench, name: &'static str) -> Result<Row
             let slower = round.values[0]?.max(round.values[1]?);
             Some(round.values[2]? / slower)
         })?;
-        let (bar, note) = (Bar::AtMost(1.1), peers::in_words(&rounds));
+        let (bar, note) = (Bar::AtMost(1.1), seconds_of(&rounds));
         Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
             .with_arms(&rounds, Unit::Seconds))
     })

@@ -62,8 +62,9 @@ def open_regions(count: int, block: int, socket: str, peer: str, name: str) -> N
 def open_files(count: int, block: int, socket: str, peer: str, export: str, path: str) -> None:
     """Opens a file of the peer for each of `count` readers."""
     for _ in range(count):
-        opened = lambda client: client.open_export(peer, export, path)  # noqa: E731
-        readers.append(Reader(block, socket, opened))
+        readers.append(
+            Reader(block, socket, lambda client: client.open_export(peer, export, path))
+        )
 
 
 def p50(seconds: float) -> float:

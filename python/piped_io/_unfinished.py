@@ -35,14 +35,18 @@ class Unfinished:
     ) -> None:
         peer, export, self.path = place
         #: The name below the export until the file is whole: of the same directory, nobody else's.
-        self.name = posixpath.join(
-            posixpath.dirname(self.path), f".piped-{secrets.token_hex(8)}"
-        )
+        self.name = posixpath.join(posixpath.dirname(self.path), f".piped-{secrets.token_hex(8)}")
         self.directory = directory
         self._calls = Calls(client, directory)
         self._opened = functools.partial(
-            client.open_export, peer, export, self.name, "w",
-            create="new", mode=mode, parents=parents,
+            client.open_export,
+            peer,
+            export,
+            self.name,
+            "w",
+            create="new",
+            mode=mode,
+            parents=parents,
         )
         self._made: Future[Handle] = Future()
         self._process = os.getpid()

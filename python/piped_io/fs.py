@@ -276,8 +276,10 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         await calls.remove(below, "any")
 
     async def _rm(
-        self, path: Any, recursive: bool = False, batch_size: int | None = None, **options: Any
+        self, path: Any, recursive: bool = False, maxdepth: int | None = None, **_options: Any
     ) -> None:
+        if maxdepth is not None:
+            raise NotImplementedError("a directory is removed whole or not at all: no maxdepth")
         paths = [path] if isinstance(path, str) else path
         for one in {name for path in paths for name in await self._expand_path(path)}:
             # A link goes, and what it leads to stays.

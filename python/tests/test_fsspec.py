@@ -81,6 +81,11 @@ def test_names(fs, data):
     assert fs.cat("beta/data/names/moved/f") == b"xxx"
     fs.cp("beta/data/names/4/f", "beta/data/names/copied")
     assert fs.info("beta/data/names/copied")["size"] == 4
+    with pytest.raises(NotImplementedError):
+        fs.rm("beta/data/names", recursive=True, maxdepth=1)
+    with pytest.raises(IsADirectoryError):
+        fs.rm("beta/data/names")
+    assert len(fs.find("beta/data/names")) == 21
     fs.rm("beta/data/names", recursive=True)
     assert not fs.exists("beta/data/names")
     with pytest.raises(FileNotFoundError):
@@ -103,19 +108,19 @@ def test_ranges(fs, data):
 
 
 def test_written_files_appear_whole(fs, data):
-    with fs.open("beta/data/whole", "wb", block_size=1 << 20) as file:
+    with fs.open("beta/data/written-whole", "wb", block_size=1 << 20) as file:
         for _ in range(5):
             file.write(b"z" * 700_000)
-        assert not (data / "whole").exists()
-    assert (data / "whole").stat().st_size == 3_500_000
+        assert not (data / "written-whole").exists()
+    assert (data / "written-whole").stat().st_size == 3_500_000
     with pytest.raises(ZeroDivisionError), fs.transaction:
-        with fs.open("beta/data/undone", "wb") as file:
+        with fs.open("beta/data/written-undone", "wb") as file:
             file.write(b"x")
         raise ZeroDivisionError
-    assert not (data / "undone").exists()
-    with fs.open("beta/data/whole", "ab") as file:
+    assert not (data / "written-undone").exists()
+    with fs.open("beta/data/written-whole", "ab") as file:
         file.write(b"end")
-    assert (data / "whole").read_bytes()[-4:] == b"zend"
+    assert (data / "written-whole").read_bytes()[-4:] == b"zend"
     assert not list(data.glob(".piped-*"))
 
 

@@ -243,14 +243,14 @@ Unfinished.make = stop_and_make
 threading.Thread(target=interrupt).start()
 try:
     if way == "pipe":
-        fs.pipe("beta/data/interrupted/old", b"new")
+        fs.pipe("beta/data/ctrl-c/old", b"new")
     elif way == "put":
-        fs.put(source, "beta/data/interrupted/put", recursive=True)
+        fs.put(source, "beta/data/ctrl-c/put", recursive=True)
     elif way == "open":
-        with fs.open("beta/data/interrupted/old", "wb") as file:
+        with fs.open("beta/data/ctrl-c/old", "wb") as file:
             file.write(b"new")
     else:
-        piped_io.replace("piped://beta/data/interrupted/old", b"new", client=fs.session.client)
+        piped_io.replace("piped://beta/data/ctrl-c/old", b"new", client=fs.session.client)
 except KeyboardInterrupt:
     print("interrupted")
 finally:
@@ -260,7 +260,7 @@ finally:
 
 @pytest.mark.parametrize("way", ["pipe", "put", "open", "replace"])
 def test_ctrl_c_leaves_the_old_file(pair, data, tmp_path, way):
-    folder = data / "interrupted"
+    folder = data / "ctrl-c"
     folder.mkdir(exist_ok=True)
     (folder / "old").write_bytes(b"old")
     for number in range(20):

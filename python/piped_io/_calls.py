@@ -24,7 +24,7 @@ _local = threading.local()
 #: Queues that threads have, by their client. A queue is there as long as a thread or a request
 #: has it; then the client uses it again.
 _living: weakref.WeakKeyDictionary[Client, list[weakref.ref[Queue]]] = weakref.WeakKeyDictionary()
-_living_lock = threading.Lock()
+_living_lock = threading.RLock()  # A finaliser may ask for a queue, too.
 
 
 def queue_of(client: Client) -> Queue:
@@ -43,14 +43,15 @@ def queue_of(client: Client) -> Queue:
 
 def _queue_for(client: Client) -> Queue:
     """A queue for one more thread: one of its own, or another's."""
-    try:
-        queue = client.queue()
-    except PipedError:
-        shared = _shared_queue(client)
-        if shared is None:
-            raise
-        return shared
+    # One thread at a time: where the daemon gives no more, those that it gave are known.
     with _living_lock:
+        try:
+            queue = client.queue()
+        except PipedError:
+            shared = _shared_queue(client)
+            if shared is None:
+                raise
+            return shared
         living = _living.setdefault(client, [])
         living[:] = [it for it in living if it() is not None]
         living.append(weakref.ref(queue))
@@ -59,20 +60,19 @@ def _queue_for(client: Client) -> Queue:
 
 def _shared_queue(client: Client) -> Queue | None:
     """The queue of a thread, in turn, so that threads spread over all of them."""
-    with _living_lock:
-        living = _living.get(client, [])
-        for _ in range(len(living)):
-            living.append(living.pop(0))
-            queue = living[-1]()
-            if queue is not None:
-                return queue
-        return None
+    living = _living.get(client, [])
+    for _ in range(len(living)):
+        living.append(living.pop(0))
+        queue = living[-1]()
+        if queue is not None:
+            return queue
+    return None
 
 
 def _renew_lock() -> None:
     """The child of a fork has no thread that would give the lock free."""
     global _living_lock
-    _living_lock = threading.Lock()
+    _living_lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

@@ -364,6 +364,7 @@ def test_ctrl_c_ends_a_wait(client, pair, how):
                 file = client.open_export("beta", "data", "stopped", "rw", create="open")
                 assert pair.beta.process is not None
                 pair.beta.process.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, pair.beta.process.pid, os.WSTOPPED)
                 queue.write(file, 0, buffer, timeout=60)
     finally:
         if how == "read" and pair.beta.process is not None:

@@ -62,7 +62,7 @@ def test_modes(client, data, url):
     for wrong in ("piped://beta", "piped:///data/x", "http://a/b"):
         with pytest.raises(ValueError):
             piped_io.parse_url(wrong)
-    assert piped_io.parse_url("piped://localhost/data/a%20b/c") == (None, "data", "a b/c")
+    assert piped_io.parse_url("piped://localhost/data/a%20b/c") == (None, "data", "a%20b/c")
 
 
 def test_a_local_path(client, tmp_path):

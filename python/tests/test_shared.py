@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import piped_io
@@ -22,6 +22,13 @@ from piped_io._nodes import Pair
 MIB = 1 << 20
 #: More than the daemon gives one session.
 MANY_QUEUES = 40
+
+
+@pytest.fixture
+def stoppable(tmp_path: pathlib.Path) -> Iterator[Pair]:
+    """Nodes for a test that stops them: peers that do not answer are given up."""
+    with Pair(tmp_path) as pair:
+        yield pair
 
 
 @pytest.fixture
@@ -316,20 +323,21 @@ def interrupted(act: Callable[[], Any]) -> None:
     timer.join()
 
 
-def test_ctrl_c_ends_calls_to_a_daemon_that_does_not_answer(pair):
+def test_ctrl_c_ends_calls_to_a_daemon_that_does_not_answer(stoppable):
     # Without the interruption each would wait for an hour.
-    client = piped_io.Client(pair.alpha.socket, timeout=3600, arena_bytes=MIB, depth=1)
+    client = piped_io.Client(stoppable.alpha.socket, timeout=3600, arena_bytes=MIB, depth=1)
     queue, buffer, channel = client.queue(), client.allocate(64), client.offer_channel("full")
-    file = client.open_export("beta", "data", "interrupted", "rw", create="open")
+    file = client.open_export(None, "data", "interrupted", "rw", create="open")
     private = mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    process = pair.alpha.process
+    process = stoppable.alpha.process
     assert process is not None
     waits = queue.submit_receive(channel, client.allocate(64), timeout=3600)
     process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     try:
-        interrupted(lambda: piped_io.Client(pair.alpha.socket, timeout=3600))
+        interrupted(lambda: piped_io.Client(stoppable.alpha.socket, timeout=3600))
         interrupted(lambda: client.offer_channel("late"))
-        interrupted(lambda: client.open_export("beta", "data", "interrupted"))
+        interrupted(lambda: client.open_export(None, "data", "interrupted"))
         interrupted(lambda: client.allocate(64 * MIB))
         interrupted(lambda: client.queue())
         interrupted(lambda: client.export_region("late", client.allocate(64), "r"))
@@ -354,12 +362,13 @@ def test_ctrl_c_ends_calls_to_a_daemon_that_does_not_answer(pair):
     assert buffer.is_here and waits.cancel()
 
 
-def test_other_threads_run_while_private_memory_is_offered(pair):
-    client = piped_io.Client(pair.alpha.socket, timeout=3600)
+def test_other_threads_run_while_private_memory_is_offered(stoppable):
+    client = piped_io.Client(stoppable.alpha.socket, timeout=3600)
     private = mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    process = pair.alpha.process
+    process = stoppable.alpha.process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     # This thread would not come to let the daemon go on.
     goes_on = threading.Timer(0.2, lambda: process.send_signal(signal.SIGCONT))
     try:

@@ -7,6 +7,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -145,18 +146,19 @@ impl Drop for Relay {
 fn accept(listener: &TcpListener, target: SocketAddr, [there, back]: &[Way; 2]) {
     // Who made the relay may be pinned beside a shard.
     let _ = machine::unpin();
-    let sockets = Mutex::new(Vec::new());
+    // A connection that has ended is closed, as nobody else has its sockets.
+    let mut sockets: Vec<Weak<TcpStream>> = Vec::new();
     thread::scope(|scope| {
         while let Ok((near, _)) = listener.accept() {
             // Without a target, the near end is closed by its drop.
             let Ok(far) = TcpStream::connect(target) else { continue };
             let _ = (near.set_nodelay(true), far.set_nodelay(true));
-            let clones = (near.try_clone(), far.try_clone());
-            let (Ok(near_too), Ok(far_too)) = clones else { continue };
-            sockets.lock().extend([near_too, far_too]);
+            let (near, far) = (Arc::new(near), Arc::new(far));
+            sockets.extend([Arc::downgrade(&near), Arc::downgrade(&far)]);
             scope.spawn(move || {
+                let (near, far) = (&*near, &*far);
                 thread::scope(|scope| {
-                    for (way, from, to) in [(there, &near, &far), (back, &far, &near)] {
+                    for (way, from, to) in [(there, near, far), (back, far, near)] {
                         let (link, arrivals) = sync_channel(PIECES);
                         scope.spawn(move || way.take(from, &link));
                         scope.spawn(move || way.give(&arrivals, from, to));
@@ -164,7 +166,7 @@ fn accept(listener: &TcpListener, target: SocketAddr, [there, back]: &[Way; 2]) 
                 });
             });
         }
-        for socket in sockets.lock().drain(..) {
+        for socket in sockets.iter().filter_map(Weak::upgrade) {
             let _ = socket.shutdown(Shutdown::Both);
         }
     });

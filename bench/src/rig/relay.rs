@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::net::sockopt::set_socket_linger;
 
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
@@ -92,6 +93,8 @@ impl Way {
                 break;
             }
             if to.write_all(&bytes).is_err() {
+                // Its close is then a reset, which a sender sees that waits for room.
+                let _ = set_socket_linger(from, Some(Duration::ZERO));
                 let _ = from.shutdown(Shutdown::Both);
                 break;
             }

@@ -264,6 +264,32 @@ fn long_messages_many_descriptors_and_large_numbers_are_turned_away_by_name() {
 }
 
 #[test]
+fn a_name_that_is_none_is_not_asked_for_at_a_peer() {
+    let Some(scene) = Scene::start() else { return };
+    let attacker = Attacker::connect(scene.alpha());
+    let (peer, name, access) = ("beta".to_owned(), String::new(), Access::READ);
+    let (export, path, create) = (name.clone(), b"blocks".to_vec(), Creation::No);
+    let opens = [
+        Request::OpenExport {
+            peer: peer.clone(),
+            export: export.clone(),
+            path: path.clone(),
+            access,
+            create,
+        },
+        Request::OpenDirectory { peer: peer.clone(), export, path, access },
+        Request::OpenRegion { peer: peer.clone(), name: name.clone(), access },
+        Request::OpenChannel { peer, name },
+    ];
+    for open in opens {
+        let (status, message) = attacker.open(&open, &[]).expect_err("it has no name");
+        assert_eq!(status, Status::Invalid, "{message}");
+    }
+    // Others have their requests on these lanes.
+    assert_eq!(scene.alpha().number("lanes_lost"), 0);
+}
+
+#[test]
 fn a_buffer_rewritten_while_it_is_sent_costs_its_own_request_and_no_lane() {
     let Some(scene) = Scene::start_with("checksum = \"payload\"\n") else { return };
     let neighbour = Neighbour::start(&scene.pair, scene.directory.path());

@@ -188,6 +188,12 @@ impl Client {
             let text = format!("there is no peer `{peer}`; {fix}");
             OpenFault::new(Status::NotFound, text)
         })?;
+        if open.name.is_empty() {
+            // A frame without a name is no frame: the peer would close the connection, and others
+            // have requests on it.
+            let text = format!("an open at `{peer}` needs the name of an export, region or channel");
+            return Err(OpenFault::new(Status::Invalid, text));
+        }
         let is_export = open.kind == OpenKind::Directory && open.path.is_empty();
         if matches!(open.kind, OpenKind::File | OpenKind::Directory) && !is_export {
             // The peer would refuse it as well, and has no way to say why.

@@ -64,5 +64,10 @@ def lend(client: Client, memory: Any) -> Lent:
     try:
         memoryview(memory)
     except TypeError:
+        if not hasattr(memory, "fileno"):
+            raise TypeError(
+                "what is lent is a SharedMemory, a sealed memfd or an object with pages of memory,"
+                f" not {type(memory).__name__}"
+            ) from None
         return client.lend_memfd(memory.fileno())
     return client.lend_private(memory)

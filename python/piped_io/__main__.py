@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 
-from . import PipedError
 from ._calls import queue_of
 from ._native import Client
 from ._nodes import Pair, program
@@ -63,7 +62,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; nothing is left running or on the disk", file=sys.stderr)
         return 130
-    except (PipedError, FileNotFoundError, RuntimeError) as error:
+    except (OSError, RuntimeError) as error:
         print(f"piped_io: {error}", file=sys.stderr)
         return 1
     return 0

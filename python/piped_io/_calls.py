@@ -78,18 +78,21 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def run(client: Client, submit: Callable[[Queue], Request]) -> Any:
-    """What a request of the thread's queue came to. Waits for room, too: threads may share it."""
-    queue = queue_of(client)
+def submitted(queue: Queue, submit: Callable[[Queue], Request]) -> Request:
+    """A request, once the queue has room for it: threads may share the queue."""
     while True:
         try:
-            request = submit(queue)
-            break
+            return submit(queue)
         except BusyError as error:
+            # With a status it is not the queue that is full.
             if error.status is not None:
                 raise
             queue.make_room()
-    return request.wait()
+
+
+def run(client: Client, submit: Callable[[Queue], Request]) -> Any:
+    """What a request of the thread's queue came to."""
+    return submitted(queue_of(client), submit).wait()
 
 
 class _Verbs:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ._calls import queue_of
+from ._calls import queue_of, submitted
 from ._native import Buffer, Client, Handle, Lent, Request, Span
 from .errors import PipedError
 
@@ -201,8 +201,10 @@ class _Reader:
         start, stop, lent = part
         wanted = min(end, self.length) - at
         buffer = self._spare() if lent is None else lent.buffer(at - start, wanted)
-        request = self.queue.submit_read(
-            self.handle, self.block.base + at, buffer, length=wanted, timeout=self.timeout
+        place = (self.handle, self.block.base + at, buffer)
+        request = submitted(
+            self.queue,
+            lambda queue: queue.submit_read(*place, length=wanted, timeout=self.timeout),
         )
         self.under_way.append(_Read(request, at, wanted, lent, end == stop))
 

@@ -31,6 +31,12 @@ def blocks(data: pathlib.Path) -> bytes:
     return expected
 
 
+def test_what_cannot_be_lent_is_named(client: piped_io.Client) -> None:
+    for wrong in ("words", None, 1.5):
+        with pytest.raises(TypeError, match=type(wrong).__name__):
+            piped_io.lend(client, wrong)
+
+
 def test_reads_and_writes(client, data, blocks):
     queue = client.queue()
     with client.open_export("beta", "data", "blocks", "rw") as file:

@@ -191,7 +191,8 @@ impl Client {
         if open.name.is_empty() {
             // A frame without a name is no frame: the peer would close the connection, and others
             // have requests on it.
-            let text = format!("an open at `{peer}` needs the name of an export, region or channel");
+            let text =
+                format!("an open at `{peer}` needs the name of an export, region or channel");
             return Err(OpenFault::new(Status::Invalid, text));
         }
         let is_export = open.kind == OpenKind::Directory && open.path.is_empty();

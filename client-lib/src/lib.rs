@@ -54,6 +54,7 @@ mod drops;
 mod error;
 mod file;
 mod handle;
+mod landed;
 mod lent;
 mod open;
 mod origin;

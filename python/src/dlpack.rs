@@ -12,7 +12,7 @@ pub(crate) const CPU: (i32, i32) = (1, 0);
 /// Version of the versioned form.
 const VERSION: [u32; 2] = [1, 0];
 
-/// `DLPACK_FLAG_BITMASK_IS_COPIED`.
+/// The flag of bytes that nobody else has: `DLPACK_FLAG_BITMASK_IS_COPIED`.
 const COPIED: u64 = 1 << 1;
 
 /// `DLDataType`: unsigned integers of 8 bits.
@@ -83,7 +83,7 @@ impl Form {
         Self { is_versioned, is_copied: false }
     }
 
-    /// The same for a copy.
+    /// The form that a consumer gets of bytes that were copied for it.
     pub(crate) fn copied(max_version: Option<(u32, u32)>) -> Self {
         Self { is_copied: true, ..Self::of(max_version) }
     }

@@ -1,8 +1,9 @@
 //! Processes that were forked from the one that connected.
 //!
-//! A forked child shares the sockets and rings of its parent, and would take its answers. Everything
-//! that asks the daemon keeps a [`Birth`], which is a load to compare; `getpid` would be a system
-//! call for each request. What is dropped in a child is client-lib's affair: nothing is told.
+//! A forked child shares the sockets and rings of its parent, and would take its answers.
+//! Everything that asks the daemon keeps a [`Birth`], which is a load to compare; `getpid` would be
+//! a system call for each request. What is dropped in a child is client-lib's affair: nothing is
+//! told.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +35,7 @@ pub(crate) fn watch() -> io::Result<()> {
 pub(crate) struct Birth(u32);
 
 impl Birth {
-    /// This process.
+    /// The process that runs now.
     pub(crate) fn now() -> Self {
         Self(FORKS.load(Ordering::Relaxed))
     }

@@ -3,6 +3,7 @@
 mod inner;
 mod options;
 mod request;
+mod state;
 mod way;
 
 use std::ops::Range;
@@ -87,7 +88,8 @@ impl Queue {
         call: &piped_client::Call<'_>,
         answer: (usize, Kind),
     ) -> PyResult<Request> {
-        slf.get().own()?.submit_call(slf.py(), handle, call, answer)
+        let way = slf.get().own()?;
+        way.submit_call(slf.py(), handle, call, answer).map(|state| Request::new(way, state))
     }
 }
 
@@ -165,7 +167,7 @@ impl Queue {
         let (way, piece) = (self.own()?, (buffer, start, length));
         let transfer = Transfer::new((handle, offset), piece, resubmit)?;
         let request = transfer.read(buffer.get().take(resubmit)?);
-        way.submit(py, (options.dress(request), Kind::Bytes), Some(buffer))
+        Request::submit(way, py, (options.dress(request), Kind::Bytes), Some(buffer))
     }
 
     /// Submits a write; its result is the number of bytes written. `notify` tells the exporter of a
@@ -196,7 +198,7 @@ impl Queue {
         if let Some(id) = notify {
             request = request.then_notify(id);
         }
-        way.submit(py, (options.dress(request), Kind::Bytes), Some(buffer))
+        Request::submit(way, py, (options.dress(request), Kind::Bytes), Some(buffer))
     }
 
     /// Submits a message to a channel, under a tag.
@@ -217,7 +219,7 @@ impl Queue {
         let range = range((buffer, start, length));
         let memory = buffer.get().take(false)?;
         let request = piped_client::Request::send(&channel, tag, memory).piece(range);
-        way.submit(py, (options.dress(request), Kind::Nothing), Some(buffer))
+        Request::submit(way, py, (options.dress(request), Kind::Nothing), Some(buffer))
     }
 
     /// Submits a receive of the next message with that tag, or of any; its result is the number of
@@ -236,7 +238,7 @@ impl Queue {
         let tag = tag.map_or(Tag::Any, Tag::Is);
         let memory = buffer.get().take(false)?;
         let request = piped_client::Request::receive(&channel, tag, memory);
-        way.submit(py, (options.dress(request), Kind::Message), Some(buffer))
+        Request::submit(way, py, (options.dress(request), Kind::Message), Some(buffer))
     }
 
     /// Submits a copy between two handles that does not pass through this process; its result is
@@ -261,7 +263,7 @@ impl Queue {
         let (source, target) = (source.open()?, target.open()?);
         let (from, to) = ((&source, source_offset), (&target, target_offset));
         let request = piped_client::Request::copy(from.0, from.1, to.0, to.1, length);
-        self.own()?.submit(py, (options.dress(request), Kind::Bytes), None)
+        Request::submit(self.own()?, py, (options.dress(request), Kind::Bytes), None)
     }
 
     /// Submits a sync: completed writes of the handle come to stable storage.
@@ -274,7 +276,7 @@ impl Queue {
     ) -> PyResult<Request> {
         let options = Options::new(timeout, None)?;
         let request = piped_client::Request::sync(&handle.open()?);
-        self.own()?.submit(py, (options.dress(request), Kind::Nothing), None)
+        Request::submit(self.own()?, py, (options.dress(request), Kind::Nothing), None)
     }
 
     /// Submits a request that does nothing: the way to the daemon and back.
@@ -282,7 +284,7 @@ impl Queue {
     fn submit_nop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Request> {
         let options = Options::new(timeout, None)?;
         let request = piped_client::Request::nop();
-        self.own()?.submit(py, (options.dress(request), Kind::Nothing), None)
+        Request::submit(self.own()?, py, (options.dress(request), Kind::Nothing), None)
     }
 
     /// Submits an addition to 8 bytes of a region; its result is what they were.
@@ -297,7 +299,7 @@ impl Queue {
     ) -> PyResult<Request> {
         let options = Options::new(timeout, None)?;
         let request = piped_client::Request::fetch_add(&region.open()?, offset, addend);
-        self.own()?.submit(py, (options.dress(request), Kind::Value), None)
+        Request::submit(self.own()?, py, (options.dress(request), Kind::Value), None)
     }
 
     /// Submits a replacement of 8 bytes of a region if they are `expected`; its result is what they
@@ -314,7 +316,7 @@ impl Queue {
     ) -> PyResult<Request> {
         let options = Options::new(timeout, None)?;
         let request = piped_client::Request::compare_swap(&region.open()?, offset, expected, new);
-        self.own()?.submit(py, (options.dress(request), Kind::Value), None)
+        Request::submit(self.own()?, py, (options.dress(request), Kind::Value), None)
     }
 
     /// Submits a notification of a region's exporter.
@@ -328,7 +330,7 @@ impl Queue {
     ) -> PyResult<Request> {
         let options = Options::new(timeout, None)?;
         let request = piped_client::Request::notify(&region.open()?, id);
-        self.own()?.submit(py, (options.dress(request), Kind::Nothing), None)
+        Request::submit(self.own()?, py, (options.dress(request), Kind::Nothing), None)
     }
 
     /// Submits a wait for `count` notifications of a region of this client; its result is how many
@@ -344,7 +346,7 @@ impl Queue {
     ) -> PyResult<Request> {
         let options = Options::new(timeout, None)?;
         let request = piped_client::Request::wait(&region.open()?, id, count);
-        self.own()?.submit(py, (options.dress(request), Kind::Value), None)
+        Request::submit(self.own()?, py, (options.dress(request), Kind::Value), None)
     }
 
     /// Requests that ended since the last time, from the first call on. Never waits.

@@ -32,7 +32,7 @@ const LATE: Duration = Duration::from_millis(1);
 /// When bytes of one direction leave, by a clock that its caller has.
 #[derive(Debug)]
 struct Pace {
-    /// Bytes per second.
+    /// Bytes that leave in a second.
     rate: u64,
     /// When all bytes so far have left.
     free: Duration,

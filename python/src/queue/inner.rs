@@ -8,7 +8,7 @@ use piped_client::{
     BufferState, Completed, Payload, Pending, RequestError, RequestId, SubmitError, SubmitFault,
 };
 
-use super::request::State;
+use super::state::State;
 use crate::fault::Fault;
 use crate::outcome::{Kind, Outcome};
 

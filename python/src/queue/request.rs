@@ -1,61 +1,18 @@
 //! A request that was submitted.
 
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
-use piped_client::RequestId;
+use piped_client::Payload;
 use pyo3::prelude::*;
 
+use super::state::State;
 use super::way::Way;
 use crate::buffer::Buffer;
 use crate::clock::{self, SLICE, span};
 use crate::fault::Fault;
 use crate::lock;
-use crate::outcome::Outcome;
-
-/// What is known of a request, for its object and for its queue. It has no reference to either: a
-/// queue that nobody has any more ends, whatever it has under way.
-pub(super) struct State {
-    id: OnceLock<RequestId>,
-    buffer: Option<Py<Buffer>>,
-    ended: Mutex<Option<Result<Outcome, Fault>>>,
-}
-
-impl State {
-    pub(super) fn new(buffer: Option<Py<Buffer>>) -> Self {
-        Self { id: OnceLock::new(), buffer, ended: Mutex::new(None) }
-    }
-
-    /// The state of a request that the queue has taken already.
-    pub(super) fn begun(id: RequestId, buffer: Py<Buffer>) -> Self {
-        Self { id: id.into(), buffer: Some(buffer), ended: Mutex::new(None) }
-    }
-
-    /// The queue has taken it, and gave it this name.
-    pub(super) fn begin(&self, id: RequestId) {
-        self.id.get_or_init(|| id);
-    }
-
-    /// The name that its queue has for it.
-    pub(super) fn id(&self) -> Option<RequestId> {
-        self.id.get().copied()
-    }
-
-    /// The buffer that it has, or had.
-    pub(super) fn buffer(&self) -> Option<&Buffer> {
-        self.buffer.as_ref().map(Py::get)
-    }
-
-    /// The request has ended.
-    pub(super) fn end(&self, result: Result<Outcome, Fault>) {
-        *lock(&self.ended) = Some(result);
-    }
-
-    /// Whether it has ended, as far as the queue has looked.
-    pub(super) fn is_over(&self) -> bool {
-        lock(&self.ended).is_some()
-    }
-}
+use crate::outcome::Kind;
 
 /// A request that was submitted to a queue.
 ///
@@ -81,8 +38,19 @@ impl Hash for Request {
 }
 
 impl Request {
-    pub(super) fn new(way: Arc<Way>, state: Arc<State>) -> Self {
-        Self { way: Mutex::new(Some(way)), state }
+    /// An object for a request that a queue has taken.
+    pub(super) fn new(way: &Arc<Way>, state: Arc<State>) -> Self {
+        Self { way: Mutex::new(Some(Arc::clone(way))), state }
+    }
+
+    /// Submits a request whose end is looked for later.
+    pub(super) fn submit<B: Payload + Send>(
+        way: &Arc<Way>,
+        py: Python<'_>,
+        (request, kind): (piped_client::Request<B>, Kind),
+        buffer: Option<&Bound<'_, Buffer>>,
+    ) -> PyResult<Self> {
+        way.submit(py, (request, kind), buffer).map(|state| Self::new(way, state))
     }
 
     /// An object for a request that has ended.
@@ -90,7 +58,7 @@ impl Request {
         Self { way: Mutex::new(None), state }
     }
 
-    /// Its queue, as long as it is under way for all that is known.
+    /// The queue that has it, as long as nobody has seen its end.
     fn way(&self) -> Option<Arc<Way>> {
         let mut way = lock(&self.way);
         if !self.state.is_over() {
@@ -114,7 +82,7 @@ impl Request {
     /// What it came to, or its exception. Does not wait: BlockingIOError if it has not ended.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         drop(self.way());
-        let ended = lock(&self.state.ended).clone();
+        let ended = self.state.end_so_far();
         match ended {
             Some(Ok(outcome)) => outcome.to_python(py),
             Some(Err(fault)) => Err(fault.into()),
@@ -162,11 +130,11 @@ impl Request {
     /// The buffer that it has, or had.
     #[getter]
     fn buffer(&self, py: Python<'_>) -> Option<Py<Buffer>> {
-        self.state.buffer.as_ref().map(|buffer| buffer.clone_ref(py))
+        self.state.buffer_object(py)
     }
 
     fn __repr__(&self) -> String {
-        let state = match &*lock(&self.state.ended) {
+        let state = match &self.state.end_so_far() {
             None => "under way",
             Some(Ok(_)) => "done",
             Some(Err(_)) => "failed",

@@ -1,8 +1,8 @@
 //! A queue behind its Python object and its requests: who has it, and who waits.
 //!
 //! One thread alone waits with the queue locked, in one system call. As soon as another one wants
-//! it, threads wait with the queue free: one for the descriptor, the others for that one. Nothing of
-//! Python is dropped while the queue is locked: a finaliser may use the same queue.
+//! it, threads wait with the queue free: one for the descriptor, the others for that one. Nothing
+//! of Python is dropped while the queue is locked: a finaliser may use the same queue.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use piped_client::{Client, Payload, Pending, RequestId, SubmitFault, Waited};
 use pyo3::prelude::*;
 
 use super::inner::Inner;
-use super::request::{Request, State};
+use super::state::State;
 use crate::buffer::Buffer;
 use crate::clock::SLICE;
 use crate::fault::Fault;
@@ -212,14 +212,14 @@ impl Way {
 
     /// Submits a request whose end is looked for later.
     pub(super) fn submit<B: Payload + Send>(
-        self: &Arc<Self>,
+        &self,
         py: Python<'_>,
         (request, kind): (piped_client::Request<B>, Kind),
         buffer: Option<&Bound<'_, Buffer>>,
-    ) -> PyResult<Request> {
+    ) -> PyResult<Arc<State>> {
         let state = Arc::new(State::new(buffer.map(|buffer| buffer.clone().unbind())));
         match self.with(py, |inner| inner.enter(request, &state, kind)) {
-            Ok(()) => Ok(Request::new(Arc::clone(self), state)),
+            Ok(()) => Ok(state),
             Err((fault, memory)) => Err(match buffer {
                 Some(buffer) => buffer.get().refuse(fault, memory),
                 None => Fault::from(fault).into(),
@@ -288,12 +288,12 @@ impl Way {
 
     /// Submits a call of a file or directory.
     pub(super) fn submit_call(
-        self: &Arc<Self>,
+        &self,
         py: Python<'_>,
         handle: &Handle,
         call: &piped_client::Call<'_>,
         (room, kind): (usize, Kind),
-    ) -> PyResult<Request> {
+    ) -> PyResult<Arc<State>> {
         let handle = handle.open()?;
         let mut buffer = match self.with(py, |inner| inner.spare(room)).map_err(Fault::from)? {
             Some(spare) => spare,

@@ -32,7 +32,7 @@ impl Environment {
         Ok(environment)
     }
 
-    /// The environment's interpreter.
+    /// The interpreter of the environment, by its path.
     pub(super) fn python(&self) -> PathBuf {
         self.program("python")
     }

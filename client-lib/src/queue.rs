@@ -495,7 +495,8 @@ impl Drop for Queue {
     }
 }
 
-#[cfg(all(test, feature = "async"))]
+#[cfg(test)]
+#[cfg(feature = "async")]
 mod tests {
     use std::os::fd::OwnedFd;
 

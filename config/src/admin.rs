@@ -28,6 +28,7 @@ pub mod calibrate;
 pub mod dials;
 pub mod ending;
 pub mod limits;
+pub mod nodes;
 pub mod plan;
 pub mod trace;
 pub mod watch;

@@ -23,6 +23,7 @@ pub mod units;
 
 mod drop_in;
 mod error;
+mod found;
 mod keys;
 mod layer;
 mod limits;
@@ -40,6 +41,7 @@ mod validate;
 
 pub use drop_in::{LIMITS_DROP_IN, limits_drop_in};
 pub use error::{ConfigError, Findings, Place};
+pub use found::{Found, FoundNodes};
 pub use keys::nearest;
 pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits, UserLimits};
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
@@ -54,7 +56,7 @@ pub use preflight::{Look, MADE_BY_UNIT, Preflight, User, as_user, preflight};
 pub use quantity::{Bytes, MemoryLimit, Period, QuantityError};
 pub use regular::read_text;
 pub use schema::{
-    Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,
-    Security, Shards,
+    Access, Admin, Client, Config, Discovery, Export, Io, Listen, Log, Metrics, Node, Peer,
+    Planner, Sandbox, Security, Shards,
 };
 pub use validate::{Fault, PEERS_MAX, check_node_name, check_planner_mode};

@@ -50,6 +50,8 @@ pub struct Config {
     pub security: Security,
     /// Nodes that this node asks, by name.
     pub peers: BTreeMap<String, Peer>,
+    /// Sources that say where peers are.
+    pub discovery: Discovery,
     /// Directories that this node offers, by name.
     pub exports: BTreeMap<String, Export>,
     /// Settings of the log.
@@ -360,19 +362,28 @@ impl Peer {
     }
 }
 
-fn write_key<S: Serializer>(key: &Option<PublicKey>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn write_key<S: Serializer>(key: &Option<PublicKey>, to: S) -> Result<S::Ok, S::Error> {
     match key {
         Some(key) => to.collect_str(key),
         None => to.serialize_str(""),
     }
 }
 
-fn read_key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PublicKey>, D::Error> {
+pub(crate) fn read_key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PublicKey>, D::Error> {
     let text = String::deserialize(from)?;
     if text.is_empty() {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error| de::Error::custom(format!("`{text}` {error}")))
+}
+
+/// Table `[discovery]` of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Discovery {
+    /// Directory of files `NAME.toml` that say where nodes are; empty for none. They give a peer
+    /// with a key and without an address its address.
+    pub files: PathBuf,
 }
 
 /// Table `[exports.NAME]` of the file.

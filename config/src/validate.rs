@@ -202,8 +202,16 @@ impl Config {
         faults.check(self.peers.len() <= PEERS_MAX, "peers", || {
             format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
         });
-        let lanes = |peer: &crate::Peer| {
-            2 * u32::from(!peer.address.is_empty()) + u32::from(!peer.second_address.is_empty())
+        let files = &self.discovery.files;
+        let is_followed = !files.as_os_str().is_empty();
+        faults.check(!is_followed || files.is_absolute(), "discovery.files", || {
+            format!("is `{}`: write an absolute path, or nothing", files.display())
+        });
+        let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_followed) {
+            (true, false) => 0,
+            // Both addresses may be found.
+            (true, true) => 3,
+            (false, _) => 2 + u32::from(!peer.second_address.is_empty()),
         };
         let lanes: u32 = self.peers.values().map(lanes).sum();
         faults.check(lanes <= LANES_MAX, "peers", || {

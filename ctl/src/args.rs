@@ -101,6 +101,8 @@ pub(crate) enum Command {
     Transfers(TransfersArgs),
     /// Show the directories and regions that this node offers
     Exports,
+    /// Show the nodes that sources of discovery name
+    Nodes,
     /// Show the handles of clients and peers
     Handles,
     /// End a handle of a client or peer
@@ -484,6 +486,7 @@ mod tests {
             "pipectl clients --json",
             "pipectl transfers --ended",
             "pipectl exports",
+            "pipectl nodes --json",
             "pipectl explain last",
             "pipectl explain 17",
             "pipectl trace",

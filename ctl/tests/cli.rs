@@ -125,7 +125,7 @@ fn wrong_usage_exits_2_with_nothing_on_stdout() {
 
 #[test]
 fn an_absent_daemon_exits_3_naming_the_socket_and_the_fix() {
-    let lines: [&[&str]; 12] = [
+    let lines: [&[&str]; 13] = [
         &["status"],
         &["stages"],
         &["stat"],
@@ -134,6 +134,7 @@ fn an_absent_daemon_exits_3_naming_the_socket_and_the_fix() {
         &["clients"],
         &["transfers", "--ended"],
         &["exports"],
+        &["nodes"],
         &["explain", "last"],
         &["planner", "whole"],
         &["calibration", "frozen"],

@@ -39,7 +39,7 @@ use crate::sandbox::{Filtering, Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
-use crate::{admin, client, machine, metrics, peer, settings, systemd, watchdog};
+use crate::{admin, client, discovery, machine, metrics, peer, settings, systemd, watchdog};
 
 /// Reason why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -228,6 +228,7 @@ impl Daemon {
         tokio::task::spawn_local(watchdog::answer(Rc::clone(&control)));
         tokio::task::spawn_local(keep(Rc::clone(&control)));
         tokio::task::spawn_local(reload_when_told(Rc::clone(&control), hangup));
+        tokio::task::spawn_local(discovery::follow_files(Rc::clone(&control)));
         systemd::ready(&format!("{} serves", control.node));
         tracing::info!(node = control.node, shards = shards.len(), "ready");
         let died = tokio::select! {

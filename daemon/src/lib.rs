@@ -36,6 +36,7 @@ pub mod admin;
 mod connection;
 mod control;
 mod daemon;
+mod discovery;
 mod doorstep;
 mod inherited;
 pub mod kept;

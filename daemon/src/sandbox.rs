@@ -219,6 +219,9 @@ fn needs(
     // Keys are read again by a reload, after `pipectl keys` has put others in their place.
     let key = config.security.key_path(sources.map(Sources::main_file));
     needs.extend(key.map(|path| (folder_of(&path), AccessFs::ReadFile.into())));
+    if !config.discovery.files.as_os_str().is_empty() {
+        needs.push((config.discovery.files.clone(), LOOK));
+    }
     needs.extend(drop_ins.map(|conf_d| match conf_d.is_dir() {
         true => (conf_d.to_owned(), KEEP),
         // The folder is made when limits are kept for the first time.

@@ -1,10 +1,10 @@
 //! The state of the control thread, and what goes in and out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, Names, PEERS_MAX};
+use piped_config::{Config, Found, Names, PEERS_MAX};
 use piped_core::ids::{PeerId, RegionId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -13,6 +13,7 @@ use piped_engine::command::{Command, Event, OpenRequest, Origin, Standing};
 use crate::access::Rules;
 use crate::channels::Channels;
 use crate::dial::Dial;
+use crate::discovery::{Discovery, Source};
 use crate::grants::Grants;
 use crate::holdings::{Holdings, Place};
 use crate::journal::{Cause, Journal, Party};
@@ -103,6 +104,8 @@ pub struct Control<M> {
     live: Live,
     /// The peers to dial, by [`PeerId`].
     peers: Peers,
+    /// What sources say of where peers are.
+    discovery: Discovery,
     pub(crate) sessions: Sessions,
     pub(crate) regions: Regions<M>,
     pub(crate) channels: Channels,
@@ -126,6 +129,7 @@ impl<M: Clone> Control<M> {
         Self {
             peers: Peers::new(&live.config),
             live,
+            discovery: Discovery::default(),
             sessions: Sessions::default(),
             regions: Regions::default(),
             channels: Channels::default(),
@@ -298,6 +302,32 @@ impl<M: Clone> Control<M> {
         &self.peers
     }
 
+    /// What sources say of where peers are.
+    #[must_use]
+    pub const fn discovery(&self) -> &Discovery {
+        &self.discovery
+    }
+
+    /// A source says all that it knows, or why it is away. It takes effect with [`Self::settle`].
+    pub fn hear(
+        &mut self,
+        source: Source,
+        said: Result<BTreeMap<String, Found>, String>,
+        now: Nanos,
+    ) {
+        self.discovery.hear(source, said, now);
+    }
+
+    /// Sends peers to where they are now, once that is due ([`Discovery::due`]).
+    pub fn settle(&mut self, now: Nanos) {
+        if self.discovery.take_due(now) {
+            for moved in self.peers.follow(&self.live.config, &self.discovery) {
+                let commands = self.peers.tell(moved);
+                commands.iter().for_each(|command| self.tell_all(command));
+            }
+        }
+    }
+
     /// A user by its number: the groups are those of the files of the system.
     #[must_use]
     pub fn credentials_of(&self, uid: u32) -> Credentials {
@@ -378,7 +408,7 @@ impl<M: Clone> Control<M> {
             names: Rc::new(names),
         };
         let (ended_sessions, ended_handles) = self.take_back();
-        for command in commands(&mut self.peers, before, after, doubt) {
+        for command in commands((&mut self.peers, &self.discovery), before, after, doubt) {
             self.tell_all(&command);
         }
         Reloaded { changed, ended_sessions, ended_handles }

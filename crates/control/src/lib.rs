@@ -41,6 +41,7 @@ pub mod access;
 pub mod channels;
 pub mod control;
 pub mod dial;
+pub mod discovery;
 pub mod fault;
 pub mod grants;
 pub mod greeting;

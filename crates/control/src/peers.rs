@@ -1,9 +1,11 @@
 //! The peers that this node dials, by number.
 
-use piped_config::{Config, PEERS_MAX, Peer};
+use piped_config::{Config, HostPort, PEERS_MAX, Peer};
 use piped_core::ids::PeerId;
 use piped_core::link::Checksum;
 use piped_engine::command::Command;
+
+use crate::discovery::Discovery;
 
 /// The peers by number. A peer keeps its number as long as the daemon runs, also if the peer leaves
 /// the configuration: shards know it by that.
@@ -17,6 +19,8 @@ struct Known {
     name: String,
     /// None for a peer that left the configuration.
     target: Option<Peer>,
+    /// Whether its address is one that a source gave, and not the operator.
+    is_found: bool,
 }
 
 /// What a configuration changes of a peer.
@@ -35,24 +39,40 @@ impl Peers {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let mut peers = Self::default();
-        peers.follow(config);
+        peers.follow(config, &Discovery::default());
         peers
     }
 
     /// Whether there are numbers enough for the peers of a configuration.
     #[must_use]
     pub fn has_room_for(&self, config: &Config) -> bool {
-        let new = dialled(config).filter(|(name, _)| self.find(name).is_none());
+        // Each of them may be found one day.
+        let new = config.peers.keys().filter(|name| self.find(name).is_none());
         self.known.len() + new.count() <= PEERS_MAX
     }
 
-    /// Takes the peers of a configuration; what is different, by number.
-    pub fn follow(&mut self, config: &Config) -> Vec<Moved> {
+    /// Takes the peers of a configuration, and addresses that sources give; what is different, by
+    /// number.
+    ///
+    /// A peer whose address was found keeps it until another one is found: a node that is not named
+    /// any more may be where it was, and what is open there stays open.
+    pub fn follow(&mut self, config: &Config, discovery: &Discovery) -> Vec<Moved> {
         let mut moved = Vec::new();
         for (place, known) in self.known.iter_mut().enumerate() {
             let id = PeerId(place as u32);
-            let next =
-                config.peers.get(&known.name).filter(|peer| !peer.address.is_empty()).cloned();
+            let peer = config.peers.get(&known.name);
+            let (next, is_found) = match peer.and_then(|peer| located(&known.name, peer, discovery))
+            {
+                Some((peer, is_found)) => (Some(peer), is_found),
+                None => {
+                    let last = known.target.as_ref().filter(|_| known.is_found);
+                    let stays = peer.filter(|peer| peer.key.is_some()).zip(last);
+                    let at = |(peer, last): (&Peer, &Peer)| {
+                        found_at(peer, &last.address, &last.second_address)
+                    };
+                    (stays.map(at), true)
+                }
+            };
             moved.extend(match (&known.target, &next) {
                 (None, Some(_)) => Some(Moved::Added(id)),
                 (Some(_), None) => Some(Moved::Removed(id)),
@@ -64,13 +84,15 @@ impl Peers {
                 }
                 (None, None) => None,
             });
-            known.target = next;
+            (known.target, known.is_found) = (next, is_found);
         }
-        for (name, peer) in dialled(config) {
-            if self.find(name).is_none() {
+        for (name, peer) in &config.peers {
+            if self.find(name).is_none()
+                && let Some((peer, is_found)) = located(name, peer, discovery)
+            {
                 moved.push(Moved::Added(PeerId(self.known.len() as u32)));
-                let (name, target) = (name.clone(), Some(peer.clone()));
-                self.known.push(Known { name, target });
+                let (name, target) = (name.clone(), Some(peer));
+                self.known.push(Known { name, target, is_found });
             }
         }
         moved
@@ -102,6 +124,17 @@ impl Peers {
         Some(Command::AddPeer { peer, name, checksum, second })
     }
 
+    /// What a shard is told of a peer that moved.
+    pub(crate) fn tell(&self, moved: Moved) -> Vec<Command> {
+        match moved {
+            Moved::Added(peer) => self.introduce(peer).into_iter().collect(),
+            Moved::Removed(peer) => vec![Command::RemovePeer { peer }],
+            Moved::Changed(peer) => {
+                self.introduce(peer).into_iter().chain([Command::RedialPeer { peer }]).collect()
+            }
+        }
+    }
+
     /// Address, keys and checksums of a peer; none if it left.
     #[must_use]
     pub fn target(&self, peer: PeerId) -> Option<&Peer> {
@@ -115,14 +148,31 @@ impl Peers {
     }
 }
 
-/// The peers that this node connects to; others only connect to it.
-fn dialled(config: &Config) -> impl Iterator<Item = (&String, &Peer)> {
-    config.peers.iter().filter(|(_, peer)| !peer.address.is_empty())
+/// A peer that this node connects to, with its address, and whether that was found; others only
+/// connect to it. What the operator wrote goes before what a source says.
+fn located(name: &str, peer: &Peer, discovery: &Discovery) -> Option<(Peer, bool)> {
+    if !peer.address.is_empty() {
+        return Some((peer.clone(), false));
+    }
+    let (_, found) = discovery.find(name, peer)?;
+    Some((found_at(peer, &found.address, &found.second_address), true))
+}
+
+/// The same peer at other addresses.
+fn found_at(peer: &Peer, address: &HostPort, second_address: &HostPort) -> Peer {
+    let (address, second_address) = (address.clone(), second_address.clone());
+    Peer { address, second_address, ..peer.clone() }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use piped_config::{Found, NodeKey};
+    use piped_core::units::Nanos;
+
     use super::*;
+    use crate::discovery::Source;
 
     pub(crate) fn with_peers(peers: &[(&str, &str)]) -> Config {
         let mut config = Config::default();
@@ -139,14 +189,45 @@ pub(crate) mod tests {
         let [b, d, c] = [0, 1, 2].map(PeerId);
         assert_eq!((peers.by_name("b"), peers.by_name("d")), (Some(b), Some(d)));
         let next = with_peers(&[("b", "h:9"), ("c", "h:3")]);
-        let moved = peers.follow(&next);
+        let moved = peers.follow(&next, &Discovery::default());
         assert_eq!(moved, [Moved::Changed(b), Moved::Removed(d), Moved::Added(c)]);
         assert_eq!((peers.by_name("d"), peers.name(d)), (None, Some("d")));
         assert_eq!(peers.target(d), None);
         assert_eq!(peers.names().collect::<Vec<_>>(), ["b", "c"]);
-        assert_eq!(peers.follow(&next), []);
-        assert_eq!(peers.follow(&with_peers(&[("d", "h:2")])).len(), 3);
+        assert_eq!(peers.follow(&next, &Discovery::default()), []);
+        assert_eq!(peers.follow(&with_peers(&[("d", "h:2")]), &Discovery::default()).len(), 3);
         assert_eq!(peers.by_name("d"), Some(d));
+    }
+
+    #[test]
+    fn a_peer_goes_where_it_is_found_and_stays_there_until_it_is_found_elsewhere() {
+        let key = NodeKey::generate().expect("random").public();
+        let mut config = with_peers(&[("beta", ""), ("fixed", "h:1")]);
+        for peer in config.peers.values_mut() {
+            peer.key = Some(key);
+        }
+        let mut discovery = Discovery::default();
+        let mut peers = Peers::new(&config);
+        let (fixed, beta) = (PeerId(0), PeerId(1));
+        assert_eq!((peers.by_name("fixed"), peers.by_name("beta")), (Some(fixed), None));
+        let at = |peers: &Peers, peer| peers.target(peer).map(|it| it.address.to_string());
+        let said = [("beta", "b:1"), ("fixed", "other:1"), ("stranger", "s:1")];
+        let said = said.map(|(name, at)| {
+            let address = at.parse().expect("an address");
+            (name.to_owned(), Found { address, ..Found::default() })
+        });
+        discovery.hear(Source::Files, Ok(said.into()), Nanos::ZERO);
+        assert_eq!(peers.follow(&config, &discovery), [Moved::Added(beta)]);
+        assert_eq!(at(&peers, beta).as_deref(), Some("b:1"));
+        assert_eq!(at(&peers, fixed).as_deref(), Some("h:1"), "as the operator wrote");
+        discovery.hear(Source::Files, Ok(BTreeMap::new()), Nanos::ZERO);
+        assert_eq!(peers.follow(&config, &discovery), []);
+        assert_eq!(at(&peers, beta).as_deref(), Some("b:1"));
+        // What is trusted no more is left, found or not; and what the operator takes back is gone.
+        config.peers.get_mut("beta").expect("there").key = None;
+        config.peers.get_mut("fixed").expect("there").address = HostPort::default();
+        let left = [Moved::Removed(fixed), Moved::Removed(beta)];
+        assert_eq!(peers.follow(&config, &discovery), left);
     }
 
     #[test]

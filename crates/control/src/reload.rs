@@ -10,9 +10,10 @@ use piped_core::units::Nanos;
 use piped_engine::command::{Command, Expelled};
 
 use crate::access::Rules;
+use crate::discovery::Discovery;
 use crate::grants::Grants;
 use crate::keyring::Keyring;
-use crate::peers::{Moved, Peers};
+use crate::peers::Peers;
 
 /// Exports that the sandbox keeps from becoming what the files say, and what they are until the
 /// restart.
@@ -115,7 +116,7 @@ impl Doubt {
 
 /// What the shards are told of the difference between two configurations.
 pub(crate) fn commands(
-    peers: &mut Peers,
+    (peers, discovery): (&mut Peers, &Discovery),
     before: &Config,
     after: &Config,
     doubt: Doubt,
@@ -139,16 +140,8 @@ pub(crate) fn commands(
     if before.client.deadline_default != after.client.deadline_default {
         commands.push(Command::SetDeadline(Nanos(after.client.deadline_default.nanos())));
     }
-    for moved in peers.follow(after) {
-        match moved {
-            Moved::Added(peer) => commands.extend(peers.introduce(peer)),
-            Moved::Removed(peer) => commands.push(Command::RemovePeer { peer }),
-            Moved::Changed(peer) => {
-                commands.extend(peers.introduce(peer));
-                commands.push(Command::RedialPeer { peer });
-            }
-        }
-    }
+    let moved = peers.follow(after, discovery);
+    commands.extend(moved.into_iter().flat_map(|moved| peers.tell(moved)));
     // They prove themselves anew, with what is agreed on now, in both directions.
     let Doubt { distrusted, plain, got_key } = doubt;
     let all_plain = got_key || plain == Expelled::Everybody;

@@ -22,6 +22,7 @@ pub(crate) mod handles;
 pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod manual;
+mod nodes;
 mod peers;
 pub(crate) mod plan;
 mod planner;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Clients => clients::run(&admin()?, &output, args.json),
         Command::Transfers(transfers) => transfers::run(&admin()?, &output, transfers, args.json),
         Command::Exports => exports::run(&admin()?, &output, args.json),
+        Command::Nodes => nodes::run(&admin()?, &output, args.json),
         Command::Handles => handles::list(&admin()?, &output, args.json),
         Command::Handle(asked) => handles::handle(&admin()?, &output, asked, args.json),
         Command::Client(asked) => handles::client(&admin()?, &output, asked, args.json),

@@ -12,6 +12,7 @@ use piped_config::admin::ending::{
     CLIENTS_END, EndClient, EndHandle, EndPeer, HANDLES, HANDLES_END, PEERS_END,
 };
 use piped_config::admin::limits::{LIMITS, LimitsChange};
+use piped_config::admin::nodes::NODES;
 use piped_config::admin::plan::{PLAN, PlanBody};
 use piped_config::admin::trace::{TRACE, TraceBody};
 use piped_config::admin::{self, CalibrationBody, Envelope, PlannerBody, watch};
@@ -43,6 +44,8 @@ pub enum AdminRequest {
     },
     /// Exports, regions and channels of this node.
     Exports,
+    /// Nodes that sources of discovery name.
+    Nodes,
     /// Explanation of a transfer by number, or of the last one that moved bytes.
     Explain(Option<u64>),
     /// Explanation of the last transfer of all.
@@ -180,6 +183,7 @@ static ENDPOINTS: &[Endpoint] = &[
     get(watch::TRANSFERS, |_| Ok(AdminRequest::Transfers { ended: false })),
     get(watch::TRANSFERS_ENDED, |_| Ok(AdminRequest::Transfers { ended: true })),
     get(watch::EXPORTS, |_| Ok(AdminRequest::Exports)),
+    get(NODES, |_| Ok(AdminRequest::Nodes)),
     get_one(admin::EXPLAIN, explain),
     get(admin::CONFIG, |_| Ok(AdminRequest::Configuration)),
     post(admin::RELOAD, |_| Ok(AdminRequest::Reload)),
@@ -318,6 +322,7 @@ mod tests {
             watch::TRANSFERS,
             watch::TRANSFERS_ENDED,
             watch::EXPORTS,
+            NODES,
             ADVICE,
             "/v1/explain/last",
         ] {

@@ -89,6 +89,7 @@ async fn answer(
         AdminRequest::Peers => Ok(json(watch::peers(control).await?)),
         AdminRequest::Transfers { ended } => Ok(json(watch::transfers(control, ended).await?)),
         AdminRequest::Exports => Ok(json(watch::exports(control))),
+        AdminRequest::Nodes => Ok(json(watch::nodes(control))),
         AdminRequest::Explain(number) => {
             Ok(json(Explained { explanation: explain(control, number).await? }))
         }

@@ -1,6 +1,7 @@
-//! Requests that only look: `stat`, `peers`, `clients`, `transfers`, `exports`.
+//! Requests that only look: `stat`, `peers`, `clients`, `transfers`, `exports`, `nodes`.
 
 use piped_config::Principal;
+use piped_config::admin::nodes::{NodeReport, Nodes, SourceReport};
 use piped_config::admin::watch::{
     ExportReport, Exports, OperationStat, PeerEntry, Peers, Stat, TransferEntry, Transfers,
 };
@@ -130,6 +131,34 @@ pub(super) fn exports(control: &Control) -> Exports {
         regions,
         channels: control.core.borrow().channels().report(),
     }
+}
+
+pub(super) fn nodes(control: &Control) -> Nodes {
+    let (core, now) = (control.core.borrow(), clock::now());
+    let (discovery, peers) = (core.discovery(), &core.config().peers);
+    let mut report = Nodes { sources: Vec::new(), nodes: Vec::new() };
+    for (source, heard) in discovery.sources() {
+        report.sources.push(SourceReport {
+            source: source.name().to_owned(),
+            nodes: heard.nodes().len() as u64,
+            left_out: heard.left_out() as u64,
+            heard_seconds_ago: now.since(heard.at()).seconds(),
+            away: heard.away().map(str::to_owned),
+        });
+        report.nodes.extend(heard.nodes().iter().map(|(name, found)| NodeReport {
+            node: name.clone(),
+            source: source.name().to_owned(),
+            address: found.address.to_string(),
+            second_address: found.second_address.to_string(),
+            dialled: peers.get(name).is_some_and(|peer| {
+                let chosen = discovery.find(name, peer).map(|(chosen, _)| chosen);
+                peer.address.is_empty() && chosen == Some(source)
+            }),
+            exports: found.exports.clone(),
+            version: found.version.clone(),
+        }));
+    }
+    report
 }
 
 fn word(who: &Principal) -> String {

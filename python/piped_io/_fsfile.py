@@ -31,7 +31,8 @@ def run(loop: Any, function: Callable[..., Any], *arguments: Any, **options: Any
     """Runs a coroutine on the loop's thread, and returns what it came to.
 
     fsspec's own `sync` leaves the coroutine running when Ctrl-C ends the wait. This one cancels it,
-    and waits until it has undone what it began.
+    and waits until it has undone what it began. Ctrl-C may also come when it has ended and nobody
+    has its result yet: what must not get lost with that is told by the coroutine itself.
     """
     if loop is None or loop.is_closed():
         raise RuntimeError("a file system with asynchronous=True has no loop for this call")
@@ -39,7 +40,7 @@ def run(loop: Any, function: Callable[..., Any], *arguments: Any, **options: Any
         raise NotImplementedError("the loop's own thread cannot wait for it: await the coroutine")
     whole: list[asyncio.Task[Any]] = []
     writers: set[asyncio.Task[Any]] = set()
-    ended = threading.Event()
+    ended, undone = threading.Event(), threading.Event()
 
     def begin() -> None:
         context = contextvars.copy_context()
@@ -48,14 +49,17 @@ def run(loop: Any, function: Callable[..., Any], *arguments: Any, **options: Any
         whole[0].add_done_callback(lambda _: ended.set())
 
     def cancel() -> None:
-        tasks = {whole[0], *writers}
+        tasks = {*whole, *writers}
+        if not tasks:
+            undone.set()
+            return
         for task in tasks:
             task.cancel()
         loop.create_task(asyncio.wait(tasks)).add_done_callback(lambda _: undone.set())
 
-    loop.call_soon_threadsafe(begin)
-    undone = threading.Event()
     try:
+        # In here: a signal may come as soon as the loop knows of it.
+        loop.call_soon_threadsafe(begin)
         # By turns: Python does not see a signal that comes as a wait begins until it ends.
         while not ended.wait(TURN):
             pass
@@ -113,6 +117,9 @@ class PipedFile(AbstractBufferedFile):  # type: ignore[misc]
             self._handle = run(fs.loop, fs.session.open, path, "r")
             options["size"] = self._handle.length
         super().__init__(fs, path, mode, block_size, **options)
+        if mode == "ab":
+            with contextlib.suppress(FileNotFoundError):
+                self.loc = fs.info(path)["size"]
 
     def _run(self, function: Any, *arguments: Any) -> Any:
         return run(self.fs.loop, function, *arguments)
@@ -133,11 +140,17 @@ class PipedFile(AbstractBufferedFile):  # type: ignore[misc]
     def _initiate_upload(self) -> None:
         with self._whole_or_not():
             if "a" in self.mode:
-                self._handle, self._start = self._run(self.fs.session.open_end, self.path)
-                self._position = self._start
+                self._run(self.fs.session.open_end, self.path, self._know_end)
+                self.loc = self._position + self.buffer.getbuffer().nbytes
             else:
-                self._unfinished = self._run(self.fs.session.begin, self.path)
-                self._handle = self._unfinished.handle()
+                unfinished = self._run(self.fs.session.begin, self.path, self._know_unfinished)
+                self._handle = unfinished.handle()
+
+    def _know_end(self, handle: Handle, start: int) -> None:
+        self._handle, self._start, self._position = handle, start, start
+
+    def _know_unfinished(self, unfinished: Unfinished) -> None:
+        self._unfinished = unfinished
 
     def _upload_chunk(self, final: bool = False) -> bool:
         with self._whole_or_not():
@@ -171,8 +184,7 @@ class PipedFile(AbstractBufferedFile):  # type: ignore[misc]
 
     def discard(self) -> None:
         """Removes what was written and has no name yet: what has the name stays as it is."""
-        unfinished, self._unfinished = self._unfinished, None
-        start, self._start = self._start, None
+        unfinished, start = self._unfinished, self._start
         self.forced = True
         try:
             if unfinished is not None:
@@ -180,6 +192,7 @@ class PipedFile(AbstractBufferedFile):  # type: ignore[misc]
             elif start is not None:
                 self._run(self.fs.session.cut_off, self._handle, start)
         finally:
+            self._unfinished, self._start = None, None
             self._release()
             self.closed = True
 
@@ -190,11 +203,14 @@ class PipedFile(AbstractBufferedFile):  # type: ignore[misc]
         if self.mode != "rb" and sys.exception() not in (None, self._before):
             self.discard()
             return
+        if self.mode != "rb":
+            with self._whole_or_not():
+                super().close()
+            return
         try:
             super().close()
         finally:
-            if self.mode == "rb":
-                self._release()
+            self._release()
 
     def _release(self) -> None:
         if self._handle is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,8 @@ LOCK_PAUSES = (0.001, 0.064)
 
 def split(path: str) -> tuple[str | None, str, str]:
     """Peer (None: this node), export and path below it of a path without its protocol."""
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "no name has a zero byte", path)
     parts = parts_of(path)
     if parts is None:
         raise FileNotFoundError(
@@ -49,16 +52,37 @@ class TimedCalls(AsyncCalls):
         return asyncio.wait_for(super()._run(call, *arguments), self.timeout)
 
 
-class Session:
+class RootCalls(TimedCalls):
+    """Calls of an export's root, which is opened again where a reconnect lost it."""
+
+    def __init__(
+        self,
+        queue: AsyncQueue,
+        handle: Handle,
+        timeout: float | None,
+        again: Callable[[Handle], Awaitable[Handle]],
+    ) -> None:
+        super().__init__(queue, handle, timeout)
+        self._again = again
+
+    async def _run(self, call: Callable[..., Request], *arguments: Any) -> Any:
+        try:
+            return await super()._run(call, *arguments)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+        self.handle = await self._again(self.handle)
+        return await super()._run(call, *arguments)
+
+
+class Link:
     """A client with the queues, directories and buffers that tasks share."""
 
-    def __init__(self, client: Client, timeout: float | None, durable: bool) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self.timeout = timeout
-        self.durable = durable
+        self.directories: dict[tuple[str | None, str, str], Handle] = {}
+        self.spares: list[Buffer] = []
         self._queues: dict[asyncio.AbstractEventLoop, AsyncQueue] = {}
-        self._directories: dict[tuple[str | None, str, str], Handle] = {}
-        self._spares: list[Buffer] = []
 
     async def queue(self) -> AsyncQueue:
         """The queue of the loop that runs."""
@@ -70,6 +94,71 @@ class Session:
             found = await new_queue(self.client)
             found = self._queues.setdefault(loop, found)
         return found
+
+    async def buffer(self) -> Buffer:
+        """A buffer of one piece; `give_back` keeps it for the next one."""
+        if self.spares:
+            return self.spares.pop()
+        return await (await self.queue()).allocate(PIECE)
+
+    def give_back(self, buffer: Buffer) -> None:
+        """Takes a buffer back that nobody needs now."""
+        if buffer.is_here and len(self.spares) < 4 * AT_ONCE:
+            self.spares.append(buffer)
+
+
+class Session:
+    """What a file system asks of the daemon, and of the next one when that has ended.
+
+    A client that was given is the program's: it goes on only if it was told to (`reconnect`).
+    """
+
+    def __init__(
+        self, client: Client | None, socket: str | None, timeout: float | None, durable: bool
+    ) -> None:
+        self.timeout = timeout
+        self.durable = durable
+        self._link = Link(client or Client(socket))
+        self._socket = socket
+        self._is_given = client is not None
+        self._renewing = threading.Lock()
+
+    @classmethod
+    def of(cls, client: Client, timeout: float | None, durable: bool) -> Session:
+        """The session of a program's client, which all file systems with that client share."""
+        key = (id(client), timeout, durable)
+        session = _given.get(key)
+        if session is None:
+            session = _given[key] = cls(client, None, timeout, durable)
+        return session
+
+    @property
+    def client(self) -> Client:
+        """The client that is used now."""
+        return self._link.client
+
+    async def _linked(self) -> Link:
+        """The connection to the daemon that runs."""
+        if not self._link.client.is_connected:
+            await asyncio.to_thread(self._renew)
+        return self._link
+
+    def _renew(self) -> None:
+        with self._renewing:
+            if self._link.client.is_connected:
+                return
+            try:
+                if self._is_given:
+                    self._link.client.reconnect()
+                else:
+                    self._link = Link(Client(self._socket))
+            except PipedError as error:
+                # A daemon that is not there says nothing of files: none is missing.
+                raise DisconnectedError(errno.ENOTCONN, error.strerror) from error
+
+    async def queue(self) -> AsyncQueue:
+        """The queue of the loop that runs."""
+        return await (await self._linked()).queue()
 
     async def _asked(self, open: Callable[[], Handle]) -> Handle:
         """Opens something on a thread. What comes after the time, or after Ctrl-C, is closed."""
@@ -84,24 +173,29 @@ class Session:
         """Opens a file; directories on the way to one that is made are made too."""
         peer, export, below = split(path)
         options: dict[str, Any] = {"create": create, "parents": create is not None}
+        client = (await self._linked()).client
         return await self._asked(
-            lambda: self.client.open_export(peer, export, below, access, **options)
+            lambda: client.open_export(peer, export, below, access, **options)
         )
 
     async def open_local(self, path: str, access: str, **options: Any) -> Handle:
         """Opens a file of this machine with this process's rights."""
-        return await self._asked(lambda: self.client.open_file(path, access, **options))
+        client = (await self._linked()).client
+        return await self._asked(lambda: client.open_file(path, access, **options))
 
-    async def _directory(self, path: str, access: str) -> Handle:
-        """The root of the export that a path is below."""
+    async def _directory(
+        self, link: Link, path: str, access: str, lost: Handle | None = None
+    ) -> Handle:
+        """The root of the export that a path is below, and none that was lost."""
         peer, export, _ = split(path)
         key = (peer, export, access)
-        handle = self._directories.get(key)
-        if handle is None:
+        handle = link.directories.get(key)
+        if handle is None or handle is lost:
+            link.directories.pop(key, None)
             handle = await self._asked(
-                lambda: self.client.open_directory(peer, export, "", access)
+                lambda: link.client.open_directory(peer, export, "", access)
             )
-            handle = self._directories.setdefault(key, handle)
+            handle = link.directories.setdefault(key, handle)
         return handle
 
     async def calls(self, handle: Handle) -> TimedCalls:
@@ -110,10 +204,18 @@ class Session:
 
     async def below(self, path: str, access: str = "rwn") -> tuple[TimedCalls, str]:
         """Calls of the export that a path is below, and the path below it."""
-        return await self.calls(await self._directory(path, access)), split(path)[2]
+        below, link = split(path)[2], await self._linked()
+
+        async def again(lost: Handle) -> Handle:
+            return await self._directory(link, path, access, lost)
+
+        directory, queue = await self._directory(link, path, access), await link.queue()
+        return RootCalls(queue, directory, self.timeout, again), below
 
     async def stat(self, path: str) -> Stat:
         """What is known of a name; a link is not followed."""
+        if "\0" in path:
+            raise FileNotFoundError(errno.ENOENT, "no name has a zero byte", path)
         calls, below = await self.below(path, "r")
         try:
             stat: Stat = await calls.stat(below)
@@ -144,28 +246,19 @@ class Session:
     def _options(self) -> dict[str, Any]:
         return {} if self.timeout is None else {"timeout": self.timeout}
 
-    async def _buffer(self) -> Buffer:
-        if self._spares:
-            return self._spares.pop()
-        return await (await self.queue()).allocate(PIECE)
-
-    def _give_back(self, buffer: Buffer) -> None:
-        if buffer.is_here and len(self._spares) < 4 * AT_ONCE:
-            self._spares.append(buffer)
-
     async def _move(
         self, length: int, piece: Callable[[int, Buffer], Awaitable[None]]
     ) -> None:
         """Moves the pieces of a length, `AT_ONCE` at a time, each by a buffer."""
-        places = iter(range(0, length, PIECE))
+        link, places = await self._linked(), iter(range(0, length, PIECE))
 
         async def work(places: Iterator[int]) -> None:
             for at in places:
-                buffer = await self._buffer()
+                buffer = await link.buffer()
                 try:
                     await piece(at, buffer)
                 finally:
-                    self._give_back(buffer)
+                    link.give_back(buffer)
 
         count = min(AT_ONCE, -(-length // PIECE))
         tasks = [asyncio.ensure_future(work(places)) for _ in range(count)]
@@ -223,22 +316,29 @@ class Session:
             callback.relative_update(done)
             at += done
             if done < part:
-                return
+                raise OSError(errno.EIO, "the file became shorter while it was copied")
 
-    async def begin(self, path: str) -> Unfinished:
-        """Makes a new file that is to have the path."""
-        directory = await self._directory(path, "rwn")
-        unfinished = Unfinished(self.client, directory, split(path), parents=True)
+    async def begin(
+        self, path: str, tell: Callable[[Unfinished], None] | None = None
+    ) -> Unfinished:
+        """Makes a new file that is to have the path; `tell` knows it before it is there."""
+        link = await self._linked()
+        directory, queue = await self._directory(link, path, "rwn"), await link.queue()
+        unfinished = Unfinished(
+            link.client, directory, split(path), parents=True, queue=queue.native
+        )
+        if tell is not None:
+            tell(unfinished)
         making = asyncio.ensure_future(asyncio.to_thread(unfinished.make))
         try:
             await asyncio.wait_for(asyncio.shield(making), self.timeout)
             unfinished.handle()
         except BaseException:
-            await self.give_up(unfinished)
+            await self.give_up(unfinished, path)
             raise
         return unfinished
 
-    async def give_up(self, unfinished: Unfinished) -> None:
+    async def give_up(self, unfinished: Unfinished, path: str) -> None:
         """Removes a new file; one that is still being made is removed when it was."""
         if not unfinished.is_made():
             # Not by the loop's executor: its threads may all be waiting for the same node.
@@ -246,7 +346,9 @@ class Session:
             return
         unfinished.handle().close()
         try:
-            await (await self.calls(unfinished.directory)).remove(unfinished.name)
+            # The directory of now: the one that it was made in may be lost with its daemon.
+            calls, _ = await self.below(path)
+            await calls.remove(unfinished.name)
         except FileNotFoundError:
             pass  # Its rename was carried out, though nobody heard of it.
         except OSError:
@@ -264,8 +366,11 @@ class Session:
         await calls.rename(unfinished.name, below, over, self.durable)
         unfinished.finished()
 
-    async def open_end(self, path: str) -> tuple[Handle, int]:
-        """Opens a file for appending: it is locked until it is closed, and its length is known."""
+    async def open_end(self, path: str, tell: Callable[[Handle, int], None]) -> None:
+        """Opens a file for appending, and tells the handle and its length.
+
+        It is locked until it is closed.
+        """
         while True:
             handle = await self.open(path, "rw", "open")
             try:
@@ -274,7 +379,8 @@ class Session:
                 await asyncio.wait_for(_lock(calls), patience)
                 stat = await calls.stat()
                 if stat.inode == (await self.target(path)).inode:
-                    return handle, stat.length
+                    tell(handle, stat.length)
+                    return
             except BaseException:
                 handle.close()
                 raise
@@ -302,6 +408,13 @@ async def _lock(calls: TimedCalls) -> None:
         except BusyError:
             await asyncio.sleep(pause)
             pause = min(2 * pause, most)
+
+
+#: Sessions of clients that programs gave, for as long as a file system has one: it keeps the
+#: client, so its number is no other's.
+_given: weakref.WeakValueDictionary[tuple[int, float | None, bool], Session] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def _close_late(opening: asyncio.Future[Handle]) -> None:

@@ -14,6 +14,7 @@ import posixpath
 import stat as modes
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from glob import has_magic
 from typing import Any
 
@@ -25,7 +26,8 @@ from fsspec.utils import stringify_path
 from ._fsfile import PackedFile, PipedFile, run, writing
 from ._native import Client, Handle
 from ._session import PIECE, Session, split
-from ._types import Stat
+from ._types import Name, Stat
+from ._unfinished import is_unfinished, replacing
 from ._urls import SCHEME
 
 #: What fsspec calls by the name without the underscore. These are run by `run`, which Ctrl-C ends.
@@ -50,8 +52,20 @@ CALLS = (
     "_rmdir",
 )
 
+#: Why a directory is not moved.
+INTO_ITSELF = "a directory cannot be moved into itself"
 
-class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
+
+class Kept(type(AsyncFileSystem)):  # type: ignore[misc]
+    """Makes file systems: fsspec keeps each for good, but none that has a program's client."""
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        if options.get("client") is not None:
+            options["skip_instance_cache"] = True
+        return super().__call__(*arguments, **options)
+
+
+class PipedFileSystem(AsyncFileSystem, metaclass=Kept):  # type: ignore[misc]
     """Files of exports.
 
     Storage options: `socket` is the daemon's, otherwise the default one; `client` has a client
@@ -80,7 +94,18 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
     ) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, **options)
         # The client's own patience is longer: what it opens after the time is closed or removed.
-        self.session = Session(client or Client(socket), timeout, durable)
+        if client is None:
+            self.session = Session(None, socket, timeout, durable)
+        else:
+            self.session = Session.of(client, timeout, durable)
+
+    def __reduce__(self) -> Any:
+        if self.storage_options.get("client") is not None:
+            raise TypeError(
+                "a file system with a client cannot be pickled: the client is of this process;"
+                " name its socket instead (socket=...)"
+            )
+        return super().__reduce__()
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -124,18 +149,26 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
             target = None
         return self._entry(path, stat, target)
 
+    async def _names(self, path: str, detail: bool) -> list[Name]:
+        """All names in a directory, with what is known of each if `detail`."""
+        calls, below = await self.session.below(path, "r")
+        return [name async for name in calls.list(below, detail)]
+
+    async def _entries(self, path: str, names: list[Name]) -> list[dict[str, Any]]:
+        """What fsspec tells of names in a directory."""
+        there = [(f"{path}/{name.name}", name.stat) for name in names if name.stat is not None]
+        entries = await _run_coros_in_chunks([self._listed(*one) for one in sorted(there)])
+        return list(entries)
+
     async def _ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:
         path = self._strip_protocol(path)
         info = await self._info(path)
         if info["type"] != "directory":
             return [info] if detail else [path]
-        calls, below = await self.session.below(path, "r")
-        names = [name async for name in calls.list(below, detail)]
+        names = [name for name in await self._names(path, detail) if not is_unfinished(name.name)]
         if not detail:
             return sorted(f"{path}/{name.name}" for name in names)
-        there = [(f"{path}/{name.name}", name.stat) for name in names if name.stat is not None]
-        entries = await _run_coros_in_chunks([self._listed(*one) for one in sorted(there)])
-        return list(entries)
+        return await self._entries(path, names)
 
     async def _lexists(self, path: str, **_options: Any) -> bool:
         try:
@@ -207,7 +240,7 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 over = "keep" if mode == "create" else "replace"
                 await self.session.finish(unfinished, path, over)
             except BaseException:
-                await self.session.give_up(unfinished)
+                await self.session.give_up(unfinished, path)
                 raise
 
     async def _pipe_file(
@@ -228,10 +261,10 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if hasattr(lpath, "write"):
             lpath.write(await self._cat_file(rpath))
             return
-        new = {"create": "open", "truncate": True, "mode": 0o666}
         with writing(), await self.session.open(rpath, "r") as handle:
-            with await self.session.open_local(os.fspath(lpath), "w", **new) as local:
-                await self.session.copy(handle, local, callback)
+            with replacing(os.fspath(lpath)) as name:
+                with await self.session.open_local(name, "w", truncate=True) as local:
+                    await self.session.copy(handle, local, callback)
 
     async def _put_file(
         self,
@@ -291,22 +324,49 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 raise IsADirectoryError(errno.EISDIR, "a directory: say recursive=True", one)
 
     async def _tree(self, path: str) -> dict[str, dict[str, Any]]:
-        """Entries of a directory and of all below it. Unlike `find`, it fails if one is missing."""
+        """Entries of a directory and of all below it, also of files that are being written.
+
+        Unlike `find`, it fails if one is missing.
+        """
         found: dict[str, dict[str, Any]] = {path: await self._info(path)}
         ahead = [path]
         while ahead:
-            for entry in await self._ls(ahead.pop()):
+            above = ahead.pop()
+            for entry in await self._entries(above, await self._names(above, True)):
                 found[entry["name"]] = entry
                 if entry["type"] == "directory":
                     ahead.append(entry["name"])
         return found
 
-    async def _remove_all(self, tree: dict[str, dict[str, Any]]) -> None:
-        """Removes a tree, and nothing that came to it meanwhile: that directory is not empty."""
+    async def _remove_all(
+        self, tree: dict[str, dict[str, Any]], copied: dict[str, Stat] | None = None
+    ) -> None:
+        """Removes a tree, and nothing that came to it meanwhile: that directory is not empty.
+
+        Files that were copied are as they were before that, or they stay.
+        """
         directories = {name for name, entry in tree.items() if entry["type"] == "directory"}
-        await _run_coros_in_chunks([self._rm_file(name) for name in tree.keys() - directories])
+        files = tree.keys() - directories
+        remove = self._rm_file if copied is None else partial(self._rm_copied, copied)
+        await _run_coros_in_chunks([remove(name) for name in files])
         for name in sorted(directories, key=lambda name: name.count("/"), reverse=True):
             await self._rmdir(name)
+
+    async def _rm_copied(self, copied: dict[str, Stat], path: str) -> None:
+        """Removes a file that is what it was before it was copied."""
+        before, now = copied[path], await self.session.stat(path)
+        for field in ("inode", "length", "modified_ns"):
+            if getattr(before, field) != getattr(now, field):
+                reason = "it changed while it was moved to another export, so it stays"
+                raise OSError(errno.ESTALE, reason, path)
+        await self._rm_file(path)
+
+    async def _is_at(self, stat: Stat, path: str) -> bool:
+        """Whether a path leads to the very file that is known: exports may overlap."""
+        try:
+            return await self.session.stat(path) == stat
+        except FileNotFoundError:
+            return False
 
     async def _rmdir(self, path: str) -> None:
         calls, below = await self.session.below(self._strip_protocol(path))
@@ -337,6 +397,8 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
         stat = await self.session.stat(path1)
         if await self._isdir(path2):
             path2 = f"{path2}/{posixpath.basename(path1)}"
+        if stat.kind == "directory" and path2.startswith(f"{path1}/"):
+            raise OSError(errno.EINVAL, INTO_ITSELF, path1)
         here, there = split(path1), split(path2)
         if here[:2] == there[:2]:
             try:
@@ -347,6 +409,10 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 if error.errno != errno.EXDEV:
                     raise
         if stat.kind == "directory":
+            above = path2
+            while "/" in (above := posixpath.dirname(above)):
+                if await self._is_at(stat, above):
+                    raise OSError(errno.EINVAL, INTO_ITSELF, path1)
             tree = await self._tree(path1)
         else:
             tree = {path1: await self._info(path1)}
@@ -354,14 +420,19 @@ class PipedFileSystem(AsyncFileSystem):  # type: ignore[misc]
             if entry["type"] == "other" or (entry["islink"] and entry["type"] == "directory"):
                 reason = "neither a file nor a directory: it cannot be moved to another export"
                 raise OSError(errno.EOPNOTSUPP, reason, name)
+        copied: dict[str, Stat] = {}
         # Directories come before what is in them.
         for name, entry in sorted(tree.items()):
             target = path2 + name[len(path1) :]
             if entry["type"] == "directory":
                 await self._makedirs(target, exist_ok=True)
-            else:
-                await self._cp_file(name, target)
-        await self._remove_all(tree)
+                continue
+            copied[name] = await self.session.stat(name)
+            if await self._is_at(copied[name], target):
+                reason = f"it is the file of {target}, by another export, so it stays"
+                raise OSError(errno.EINVAL, reason, name)
+            await self._cp_file(name, target)
+        await self._remove_all(tree, copied)
 
     def created(self, path: str) -> datetime:
         """Not kept by exports: the time of the last change."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import glob
+import os
 import secrets
+import subprocess
+import sys
 
 import piped_io
 import pytest
@@ -289,3 +292,97 @@ def test_exports_of_a_peer_are_not_told(fs):
     for path in ("piped://", "piped://beta", "beta"):
         with pytest.raises(FileNotFoundError, match="pipectl exports"):
             fs.ls(path)
+
+
+def test_what_is_got_takes_the_place_of_a_local_file(fs, pair, tmp_path):
+    exported = pair.alpha.data / "got"
+    exported.write_bytes(b"exported" * 1000)
+    # Onto itself.
+    fs.get("localhost/data/got", str(exported))
+    assert exported.read_bytes() == b"exported" * 1000
+    local = tmp_path / "local"
+    local.write_bytes(b"old and long")
+    local.chmod(0o604)
+    (tmp_path / "link").symlink_to("local")
+
+    class Broken(fsspec.Callback):
+        def relative_update(self, inc=1):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fs.get_file("localhost/data/got", str(local), callback=Broken())
+    assert local.read_bytes() == b"old and long"
+    fs.get("localhost/data/got", str(tmp_path / "link"))
+    assert local.read_bytes() == b"exported" * 1000 and (tmp_path / "link").is_symlink()
+    assert local.stat().st_mode & 0o7777 == 0o604
+    assert sorted(os.listdir(tmp_path)) == ["link", "local"]
+    (tmp_path / "new").write_bytes(b"")
+    fs.get("localhost/data/got", str(tmp_path / "another"))
+    assert (tmp_path / "another").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
+#: Gets a file into what a path leads to.
+GETS = """
+import sys
+from piped_io.fs import PipedFileSystem
+
+PipedFileSystem(sys.argv[1]).get_file("beta/data/special", sys.argv[2])
+"""
+
+
+def test_special_files_are_not_replaced(fs, pair, data, tmp_path):
+    (data / "special").write_bytes(b"special" * 100)
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-c", GETS, pair.alpha.socket]
+    # The daemon writes regular files alone, and says so.
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
+    with pytest.raises(PermissionError, match="regular files"):
+        fs.get_file("beta/data/special", str(tmp_path / "pipe"))
+    os.close(pipe)
+    assert os.listdir(tmp_path) == ["pipe"] and (tmp_path / "pipe").is_fifo()
+    with open(tmp_path / "out", "wb") as out:
+        subprocess.run([*command, "/dev/stdout"], stdout=out, timeout=60, check=True)
+        assert os.fstat(out.fileno()).st_size == 700
+
+
+def test_what_is_being_written_is_not_listed(fs, data):
+    folder = data / "listed"
+    (folder / "deep").mkdir(parents=True)
+    likely = [".piped-0123456789abcde", ".piped-0123456789ABCDEF", ".piped-0123456789abcdef.txt"]
+    for name in (*likely, "deep/f", ".piped-0123456789abcdef", "deep/.piped-fedcba9876543210"):
+        (folder / name).write_bytes(b"x")
+    path = "beta/data/listed"
+    shown = sorted(f"{path}/{name}" for name in likely)
+    assert fs.ls(path, detail=False) == [*shown, f"{path}/deep"]
+    assert [one["name"] for one in fs.ls(path)] == [*shown, f"{path}/deep"]
+    assert fs.find(path) == [*shown, f"{path}/deep/f"]
+    assert fs.glob(f"{path}/*/*") == [f"{path}/deep/f"]
+    assert fs.exists(f"{path}/.piped-0123456789abcdef")
+    fs.rm(path, recursive=True)
+    assert not folder.exists()
+
+
+def test_errors_tell_what_is_wrong(fs, data):
+    (data / "wrong" / "deep").mkdir(parents=True)
+    for target in ("wrong/deep", "wrong/new", "wrong/deep/new"):
+        with pytest.raises(OSError, match="into itself"):
+            fs.mv("beta/data/wrong", f"beta/data/{target}")
+    assert not fs.exists("beta/data/a\0b") and not fs.lexists("beta/data/a\0b")
+    with pytest.raises(OSError, match="zero byte"):
+        fs.pipe("beta/data/a\0b", b"x")
+
+
+def test_an_appender_tells_where_it_is(fs, data):
+    (data / "told").write_bytes(b"12345")
+    with fs.open("beta/data/told", "ab", block_size=4) as file:
+        assert file.tell() == 5
+        # Another one comes first.
+        fs.pipe("beta/data/told", b"1234567")
+        assert file.write(b"89") == 2 and file.tell() == 7
+        file.write(b"abc")
+        assert file.tell() == 12
+        file.write(b"d")
+        assert file.tell() == 13
+    assert (data / "told").read_bytes() == b"123456789abcd"
+    with fs.open("beta/data/told-new", "ab") as file:
+        assert file.tell() == 0

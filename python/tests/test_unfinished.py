@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import gzip
 import os
@@ -16,6 +17,8 @@ import pytest
 
 fsspec = pytest.importorskip("fsspec")
 
+from piped_io import _fsfile  # noqa: E402
+from piped_io._fsfile import run as _fsfile_run  # noqa: E402
 from piped_io._unfinished import Unfinished  # noqa: E402
 from piped_io.fs import PipedFileSystem  # noqa: E402
 
@@ -357,3 +360,115 @@ def test_what_is_given_up_before_it_is_made_is_removed(client, data):
     assert kept.is_made() and len(_left(data / "given-up")) == 1
     kept.finish("keep", False)
     assert [one.name for one in (data / "given-up").iterdir()] == ["f"]
+
+
+class InterruptedLoop:
+    """A loop for which Ctrl-C comes as it is told of a call, before it knows or after."""
+
+    def __init__(self, loop, before):
+        self._loop = loop
+        self._before = before
+        self._told = 0
+        self.tasks = []
+
+    def is_closed(self):
+        return False
+
+    def create_task(self, *arguments, **options):
+        self.tasks.append(self._loop.create_task(*arguments, **options))
+        return self.tasks[-1]
+
+    def call_soon_threadsafe(self, callback):
+        self._told += 1
+        if self._told > 1 or not self._before:
+            self._loop.call_soon_threadsafe(callback)
+        if self._told == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_ctrl_c_as_a_call_begins_ends_it(fs, before):
+    async def wait():
+        await asyncio.Event().wait()
+
+    loop = InterruptedLoop(fs.loop, before)
+    with pytest.raises(KeyboardInterrupt):
+        _fsfile.run(loop, wait)
+    assert all(task.done() for task in loop.tasks) and bool(loop.tasks) != before
+
+
+def _interrupt_the_end(monkeypatch, function):
+    """Has Ctrl-C come when a call of the session has ended, and nobody has its result yet."""
+
+    def run(loop, called, *arguments, **options):
+        result = _fsfile_run(loop, called, *arguments, **options)
+        if called.__name__ == function:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(_fsfile, "run", run)
+
+
+@pytest.mark.parametrize("function", ["begin", "write_range", "settle", "finish"])
+def test_ctrl_c_loses_no_new_file(fs, data, monkeypatch, function):
+    folder = data / "interrupted"
+    folder.mkdir(exist_ok=True)
+    (folder / "f").write_bytes(b"old")
+    _interrupt_the_end(monkeypatch, function)
+    with pytest.raises(KeyboardInterrupt) as kept, fs.open("beta/data/interrupted/f", "wb") as f:
+        f.write(b"new")
+    assert (folder / "f").read_bytes() == (b"new" if function == "finish" else b"old")
+    assert kept.value.__traceback__ is not None and not _left(folder)
+
+
+@pytest.mark.parametrize("function", ["open_end", "write_range", "settle"])
+def test_ctrl_c_loses_no_lock(fs, pair, data, monkeypatch, function):
+    (data / "interrupted-end").write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        _interrupt_the_end(patch, function)
+        path = "beta/data/interrupted-end"
+        with pytest.raises(KeyboardInterrupt) as kept, fs.open(path, "ab") as file:
+            file.write(b"new")
+    assert (data / "interrupted-end").read_bytes() == b"old"
+    own = PipedFileSystem(pair.alpha.socket, timeout=5, skip_instance_cache=True)
+    with own.open("beta/data/interrupted-end", "ab") as file:
+        file.write(b"er")
+    assert kept.value.__traceback__ is not None
+    assert (data / "interrupted-end").read_bytes() == b"older"
+
+
+#: Ends with files that are not finished, while a daemon stands still.
+STOPPED = """
+import os, signal, sys
+import piped_io
+from piped_io import _unfinished
+from piped_io.fs import PipedFileSystem
+
+socket, daemon, interrupt = sys.argv[1:]
+fs = PipedFileSystem(client=piped_io.Client(socket, timeout=1000))
+files = [fs.open(f"beta/data/stopped/{n}", "wb", block_size=4) for n in range(3)]
+for file in files:
+    file.write(b"more than a block")
+if interrupt:
+    call, _unfinished.EXIT_PATIENCE = _unfinished.call_remove, 1000
+
+    def call_and_interrupt(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        return call(*arguments)
+
+    _unfinished.call_remove = call_and_interrupt
+os.kill(int(daemon), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.parametrize("interrupt", ["", "interrupt"])
+@pytest.mark.parametrize("stopped", ["alpha", "beta"])
+def test_the_process_ends_though_a_daemon_stands_still(pair, data, stopped, interrupt):
+    (data / "stopped").mkdir(exist_ok=True)
+    daemon = getattr(pair, stopped).process.pid
+    command = [sys.executable, "-c", STOPPED, pair.alpha.socket, str(daemon), interrupt]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert done.returncode == 0 and done.stderr == b""

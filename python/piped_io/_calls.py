@@ -19,12 +19,80 @@ if TYPE_CHECKING:
 #: One copy by a node has at most so many bytes.
 COPY_BYTES_MAX = 1 << 30
 
+#: Seconds of a wait for room, until its caller is asked whether it goes on.
+ROOM_SLICE = 0.1
+
 _local = threading.local()
 
-#: Queues that threads have, by their client. A queue is there as long as a thread or a request
-#: has it; then the client uses it again.
-_living: weakref.WeakKeyDictionary[Client, list[weakref.ref[Queue]]] = weakref.WeakKeyDictionary()
-_living_lock = threading.RLock()  # A finaliser may ask for a queue, too.
+#: What an error says beside its text, where neither the daemon nor a thread has a queue to give.
+NO_QUEUE = (
+    "the program has all queues of this client: make fewer by `Client.queue()`, make that of"
+    " asyncio before threads have them all, use another client, or raise client.queues_max"
+)
+
+
+class _Living:
+    """Queues that threads have of one client.
+
+    A queue is there as long as a thread or a request has it; then the client uses it again.
+    """
+
+    def __init__(self) -> None:
+        # A finaliser may ask for a queue, too.
+        self._lock = threading.RLock()
+        self._queues: list[weakref.ref[Queue]] = []
+
+    def queue(self, client: Client) -> Queue:
+        """A queue for one more thread: one of its own, or another's."""
+        # One thread at a time: where the daemon gives no more, those that it gave are known.
+        with self._lock:
+            try:
+                queue = client.queue()
+            except PipedError as error:
+                shared = self._shared()
+                if shared is None:
+                    if isinstance(error, BusyError):
+                        error.add_note(NO_QUEUE)
+                    raise
+                return shared
+            self._queues[:] = [it for it in self._queues if it() is not None]
+            self._queues.append(weakref.ref(queue))
+        return queue
+
+    def _shared(self) -> Queue | None:
+        """The queue of a thread, in turn, so that threads spread over all of them."""
+        for _ in range(len(self._queues)):
+            self._queues.append(self._queues.pop(0))
+            queue = self._queues[-1]()
+            if queue is not None:
+                return queue
+        return None
+
+
+class _All:
+    """The queues of threads by their client. A client that waits for its daemon stops no other."""
+
+    def __init__(self) -> None:
+        # Of the dictionary alone: nobody waits for a daemon with it.
+        self._lock = threading.RLock()
+        self._of: weakref.WeakKeyDictionary[Client, _Living] = weakref.WeakKeyDictionary()
+
+    def of(self, client: Client) -> _Living:
+        """The queues of a client."""
+        with self._lock:
+            return self._of.setdefault(client, _Living())
+
+
+_all = _All()
+
+
+def _forget_all() -> None:
+    """The child of a fork has no thread that would give the locks free."""
+    global _all
+    _all = _All()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def queue_of(client: Client) -> Queue:
@@ -37,49 +105,19 @@ def queue_of(client: Client) -> Queue:
         queues = _local.queues = weakref.WeakKeyDictionary()
     queue = queues.get(client)
     if queue is None:
-        queue = queues[client] = _queue_for(client)
+        queue = queues[client] = _all.of(client).queue(client)
     return queue
 
 
-def _queue_for(client: Client) -> Queue:
-    """A queue for one more thread: one of its own, or another's."""
-    # One thread at a time: where the daemon gives no more, those that it gave are known.
-    with _living_lock:
-        try:
-            queue = client.queue()
-        except PipedError:
-            shared = _shared_queue(client)
-            if shared is None:
-                raise
-            return shared
-        living = _living.setdefault(client, [])
-        living[:] = [it for it in living if it() is not None]
-        living.append(weakref.ref(queue))
-    return queue
+def submitted(
+    queue: Queue,
+    submit: Callable[[Queue], Request],
+    check: Callable[[], None] = lambda: None,
+) -> Request:
+    """A request, once the queue has room for it: threads may share the queue.
 
-
-def _shared_queue(client: Client) -> Queue | None:
-    """The queue of a thread, in turn, so that threads spread over all of them."""
-    living = _living.get(client, [])
-    for _ in range(len(living)):
-        living.append(living.pop(0))
-        queue = living[-1]()
-        if queue is not None:
-            return queue
-    return None
-
-
-def _renew_lock() -> None:
-    """The child of a fork has no thread that would give the lock free."""
-    global _living_lock
-    _living_lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
-
-def submitted(queue: Queue, submit: Callable[[Queue], Request]) -> Request:
-    """A request, once the queue has room for it: threads may share the queue."""
+    What `check` raises, every now and then, ends the wait.
+    """
     while True:
         try:
             return submit(queue)
@@ -87,7 +125,8 @@ def submitted(queue: Queue, submit: Callable[[Queue], Request]) -> Request:
             # With a status it is not the queue that is full.
             if error.status is not None:
                 raise
-            queue.make_room()
+            check()
+            queue.make_room(ROOM_SLICE)
 
 
 def run(client: Client, submit: Callable[[Queue], Request]) -> Any:
@@ -181,20 +220,20 @@ class Calls(_Verbs):
 
     def list(self, path: str = "", stats: bool = False) -> Iterator[Name]:
         """Names in a directory, in no order, with what is known of each if `stats`."""
-        place: int | None = 0
-        while place is not None:
-            names, place = self._run(_native.call_list, path, place, stats)
-            yield from names
+        return self._paged(_native.call_list, 0, path, stats)
 
     def extents(self, offset: int, length: int) -> Iterator[Extent]:
         """Where a range of a file has data and where holes, in order."""
-        while length > 0:
-            page = self._run(_native.call_extents, offset, length)
+        first = offset if length > 0 else None
+        return self._paged(_native.call_extents, first, offset + length)
+
+    def _paged(
+        self, call: Callable[..., Request], place: int | None, *arguments: Any
+    ) -> Iterator[Any]:
+        """What a call answers page by page, each with the place where the next one begins."""
+        while place is not None:
+            page, place = self._run(call, place, *arguments)
             yield from page
-            end = page[-1].offset + page[-1].length if page else offset
-            if end <= offset:
-                return
-            offset, length = end, length - (end - offset)
 
     def copy(self, source: str, target: str, durable: bool = False) -> int:
         """Copies a file to another one, which is there, by their node: bytes copied."""
@@ -218,24 +257,22 @@ class AsyncCalls(_Verbs):
     def _run(self, call: Callable[..., Request], *arguments: Any) -> Any:
         return self.queue.run(call, self.queue.native, self.handle, *arguments)
 
-    async def list(self, path: str = "", stats: bool = False) -> AsyncIterator[Name]:
+    def list(self, path: str = "", stats: bool = False) -> AsyncIterator[Name]:
         """Names in a directory, in no order, with what is known of each if `stats`."""
-        place: int | None = 0
-        while place is not None:
-            names, place = await self._run(_native.call_list, path, place, stats)
-            for name in names:
-                yield name
+        return self._paged(_native.call_list, 0, path, stats)
 
-    async def extents(self, offset: int, length: int) -> AsyncIterator[Extent]:
+    def extents(self, offset: int, length: int) -> AsyncIterator[Extent]:
         """Where a range of a file has data and where holes, in order."""
-        while length > 0:
-            page = await self._run(_native.call_extents, offset, length)
-            for extent in page:
-                yield extent
-            end = page[-1].offset + page[-1].length if page else offset
-            if end <= offset:
-                return
-            offset, length = end, length - (end - offset)
+        first = offset if length > 0 else None
+        return self._paged(_native.call_extents, first, offset + length)
+
+    async def _paged(
+        self, call: Callable[..., Request], place: int | None, *arguments: Any
+    ) -> AsyncIterator[Any]:
+        while place is not None:
+            page, place = await self._run(call, place, *arguments)
+            for item in page:
+                yield item
 
     async def copy(self, source: str, target: str, durable: bool = False) -> int:
         """Copies a file to another one, which is there, by their node: bytes copied."""

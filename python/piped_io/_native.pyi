@@ -292,8 +292,8 @@ class Queue:
         self, region: Handle, id: int, count: int = 1, *, timeout: float | None = None
     ) -> Request:
         """Submits a wait for notifications of a region; its result is how many are left."""
-    def make_room(self) -> None:
-        """Waits until there is room for one more request."""
+    def make_room(self, timeout: float | None = None) -> None:
+        """Waits until there is room for one more request, or `timeout` seconds are over."""
     def poll(self) -> list[Request]:
         """Requests that ended since the last time, from the first call on. Never waits."""
     def arm(self) -> bool:
@@ -393,7 +393,7 @@ class Client:
 def call_stat(queue: Queue, handle: Handle, path: str | PathLike[str]) -> Request:
     """Submits the question what is known of a file or directory."""
 def call_list(
-    queue: Queue, handle: Handle, path: str | PathLike[str], place: int, stats: bool
+    queue: Queue, handle: Handle, place: int, path: str | PathLike[str], stats: bool
 ) -> Request:
     """Submits the question for a page of names; its result: a list, and where to go on or None."""
 def call_space(queue: Queue, handle: Handle) -> Request:
@@ -429,8 +429,8 @@ def call_zero(
     """Submits that a range becomes zeros."""
 def call_trim(queue: Queue, handle: Handle, offset: int, length: int) -> Request:
     """Submits that a range gives up its room on the device."""
-def call_extents(queue: Queue, handle: Handle, offset: int, length: int) -> Request:
-    """Submits the question where a file has data and holes: a page of a range."""
+def call_extents(queue: Queue, handle: Handle, place: int, end: int) -> Request:
+    """Submits the question for a page of extents; its result is like that of `call_list`."""
 def call_sync_range(
     queue: Queue, handle: Handle, offset: int, length: int, data_only: bool
 ) -> Request:

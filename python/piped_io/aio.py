@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ._calls import AsyncCalls
+from ._calls import NO_QUEUE, AsyncCalls
 from ._native import Buffer, Client, Handle, Queue, Request
-from .errors import PipedError
+from .errors import BusyError, PipedError
 
 __all__ = ["AsyncCalls", "AsyncQueue", "queue"]
 
@@ -22,8 +22,17 @@ RECONNECT_PAUSE = 0.05
 
 
 async def queue(client: Client) -> AsyncQueue:
-    """A queue of a client for all tasks of the running loop."""
-    return AsyncQueue(client, await asyncio.to_thread(client.queue))
+    """A queue of a client for all tasks of the running loop.
+
+    It is nobody else's: whoever shared it would take what the loop waits for. BusyError: there is
+    none left.
+    """
+    try:
+        native = await asyncio.to_thread(client.queue)
+    except BusyError as error:
+        error.add_note(NO_QUEUE)
+        raise
+    return AsyncQueue(client, native)
 
 
 class AsyncQueue:
@@ -42,6 +51,7 @@ class AsyncQueue:
         self._room: deque[asyncio.Future[None]] = deque()
         self._watched: int | None = None
         self._turning = False
+        self._closed = False
         self._connecting: asyncio.Future[None] | None = None
         self.native.poll()
 
@@ -55,9 +65,11 @@ class AsyncQueue:
 
     async def run(self, submit: Callable[..., Request], *arguments: Any, **options: Any) -> Any:
         """Submits a request by a method of the native queue, and returns what it came to."""
+        self._check()
         ahead = bool(self._room)
         while ahead or self.native.is_full:
             await self._its_turn()
+            self._check()
             ahead = False
         request: Request = submit(*arguments, **options)
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -104,11 +116,17 @@ class AsyncQueue:
         return self.run(self.native.submit_receive, channel, buffer, **options)
 
     def close(self) -> None:
-        """Watches no more. Requests under way go on; nobody is told of their ends."""
+        """Ends the queue: tasks that wait for a request or for room are cancelled."""
+        self._closed = True
         self._unwatch()
-        for future in self._futures.values():
+        for future in (*self._futures.values(), *self._room):
             future.cancel()
         self._futures.clear()
+        self._room.clear()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ValueError("the queue is closed")
 
     async def _its_turn(self) -> None:
         """Waits for room, behind those that wait for it already."""
@@ -131,6 +149,8 @@ class AsyncQueue:
 
     def _turn(self) -> None:
         self._turning = False
+        if self._closed:
+            return
         for request in self.native.poll():
             future = self._futures.pop(request, None)
             if future is None or future.done():

@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::dlpack::Form;
+use crate::dlpack::{Form, Owner};
 use crate::fault::{Fault, outside};
 use crate::{dlpack, lock};
 
@@ -330,11 +330,12 @@ impl Buffer {
             let to = bytes.as_mut_slice();
             this.copy(py, to.len(), |memory| memory.read_at(0, to))?.map_err(outside)?;
             let at = (bytes.as_mut_ptr(), bytes.len());
-            return dlpack::capsule(py, at, Form::copied(max_version), move || drop(bytes));
+            return dlpack::capsule(py, at, Form::of(max_version), Owner::Tensor(bytes));
         }
         let at = this.view()?;
         let buffer = slf.clone().unbind();
-        dlpack::capsule(py, at, Form::of(max_version), move || buffer.get().end_view())
+        let owner = Owner::Other(Box::new(move || buffer.get().end_view()));
+        dlpack::capsule(py, at, Form::of(max_version), owner)
     }
 
     /// The device of the tensor: the CPU.

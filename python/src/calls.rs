@@ -47,8 +47,8 @@ pub(crate) fn call_stat(
 pub(crate) fn call_list(
     queue: &Bound<'_, Queue>,
     handle: &Handle,
-    path: PathBuf,
     place: u64,
+    path: PathBuf,
     stats: bool,
 ) -> PyResult<Request> {
     let call = Call::List { path: bytes(&path), cookie: place, stats };
@@ -164,16 +164,17 @@ pub(crate) fn call_trim(
     Queue::submit_call(queue, handle, &call, (SHORT, Kind::Nothing))
 }
 
-/// Submits the question where a file has data and holes: a page of a range.
+/// Submits the question where a file has data and holes: a page of the range from `place` to `end`;
+/// its result is a list, and where to go on or None.
 #[pyfunction]
 pub(crate) fn call_extents(
     queue: &Bound<'_, Queue>,
     handle: &Handle,
-    offset: u64,
-    length: u64,
+    place: u64,
+    end: u64,
 ) -> PyResult<Request> {
-    let call = Call::Extents { range: Range { offset, length } };
-    Queue::submit_call(queue, handle, &call, (LONG, Kind::Extents))
+    let range = Range { offset: place, length: end.saturating_sub(place) };
+    Queue::submit_call(queue, handle, &Call::Extents { range }, (LONG, Kind::Extents(range)))
 }
 
 /// Submits that a range, or a directory's names, come to stable storage.

@@ -61,31 +61,42 @@ struct Versioned {
 /// What a tensor needs until its end.
 struct Rest {
     shape: i64,
-    end: Option<End>,
+    owner: Option<Owner>,
 }
 
-/// What is done at a tensor's end.
-type End = Box<dyn FnOnce() + Send>;
+/// The owner of a tensor's bytes, which says what is done at its end.
+pub(crate) enum Owner {
+    /// The tensor's own: a copy.
+    Tensor(Vec<u8>),
+    /// Somebody's who is told of the end, with the interpreter.
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+impl Owner {
+    /// The tensor has ended, on any thread and perhaps after the interpreter.
+    fn end(self) {
+        let mut end = match self {
+            Self::Tensor(bytes) => return drop(bytes),
+            Self::Other(end) => Some(end),
+        };
+        Python::try_attach(|_| end.take().into_iter().for_each(|end| end()));
+        // Without an interpreter nothing of Python's is touched, also not to be given back.
+        std::mem::forget(end);
+    }
+}
 
 /// How a tensor is passed on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     /// By the structure of [`VERSION`].
     is_versioned: bool,
-    /// The bytes are a copy.
-    is_copied: bool,
 }
 
 impl Form {
     /// The form for a consumer that knows that version, or none.
     pub(crate) fn of(max_version: Option<(u32, u32)>) -> Self {
         let is_versioned = max_version.is_some_and(|(major, _)| major >= VERSION[0]);
-        Self { is_versioned, is_copied: false }
-    }
-
-    /// The form that a consumer gets of bytes that were copied for it.
-    pub(crate) fn copied(max_version: Option<(u32, u32)>) -> Self {
-        Self { is_copied: true, ..Self::of(max_version) }
+        Self { is_versioned }
     }
 }
 
@@ -105,9 +116,7 @@ trait Structure: Sized {
     unsafe extern "C" fn delete(managed: *mut Self) {
         // SAFETY: as the caller promises.
         let mut managed = unsafe { Box::from_raw(managed) };
-        let end = managed.parts().1.end.take();
-        // Consumers call this on any thread.
-        Python::attach(|_| end.into_iter().for_each(|end| end()));
+        managed.parts().1.owner.take().into_iter().for_each(Owner::end);
     }
 
     /// # Safety
@@ -150,25 +159,24 @@ impl Structure for Versioned {
     }
 }
 
-/// The capsule that `from_dlpack` takes, of so many bytes from `start` on. They are there until
-/// `end` is called, with the interpreter, at the tensor's end.
+/// The capsule that `from_dlpack` takes, of so many bytes from `start` on. They are there as long
+/// as their owner, who ends with the tensor.
 pub(crate) fn capsule<'py>(
     py: Python<'py>,
     at: (*mut u8, usize),
     how: Form,
-    end: impl FnOnce() + Send + 'static,
+    owner: Owner,
 ) -> PyResult<Bound<'py, PyAny>> {
     match how.is_versioned {
-        true => make::<Versioned>(py, at, how, Box::new(end)),
-        false => make::<Managed>(py, at, how, Box::new(end)),
+        true => make::<Versioned>(py, at, owner),
+        false => make::<Managed>(py, at, owner),
     }
 }
 
 fn make<'py, S: Structure>(
     py: Python<'py>,
     (start, length): (*mut u8, usize),
-    how: Form,
-    end: End,
+    owner: Owner,
 ) -> PyResult<Bound<'py, PyAny>> {
     let tensor = Tensor {
         data: start.cast(),
@@ -180,8 +188,9 @@ fn make<'py, S: Structure>(
         strides: std::ptr::null_mut(),
         byte_offset: 0,
     };
-    let rest = Rest { shape: i64::try_from(length)?, end: Some(end) };
-    let mut managed = Box::new(S::new(tensor, rest, how.is_copied));
+    let is_copied = matches!(owner, Owner::Tensor(_));
+    let rest = Rest { shape: i64::try_from(length)?, owner: Some(owner) };
+    let mut managed = Box::new(S::new(tensor, rest, is_copied));
     let (tensor, rest) = managed.parts();
     tensor.shape = &raw mut rest.shape;
     let managed = Box::into_raw(managed);

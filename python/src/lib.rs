@@ -22,6 +22,7 @@ mod handle;
 mod hearing;
 mod lent;
 mod outcome;
+mod page;
 mod queue;
 mod span;
 mod strips;

@@ -2,12 +2,13 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use piped_client::call::{Copied, Digest, Entries, Extent, ExtentKind, FileKind, Space, Stat};
+use piped_client::call::{Copied, Digest, Extent, ExtentKind, FileKind, Range, Space, Stat};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::fault::Fault;
+use crate::page;
 
 /// Which answer a request has.
 #[derive(Debug, Clone, Copy)]
@@ -26,8 +27,8 @@ pub(crate) enum Kind {
     Digest,
     /// A page of names, and where to go on.
     Names,
-    /// A page of extents.
-    Extents,
+    /// A page of extents of a range, and where to go on.
+    Extents(Range),
 }
 
 /// An answer, before it is an object of Python's: requests end where no Python can run.
@@ -39,8 +40,8 @@ pub(crate) enum Outcome {
     Stat(Stat),
     Space(Space),
     Digest([u8; 32]),
-    Names(Vec<(Vec<u8>, FileKind, Option<Stat>)>, Option<u64>),
-    Extents(Vec<Extent>),
+    Names(Vec<page::Name>, Option<u64>),
+    Extents(Vec<Extent>, Option<u64>),
 }
 
 impl Outcome {
@@ -66,16 +67,12 @@ impl Outcome {
                 Self::Digest(digest.0)
             }
             Kind::Names => {
-                let page = Entries::parse(answer).map_err(unreadable)?;
-                let names: Vec<_> =
-                    page.iter().map(|it| (it.name.to_vec(), it.kind, it.stat)).collect();
-                // A page without a name is no way to go on.
-                let next = page.next().filter(|_| !names.is_empty());
+                let (names, next) = page::names(answer).map_err(unreadable)?;
                 Self::Names(names, next)
             }
-            Kind::Extents => {
-                let extents = answer.chunks(Extent::BYTES).map(Extent::parse);
-                Self::Extents(extents.collect::<Result<_, _>>().map_err(unreadable)?)
+            Kind::Extents(range) => {
+                let (extents, next) = page::extents(answer, range).map_err(unreadable)?;
+                Self::Extents(extents, next)
             }
             _ if answer.is_empty() => Self::Nothing,
             _ => return Err(Fault::unreadable()),
@@ -108,7 +105,7 @@ impl Outcome {
                 }
                 (list, *next).into_pyobject(py)?.into_any()
             }
-            Self::Extents(extents) => {
+            Self::Extents(extents, next) => {
                 static EXTENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
                 let make = EXTENT.import(py, "piped_io._types", "Extent")?;
                 let list = PyList::empty(py);
@@ -120,7 +117,7 @@ impl Outcome {
                     };
                     list.append(make.call1((*offset, *length, kind))?)?;
                 }
-                list.into_any()
+                (list, *next).into_pyobject(py)?.into_any()
             }
         })
     }

@@ -19,6 +19,7 @@ pub(crate) use self::options::class_of;
 pub(crate) use self::request::Request;
 use self::way::Way;
 use crate::buffer::Buffer;
+use crate::clock::span;
 use crate::handle::Handle;
 use crate::outcome::Kind;
 
@@ -355,9 +356,10 @@ impl Queue {
         Ok(ended.into_iter().map(Request::ended).collect())
     }
 
-    /// Waits until there is room for one more request.
-    fn make_room(&self, py: Python<'_>) -> PyResult<()> {
-        self.own()?.make_room(py)
+    /// Waits until there is room for one more request, or `timeout` seconds are over.
+    #[pyo3(signature = (timeout=None))]
+    fn make_room(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.own()?.make_room(py, timeout.map(span).transpose()?)
     }
 
     /// Asks for the descriptor to be readable at the next end. False: something has ended already.

@@ -59,6 +59,11 @@ impl StripReader {
         unroll: Option<u32>,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
+        for (name, bytes) in [("size", size), ("grain", Some(grain)), ("memory", Some(memory))] {
+            if bytes == Some(0) {
+                return Err(PyValueError::new_err(format!("{name} is a number of bytes above 0")));
+            }
+        }
         let handle = handle.open()?;
         let range = start..end.unwrap_or_else(|| handle.len());
         let mut strips = Strips::new().grain(grain).memory(memory);

@@ -74,6 +74,28 @@ def test_the_room_of_a_cancelled_task_is_anothers(pair, data):
     asyncio.run(run())
 
 
+def test_the_end_of_a_queue_ends_all_tasks_that_wait(pair):
+    client = piped_io.Client(pair.alpha.socket, depth=1)
+
+    async def run() -> None:
+        queue = await aio.queue(client)
+        channel = client.offer_channel("closed")
+        waits = [queue.receive(channel, client.allocate(64), timeout=60) for _ in range(4)]
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        while len(queue._room) < 3:
+            await asyncio.sleep(0)
+        queue.close()
+        ended = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+        assert [type(error) for error in ended] == [asyncio.CancelledError] * 4
+        # Those that were cancelled had the queue look once more.
+        await asyncio.sleep(0.01)
+        assert queue._watched is None
+        with pytest.raises(ValueError, match="closed"):
+            await queue.run(queue.native.submit_nop)
+
+    asyncio.run(run())
+
+
 def test_a_waiting_loop_sleeps(client):
     async def run() -> None:
         queue, buffer = await aio.queue(client), client.allocate(64)

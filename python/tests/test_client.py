@@ -8,6 +8,8 @@ import os
 import pathlib
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from multiprocessing import shared_memory
@@ -271,8 +273,21 @@ def test_buffers_keep_memory_that_was_lent(client, blocks):
     assert bytes(part) == blocks[:8192]
 
 
-def test_a_time_beyond_the_clocks_is_no_limit(client):
-    assert client.queue().submit_nop().wait(1e18) is None
+def test_a_time_beyond_the_clocks_is_no_limit(client, pair, blocks):
+    queue, buffer = client.queue(), client.allocate(64)
+    file = client.open_export("beta", "data", "blocks")
+    for long in (1e18, 1e300, float("inf")):
+        assert queue.submit_nop(timeout=long).wait(long) is None
+        assert queue.read(file, 0, buffer, timeout=long) == 64
+        patient = piped_io.Client(pair.alpha.socket, timeout=long, reconnect=long)
+        assert patient.queue().submit_nop().wait() is None
+
+
+def test_strips_of_no_bytes_are_refused(client, blocks):
+    file = client.open_export("beta", "data", "blocks")
+    for name in ("size", "memory", "grain"):
+        with pytest.raises(ValueError, match=name):
+            piped_io.StripReader(client, file, **{name: 0})
 
 
 def test_strips_that_fail_say_why(client, data):
@@ -333,6 +348,33 @@ def test_dlpack_says_what_it_cannot_and_copies_when_asked(client):
     # A copy is no view.
     buffer.resize(10)
     assert len(buffer.tobytes()) == 10
+
+
+#: Has the C library end tensors after the interpreter, as libraries with their own caches do.
+LATE = """
+import ctypes, sys
+import piped_io
+
+buffer = piped_io.Client(sys.argv[1]).allocate(4096)
+python, c = ctypes.pythonapi, ctypes.CDLL(None)
+python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+python.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+used = b"used_dltensor"
+for copy in (False, True):
+    capsule = buffer.__dlpack__(copy=copy)
+    tensor = python.PyCapsule_GetPointer(capsule, b"dltensor")
+    python.PyCapsule_SetName(capsule, used)
+    # Behind DLTensor's 48 bytes and the manager's context.
+    deleter = ctypes.c_void_p.from_address(tensor + 56)
+    assert c.__cxa_atexit(deleter, ctypes.c_void_p(tensor), None) == 0
+"""
+
+
+def test_tensors_may_end_after_the_interpreter(pair):
+    late = [sys.executable, "-c", LATE, pair.alpha.socket]
+    ended = subprocess.run(late, capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_threads_run_while_one_waits(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import mmap
 import os
@@ -15,7 +16,7 @@ from typing import Any
 
 import piped_io
 import pytest
-from piped_io import Calls, errors, files
+from piped_io import Calls, aio, errors, files
 from piped_io._calls import queue_of
 from piped_io._nodes import Pair
 
@@ -176,6 +177,47 @@ def test_more_threads_than_queues_share_them(pair, block, depth):
     for thread in threads:
         thread.join()
     assert told == []
+
+
+def test_a_client_that_waits_for_its_daemon_stops_no_other(client):
+    asked, answered, told = threading.Event(), threading.Event(), []
+
+    class Slow:
+        def queue(self) -> object:
+            asked.set()
+            answered.wait(60)
+            return threading.Event()
+
+    slow = Slow()
+    threads = [
+        threading.Thread(target=lambda: queue_of(slow)),
+        threading.Thread(target=lambda: told.append(queue_of(client).submit_nop().wait())),
+    ]
+    try:
+        threads[0].start()
+        assert asked.wait(30)
+        threads[1].start()
+        threads[1].join(30)
+        assert told == [None]
+    finally:
+        answered.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_where_the_program_has_all_queues_the_error_says_what_to_do(client):
+    queues: list[piped_io.Queue] = []
+    with pytest.raises(BlockingIOError):
+        while True:
+            queues.append(client.queue())
+    with pytest.raises(BlockingIOError) as refused:
+        queue_of(client)
+    assert any("client.queues_max" in note for note in refused.value.__notes__)
+    with pytest.raises(BlockingIOError) as refused:
+        asyncio.run(aio.queue(client))
+    assert any("make that of asyncio before" in note for note in refused.value.__notes__)
+    queues.pop()
+    assert queue_of(client).submit_nop().wait() is None
 
 
 def test_threads_that_share_a_short_queue_wait_for_room(pair, block):

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use super::inner::Inner;
 use super::state::State;
 use crate::buffer::Buffer;
-use crate::clock::SLICE;
+use crate::clock::{self, SLICE};
 use crate::fault::Fault;
 use crate::fork::Birth;
 use crate::handle::Handle;
@@ -201,9 +201,10 @@ impl Way {
         cancelled
     }
 
-    /// Waits until one more request has room.
-    pub(super) fn make_room(&self, py: Python<'_>) -> PyResult<()> {
-        while !self.with(py, Inner::has_room) {
+    /// Waits until one more request has room, or for the time of the caller's own.
+    pub(super) fn make_room(&self, py: Python<'_>, longest: Option<Duration>) -> PyResult<()> {
+        let until = longest.and_then(|longest| clock::now().checked_add(longest));
+        while !self.with(py, Inner::has_room) && until.is_none_or(|until| clock::now() < until) {
             drop(py.detach(|| self.look(SLICE, Inner::has_room, Inner::wait_for_room)));
             py.check_signals()?;
         }
@@ -241,7 +242,7 @@ impl Way {
                 Ok(begun) => break begun,
                 Err((SubmitFault::Full, memory)) => {
                     memory.into_iter().for_each(|memory| buffer.get().put(memory));
-                    self.make_room(py)?;
+                    self.make_room(py, None)?;
                 }
                 Err((fault, memory)) => return Err(buffer.get().refuse(fault, memory)),
             }

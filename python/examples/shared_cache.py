@@ -12,6 +12,10 @@ value with the serial S is in cell S % 2, under a checksum that covers S. A writ
 into the word, writes the *other* cell, and then changes the word to S + 1 without a token. Whoever
 reads meanwhile, or after the writer was killed, finds the old value. The token of a writer that was
 killed is replaced by the next writer, after `--patience` seconds.
+
+A writer that only pauses for longer counts as killed as well. When it goes on, it still writes its
+cell, which may be the current one by then: until it finds its token gone and puts once more,
+readers of the slot get its value, or none. So `--patience` is longer than any pause of a writer.
 """
 
 from __future__ import annotations
@@ -68,7 +72,8 @@ class Cache:
         head = client.allocate(HEAD.size)
         count = self._queue.read(region, 0, head)
         magic, slots, capacity = HEAD.unpack(head.tobytes())
-        if count < HEAD.size or magic != MAGIC or region_bytes(slots, capacity) != region.length:
+        length = region_bytes(slots, capacity)
+        if count < HEAD.size or magic != MAGIC or slots < 1 or length != region.length:
             raise ValueError("the region is no cache: name one that `serve` made")
         self._slots: int = slots
         self._capacity: int = capacity

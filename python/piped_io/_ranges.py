@@ -14,8 +14,10 @@ import mmap
 import os
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ._calls import queue_of, submitted
@@ -46,9 +48,22 @@ WORTH = 256 << 10
 #: Bytes of a page: parts are whole ones.
 PAGE = mmap.PAGESIZE
 
+#: Seconds of a wait, until a reader looks whether it was told to stop.
+SLICE = 0.1
 
-def at_once_of(handle: Handle) -> int:
-    """As many requests as the path has bytes under way, and one more."""
+#: Seconds that an end waits for what it has cancelled: a daemon that hangs would take for ever.
+PATIENCE = 2.0
+
+
+def at_once_of(handle: Handle, wanted: int | None = None) -> int:
+    """Requests that are under way at once: as many as are wanted.
+
+    Without a number, as many as the path has bytes under way, and one more.
+    """
+    if wanted is not None:
+        if wanted < 1:
+            raise ValueError(f"at_once is a number of requests above 0, not {wanted}")
+        return wanted
     costs = handle.read_costs()
     least, most = AT_ONCE
     if costs is None or costs[2] <= 0:
@@ -116,7 +131,7 @@ class _Lender:
                 thread.start()
                 self.threads.append(thread)
         except BaseException:
-            self.end()
+            self.end(time.monotonic() + PATIENCE)
             raise
 
     def _run(self) -> None:
@@ -137,30 +152,31 @@ class _Lender:
     def _lend(self, start: int, end: int) -> Lent | None:
         if end - start < WORTH:
             return None
-        fd = self.block.span.make(start, end - start)
         try:
-            return self.client.lend_memfd(fd)
-        except PipedError as error:
-            if error.errno in (errno.ENOTCONN, errno.ETIMEDOUT):
+            fd = self.block.span.make(start, end - start)
+            try:
+                return self.client.lend_memfd(fd)
+            finally:
+                os.close(fd)
+        except (OSError, MemoryError) as error:
+            if getattr(error, "errno", None) in (errno.ENOTCONN, errno.ETIMEDOUT):
                 raise
-            # The daemon's limits have no room for more now.
+            # Neither descriptors, pages nor the daemon's limits have room for more now.
             return None
-        finally:
-            os.close(fd)
 
     def next(self, wait: bool) -> tuple[int, int, Lent | None] | None:
         """The next part; None at the end of each thread. `queue.Empty` if there is none yet."""
-        item = self.ready.get(wait)
+        item = self.ready.get(wait, SLICE)
         if isinstance(item, BaseException):
             raise item
         return item
 
-    def end(self) -> None:
-        """Ends the threads, whatever they wait for."""
+    def end(self, until: float) -> None:
+        """Ends the threads. One that waits for the daemon still may end later, by itself."""
         self.ended = True
         self.room.release()
         for thread in self.threads:
-            thread.join()
+            thread.join(max(0, until - time.monotonic()))
         while not self.ready.empty():
             self.ready.get()
 
@@ -185,16 +201,23 @@ class _Reader:
         block: Block,
         timeout: float | None,
         room: threading.Semaphore,
+        stop: threading.Event | None,
     ) -> None:
         self.client = client
         self.handle = handle
         self.block = block
         self.timeout = timeout
         self.room = room
+        self.stop = stop
         self.queue = queue_of(client)
         self.length = handle.length - block.base
         self.under_way: deque[_Read] = deque()
         self.spares: list[Buffer] = []
+
+    def check(self) -> None:
+        """Raises InterruptedError if the reader was told to stop."""
+        if self.stop is not None and self.stop.is_set():
+            raise InterruptedError(errno.EINTR, "the reader was told to stop")
 
     def submit(self, at: int, end: int, part: tuple[int, int, Lent | None]) -> None:
         """Submits the read of a piece of a part."""
@@ -205,6 +228,7 @@ class _Reader:
         request = submitted(
             self.queue,
             lambda queue: queue.submit_read(*place, length=wanted, timeout=self.timeout),
+            self.check,
         )
         self.under_way.append(_Read(request, at, wanted, lent, end == stop))
 
@@ -223,7 +247,9 @@ class _Reader:
         """Waits for the oldest request. After the last of a part, there is room for another."""
         read = self.under_way[0]
         # Until it has ended it is under way, also for who is interrupted here.
-        count = read.request.wait()
+        while not _has_ended(read.request, SLICE):
+            self.check()
+        count = read.request.result()
         self.under_way.popleft()
         buffer = read.request.buffer
         if read.lent is None and buffer is not None:
@@ -237,15 +263,19 @@ class _Reader:
         if is_last:
             self.room.release()
 
-    def end(self) -> None:
-        """Ends all requests that are under way."""
+    def end(self, until: float) -> None:
+        """Cancels all requests under way. One that did not end in time keeps its memory itself."""
         for read in self.under_way:
             read.request.cancel()
         while self.under_way:
-            try:
-                self.under_way.popleft().request.wait()
-            except OSError:
-                pass
+            _has_ended(self.under_way.popleft().request, max(0, until - time.monotonic()))
+
+
+def _has_ended(request: Request, seconds: float) -> bool:
+    """Waits for a request's end, so long at most; returns whether it has ended, however it did."""
+    with suppress(OSError):
+        request.wait(seconds)
+    return request.done()
 
 
 def read_ranges(
@@ -260,23 +290,24 @@ def read_ranges(
     """Reads ranges of a file (offsets in bytes, in order, not overlapping) to their places.
 
     Raises ValueError if the file has not all their bytes, OSError for what cannot be read, and
-    InterruptedError soon after `stop` was set. Then, and after Ctrl-C, nothing is under way.
+    InterruptedError soon after `stop` was set. Then, and after Ctrl-C, nothing is under way, unless
+    the daemon hangs: its late bytes get into pages that the block shares, or into none.
     """
     if ranges and ranges[-1][1] > handle.length:
         raise ValueError(f"the ranges end behind the file, which has {handle.length} bytes")
     most = max(PARTS, -(-at_once * PIECE // PART) + 2)
     room = threading.Semaphore(most)
-    reader = _Reader(client, handle, block, timeout, room)
+    reader = _Reader(client, handle, block, timeout, room, stop)
     ends = 0
     lender = _Lender(client, block, cut(block, ranges), room)
     try:
         while ends < LENDERS:
-            if stop is not None and stop.is_set():
-                raise InterruptedError(errno.EINTR, "the reader was told to stop")
+            reader.check()
             try:
                 part = lender.next(wait=not reader.under_way)
             except queue.Empty:
-                reader.finish()
+                if reader.under_way:
+                    reader.finish()
                 continue
             if part is None:
                 ends += 1
@@ -292,7 +323,8 @@ def read_ranges(
         while reader.under_way:
             reader.finish()
     finally:
+        until = time.monotonic() + PATIENCE
         try:
-            reader.end()
+            reader.end(until)
         finally:
-            lender.end()
+            lender.end(until)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,7 +32,7 @@ from fastsafetensors.loader import BaseSafeTensorsFileLoader
 from fastsafetensors.st_types import DeviceType, DType
 
 from ._native import Client
-from ._ranges import PAGE, Block, at_once_of, read_ranges
+from ._ranges import PAGE, PATIENCE, Block, at_once_of, read_ranges
 from .files import _open_handle, default_client
 from .safetensors import header_text
 
@@ -139,7 +139,7 @@ class PipedCopier(CopierInterface):  # type: ignore[misc]
 
     def _read(self, block: Block, ranges: list[tuple[int, int]]) -> None:
         with _open_handle(self.client, self.metadata.src, "r", None) as handle:
-            at_once = self.at_once or at_once_of(handle)
+            at_once = at_once_of(handle, self.at_once)
             read_ranges(self.client, handle, block, ranges, at_once, self.timeout, self.stop)
 
     def wait_io(
@@ -164,12 +164,12 @@ class PipedCopier(CopierInterface):  # type: ignore[misc]
         return tensors
 
     def finish_io(self) -> None:
-        """Ends what is under way; afterwards nothing writes to the memory."""
+        """Ends what is under way; a daemon that hangs may still write to the memory later."""
         reading, self.reading = self.reading, None
         if reading is not None and not reading.cancel():
             self.stop.set()
             # What it came to matters to nobody any more.
-            reading.exception()
+            wait([reading], PATIENCE)
 
 
 @register_copier_constructor("piped", PipedCopier)  # type: ignore[untyped-decorator]

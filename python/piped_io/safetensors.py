@@ -9,6 +9,7 @@ lends nothing, bytes pass through buffers of the arena, `at_once` of them.
 from __future__ import annotations
 
 import json
+import os
 import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -18,6 +19,9 @@ from ._native import Client, Handle
 from ._ranges import PAGE, Block, at_once_of, read_ranges
 from .files import _open_handle, default_client, replace
 
+#: The entry of a header that is no tensor.
+METADATA = "__metadata__"
+
 #: The longest header that the format allows, in bytes.
 HEADER_BYTES_MAX = 100_000_000
 
@@ -26,6 +30,10 @@ HEADER_VALUES_MAX = 8 << 20
 
 #: Dimensions of a tensor, at most: as many as numpy and torch have.
 DIMENSIONS_MAX = 64
+
+#: Elements that a tensor without any would have, but for its dimensions of length 0: numpy and
+#: torch count them, in at most 8 bytes each.
+EMPTY_ELEMENTS_MAX = (1 << 60) - 1
 
 #: Bytes of an element by the format's name of its type.
 SIZES = {
@@ -108,15 +116,19 @@ def _wrong(what: str) -> ValueError:
 
 
 def _elements(shape: list[int], most: int) -> int:
-    """How many elements a shape has; more than `most` are not counted to the end."""
-    if 0 in shape:
-        return 0
+    """How many elements a shape has; more than `most` are not counted to the end.
+
+    A dimension of length 0 makes it none, if the others are not too long for arrays.
+    """
+    is_empty = 0 in shape
+    if is_empty:
+        most = EMPTY_ELEMENTS_MAX
     count = 1
     for length in shape:
         if count > most:
             break
-        count *= length
-    return count
+        count *= length or 1
+    return 0 if is_empty and count <= most else count
 
 
 def _natural(value: Any) -> bool:
@@ -154,7 +166,7 @@ def parse_header(text: bytes, length: int) -> Header:
     """Reads a header. `length`: that of the file, in bytes; nothing lies outside of it."""
     data = 8 + len(text)
     entries = _entries(text)
-    metadata = entries.pop("__metadata__", {})
+    metadata = entries.pop(METADATA, {})
     if not all(isinstance(word, str) for word in metadata.values()):
         raise _wrong("its metadata are no words")
     tensors = {}
@@ -247,7 +259,7 @@ _FRAMEWORKS = {"numpy": _to_numpy, "torch": _to_torch}
 
 
 def load_file(
-    url: str,
+    url: str | os.PathLike[str],
     *,
     client: Client | None = None,
     framework: str = "numpy",
@@ -265,16 +277,15 @@ def load_file(
         raise ValueError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
     made = _FRAMEWORKS[framework]()
     client = client or default_client()
-    with _open_handle(client, url, "r", None) as handle:
+    with _open_handle(client, os.fspath(url), "r", None) as handle:
         header = read_header(client, handle)
         end = handle.length
+        requests = at_once_of(handle, at_once)
         # The same place in a page as in the file: then nothing is copied to be aligned.
         base = header.data // PAGE * PAGE
         block = Block(base, end - base)
         if end > header.data:
-            read_ranges(
-                client, handle, block, [(base, end)], at_once or at_once_of(handle), timeout
-            )
+            read_ranges(client, handle, block, [(base, end)], requests, timeout)
 
     def views() -> Iterator[tuple[str, Any]]:
         for name, tensor in header.tensors.items():
@@ -302,12 +313,19 @@ def save_file(
     """Writes numpy arrays or torch tensors to `piped://peer/export/path`.
 
     Others see the old file or the new one, whole; with `durable` so does who comes after a crash.
+    Nothing is written of what `load_file` would not take: TypeError or ValueError.
     """
     import numpy
 
+    words = () if metadata is None else (*metadata.keys(), *metadata.values())
+    if not all(isinstance(word, str) for word in (*words, *tensors)):
+        raise TypeError("names of tensors, and metadata with their names, are str")
+    if METADATA in tensors:
+        raise ValueError(f"{METADATA} is no name for a tensor: the format has metadata there")
+
     names = {numpy.dtype(word).str: name for name, word in _NUMPY.items()}
     named = {word: name for name, word in _ML_DTYPES.items()}
-    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    entries: dict[str, Any] = {} if metadata is None else {METADATA: dict(metadata)}
     at, parts = 0, []
     # Large elements first, so that all are aligned.
     arrays = {name: _array(tensor) for name, tensor in tensors.items()}
@@ -325,6 +343,9 @@ def save_file(
         at += size
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > HEADER_BYTES_MAX:
+        raise ValueError(f"the header would have more than {HEADER_BYTES_MAX} bytes: save less")
+    _entries(text)
     head = len(text).to_bytes(8, "little") + text
     replace(url, [head, *parts], client=client, durable=durable)
 

@@ -445,6 +445,14 @@ def test_memory_that_is_no_cache_is_refused_and_bad_bytes_are_no_value(client, p
         region.write(0, head)
         _, err = programs.run(pair.alpha, "shared_cache", "join", "piped://beta/strange", code=1)
         assert "is no cache" in err
+    head = module.HEAD.pack(module.MAGIC, 0, 100)
+    empty = there.export_region("empty", there.allocate(len(head)), "rwa")
+    empty.write(0, head)
+    _, err = programs.run(
+        pair.alpha, "shared_cache", "join", "piped://beta/empty", stdin="get k\n", code=1
+    )
+    assert "is no cache" in err
+    empty.close()
     region.write(0, module.HEAD.pack(module.MAGIC, 1, 100))
     cache = module.Cache(client, client.open_region("beta", "strange", "rwa"))
     module.TRIES_MAX = 3

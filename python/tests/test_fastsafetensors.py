@@ -73,6 +73,11 @@ def piped(client, **options) -> PipedLoader:
     return PipedLoader(None, "cpu", client, framework="paddle", **options)
 
 
+def test_no_requests_at_once_are_refused(client, files):
+    with pytest.raises(ValueError, match="at_once"):
+        loaded(piped(client, at_once=0), [url(files[0])])
+
+
 def test_it_is_registered_by_name():
     assert get_copier_class("piped") is PipedCopier
 

@@ -1,8 +1,8 @@
 //! What others say of where nodes are: addresses, and never trust.
 //!
 //! ```text
-//!   a source (files, names) ─► Control::hear ─► Discovery ─► Control::settle ─► Peers::follow ─► shards
-//!                                 any time          at most once in SETTLE
+//!   a source ─► Control::hear ─► Discovery ─► Control::settle ─► Peers::follow ─► shards
+//!                 any time                    once in SETTLE
 //! ```
 //!
 //! A source tells all that it knows, each time anew, or that it is away; then the last it knew

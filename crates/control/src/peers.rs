@@ -158,7 +158,7 @@ fn located(name: &str, peer: &Peer, discovery: &Discovery) -> Option<(Peer, bool
     Some((found_at(peer, &found.address, &found.second_address), true))
 }
 
-/// The same peer at other addresses.
+/// A peer that is reached at other addresses than its own entry has.
 fn found_at(peer: &Peer, address: &HostPort, second_address: &HostPort) -> Peer {
     let (address, second_address) = (address.clone(), second_address.clone());
     Peer { address, second_address, ..peer.clone() }

@@ -15,12 +15,13 @@ const CRATE: &str = "piped";
 
 /// Parts of the daemon that write to the log (`piped::PART`); a test of the daemon compares them
 /// with its sources.
-pub const LOG_PARTS: [&str; 17] = [
+pub const LOG_PARTS: [&str; 18] = [
     "admin",
     "client",
     "connection",
     "control",
     "daemon",
+    "discovery",
     "io",
     "kept",
     "limiting",

@@ -95,7 +95,7 @@ enum For {
 }
 
 /// Every endpoint there is. A new one is put here with a thought on who may.
-const ENDPOINTS: [(&str, &str, For); 29] = [
+const ENDPOINTS: [(&str, &str, For); 30] = [
     ("GET", "/", For::Looking),
     ("GET", "/v1/status", For::Looking),
     ("GET", "/v1/stages", For::Looking),
@@ -106,6 +106,8 @@ const ENDPOINTS: [(&str, &str, For); 29] = [
     ("GET", "/v1/transfers", For::Looking),
     ("GET", "/v1/transfers/ended", For::Looking),
     ("GET", "/v1/exports", For::Looking),
+    // Addresses of nodes, as `peers` has them.
+    ("GET", "/v1/nodes", For::Looking),
     ("GET", "/v1/explain/", For::Looking),
     ("GET", "/v1/config", For::Looking),
     ("POST", "/v1/config/reload", For::Changing),

@@ -119,6 +119,7 @@ fn have_documents_that_lead_somewhere(packages: &Packages, directory: &Path) {
     for name in [
         "scenarios/paper.toml",
         "examples/client-lib/messages.rs",
+        "examples/python/checkpoint.py",
         "examples/remote-pager/src/lib.rs",
     ] {
         assert!(documents.join("piped").join(name).is_file(), "{name}");

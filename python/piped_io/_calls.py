@@ -46,27 +46,20 @@ class _Living:
         """A queue for one more thread: one of its own, or another's."""
         # One thread at a time: where the daemon gives no more, those that it gave are known.
         with self._lock:
+            # Kept while the daemon is asked: their threads may end meanwhile.
+            living = [queue for it in self._queues if (queue := it()) is not None]
             try:
                 queue = client.queue()
             except PipedError as error:
-                shared = self._shared()
-                if shared is None:
+                if not living:
                     if isinstance(error, BusyError):
                         error.add_note(NO_QUEUE)
                     raise
-                return shared
-            self._queues[:] = [it for it in self._queues if it() is not None]
-            self._queues.append(weakref.ref(queue))
+                # In turn, so that threads spread over all of them.
+                queue = living.pop(0)
+            living.append(queue)
+            self._queues = [weakref.ref(it) for it in living]
         return queue
-
-    def _shared(self) -> Queue | None:
-        """The queue of a thread, in turn, so that threads spread over all of them."""
-        for _ in range(len(self._queues)):
-            self._queues.append(self._queues.pop(0))
-            queue = self._queues[-1]()
-            if queue is not None:
-                return queue
-        return None
 
 
 class _All:

@@ -17,7 +17,7 @@ from typing import Any
 import piped_io
 import pytest
 from piped_io import Calls, aio, errors, files
-from piped_io._calls import queue_of
+from piped_io._calls import _Living, queue_of
 from piped_io._nodes import Pair
 
 MIB = 1 << 20
@@ -177,6 +177,28 @@ def test_more_threads_than_queues_share_them(pair, block, depth):
     for thread in threads:
         thread.join()
     assert told == []
+
+
+def test_a_thread_that_ends_while_a_queue_is_asked_for_leaves_its_own() -> None:
+    class Queue:
+        pass
+
+    class Full:
+        """Gives one queue; while it is asked for the next, the thread with the first one ends."""
+
+        def __init__(self) -> None:
+            self.first: list[Queue] = []
+
+        def queue(self) -> Queue:
+            if not self.first:
+                self.first.append(Queue())
+                return self.first[0]
+            self.first.clear()
+            raise errors.BusyError(11, "no more queues")
+
+    living, full = _Living(), Full()
+    first = weakref.ref(living.queue(full))
+    assert living.queue(full) is first()
 
 
 def test_a_client_that_waits_for_its_daemon_stops_no_other(client):

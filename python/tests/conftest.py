@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 from collections.abc import Iterator
 
 import piped_io
@@ -20,6 +21,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with Pair(tmp_path_factory.mktemp("nodes")) as pair:
         yield pair
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_of_others(pair: Pair) -> None:
+    """Each module begins with empty directories: modules may use the same names."""
+    for node in (pair.alpha, pair.beta):
+        for entry in node.data.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
 
 @pytest.fixture

@@ -21,9 +21,14 @@ def parts_of(path: str) -> tuple[str | None, str, str] | None:
     return (None if peer == THIS_NODE else peer), export, below
 
 
+def is_url(name: str) -> bool:
+    """Whether a name is one of a node's, and not of this machine's file system."""
+    return name.startswith(SCHEME)
+
+
 def parse_url(url: str) -> tuple[str | None, str, str]:
     """Peer (None: this node), export and path of `piped://peer/export/path`, as they stand."""
-    parts = parts_of(url[len(SCHEME) :]) if url.startswith(SCHEME) else None
+    parts = parts_of(url[len(SCHEME) :]) if is_url(url) else None
     if parts is None:
         raise ValueError(f"{url!r} is not of the form piped://peer/export/path")
     return parts

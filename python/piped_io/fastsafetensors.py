@@ -33,15 +33,12 @@ from fastsafetensors.st_types import DeviceType, DType
 
 from ._native import Client
 from ._ranges import PAGE, PATIENCE, Block, at_once_of, read_ranges
+from ._urls import is_url
 from .files import _open_handle, default_client
 from .safetensors import header_text
 
 #: Tensors lie as they lie in the file's pages where that aligns them to so many bytes.
 _ALIGNED = 8
-
-
-def _is_url(name: str) -> bool:
-    return name.startswith("piped://")
 
 
 class _Memory(DummyDeviceBuffer):  # type: ignore[misc]
@@ -237,7 +234,7 @@ class PipedLoader(BaseSafeTensorsFileLoader):  # type: ignore[misc]
 
     def add_filenames(self, filenames: Mapping[int, list[str]]) -> None:
         """Registers files for ranks: `piped://peer/export/path`, or local paths."""
-        urls = {name for names in filenames.values() for name in names if _is_url(name)}
+        urls = {name for names in filenames.values() for name in names if is_url(name)}
         new = urls - self._metadata_cache.keys()
         for url in new:
             self._metadata_cache[url] = metadata_of(self.client, url, self.framework)
@@ -259,7 +256,7 @@ def _headers_of_nodes(client: Client) -> Iterator[None]:
     class Metadata(SafeTensorsMetadata):  # type: ignore[misc]
         @classmethod
         def from_file(cls, filename: str, framework: Any) -> SafeTensorsMetadata:
-            if _is_url(filename):
+            if is_url(filename):
                 return metadata_of(client, filename, framework)
             return SafeTensorsMetadata.from_file(filename, framework)
 

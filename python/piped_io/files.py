@@ -11,6 +11,7 @@ from typing import Any
 from ._calls import Calls, queue_of, run
 from ._native import Buffer, Client, Handle
 from ._unfinished import Unfinished
+from ._urls import is_url
 from ._urls import parse_url as parse_url
 
 #: Bytes that go by one request between the daemon and a buffer of somebody else's.
@@ -159,7 +160,7 @@ class RawFile(io.RawIOBase):
 
 
 def _open_handle(client: Client, url: str, access: str, create: str | None) -> Handle:
-    if url.startswith("piped://"):
+    if is_url(url):
         peer, export, path = parse_url(url)
         return client.open_export(peer, export, path, access, create=create)
     return client.open_file(url, access, create=create)

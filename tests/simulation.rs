@@ -220,6 +220,13 @@ fn nodes_are_connected_as_their_configurations_say_whatever_operators_do() {
 }
 
 #[test]
+fn nodes_that_move_find_each_other_whatever_others_say() {
+    let life = Life::Network(network::Options::moving);
+    let must_see = &["sealed connection", "handshake failed", "nodes can be connected"];
+    Campaign { name: "nodes_that_move", seeds: 200, life, must_see }.run();
+}
+
+#[test]
 fn a_key_that_is_changed_as_the_documents_say_leaves_no_node_alone() {
     let life = Life::Network(network::Options::careful);
     let must_see = &["sealed connection", "reload"];

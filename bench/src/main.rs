@@ -93,6 +93,9 @@ enum Group {
     /// Measure the Python package against the client of Rust, and against what Python programs load
     /// weights by. Needs python3 with venv, and PyPI the first time. Exit codes as of floors.
     Python(Run),
+    /// Measure how soon a node follows what an etcd and a name server say of its peers. Needs
+    /// etcd-server, etcd-client and dnsmasq-base. Exit codes as of floors.
+    Discovery(Run),
     /// Measure piped beside other programs that do the same, where they are installed, and beside
     /// itself in other places. Exit codes as of floors.
     Peers(Run),
@@ -179,8 +182,8 @@ struct Run {
         value_parser = clap::value_parser!(u32).range(2..=31))]
     rounds: u32,
     /// Write the rows into docs/benchmarks.md below the current directory, between the group's
-    /// markers, and README's table anew. `overlap`, `security`, `memory`, `names`, `peers` and
-    /// `rig` may write some rows; the others write all.
+    /// markers, and README's table anew. `overlap`, `security`, `memory`, `names`, `discovery`,
+    /// `peers` and `rig` may write some rows; the others write all.
     #[arg(long, alias = "readme")]
     docs: bool,
     /// Directory for the file that is read, on a real disk. Default: beside this program.
@@ -226,6 +229,7 @@ fn main() -> ExitCode {
         Group::Names(run) => measure(&rows::NAMES, run, None),
         Group::Nbd(run) => measure(&rows::NBD, run, None),
         Group::Python(run) => measure(&rows::PYTHON, run, None),
+        Group::Discovery(run) => measure(&rows::DISCOVERY, run, None),
         Group::Peers(run) => measure(&rows::PEERS, run, None),
         Group::Rig(arguments) => rig::run(arguments),
         Group::Dials(arguments) => dials::run(arguments),

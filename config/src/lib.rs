@@ -21,6 +21,7 @@ pub mod measured;
 pub mod program;
 pub mod units;
 
+mod discovery;
 mod drop_in;
 mod error;
 mod found;
@@ -39,6 +40,7 @@ mod regular;
 mod schema;
 mod validate;
 
+pub use discovery::{Discovery, Endpoint, Etcd, NoEndpoint};
 pub use drop_in::{LIMITS_DROP_IN, limits_drop_in};
 pub use error::{ConfigError, Findings, Place};
 pub use found::{Found, FoundNodes};
@@ -56,7 +58,7 @@ pub use preflight::{Look, MADE_BY_UNIT, Preflight, User, as_user, preflight};
 pub use quantity::{Bytes, MemoryLimit, Period, QuantityError};
 pub use regular::read_text;
 pub use schema::{
-    Access, Admin, Client, Config, Discovery, Export, Io, Listen, Log, Metrics, Node, Peer,
-    Planner, Sandbox, Security, Shards,
+    Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,
+    Security, Shards,
 };
 pub use validate::{Fault, PEERS_MAX, check_node_name, check_planner_mode};

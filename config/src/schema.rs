@@ -11,6 +11,7 @@ use piped_core::modes::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::discovery::Discovery;
 use crate::limits::Limits;
 use crate::modes::{AutoPath, LandlockMode, Principal, Spin, SyscallsMode, eager, planner_form};
 use crate::network::{HostPort, Network};
@@ -375,15 +376,6 @@ pub(crate) fn read_key<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Publ
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error| de::Error::custom(format!("`{text}` {error}")))
-}
-
-/// Table `[discovery]` of the file.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Discovery {
-    /// Directory of files `NAME.toml` that say where nodes are; empty for none. They give a peer
-    /// with a key and without an address its address.
-    pub files: PathBuf,
 }
 
 /// Table `[exports.NAME]` of the file.

@@ -202,11 +202,8 @@ impl Config {
         faults.check(self.peers.len() <= PEERS_MAX, "peers", || {
             format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
         });
-        let files = &self.discovery.files;
-        let is_followed = !files.as_os_str().is_empty();
-        faults.check(!is_followed || files.is_absolute(), "discovery.files", || {
-            format!("is `{}`: write an absolute path, or nothing", files.display())
-        });
+        self.discovery.check(self.listen.address, faults);
+        let is_followed = self.discovery.is_on();
         let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_followed) {
             (true, false) => 0,
             // Both addresses may be found.

@@ -228,7 +228,7 @@ impl Daemon {
         tokio::task::spawn_local(watchdog::answer(Rc::clone(&control)));
         tokio::task::spawn_local(keep(Rc::clone(&control)));
         tokio::task::spawn_local(reload_when_told(Rc::clone(&control), hangup));
-        tokio::task::spawn_local(discovery::follow_files(Rc::clone(&control)));
+        discovery::follow(&control);
         systemd::ready(&format!("{} serves", control.node));
         tracing::info!(node = control.node, shards = shards.len(), "ready");
         let died = tokio::select! {

@@ -1,98 +1,127 @@
 //! Sources of discovery, asked again and again: where peers are is decided in
 //! [`piped_control::discovery`].
 
+mod dns;
+mod etcd;
+mod files;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use piped_config::{Found, FoundNodes};
+use piped_config::Found;
 use piped_control::discovery::Source;
+use piped_control::journal::{Cause, Party};
+use piped_text::shown;
 
 use crate::control::Control;
 use crate::io::clock;
 
-/// How often a directory is read. It is read, and not watched: a directory on a network, or one
-/// whose whole content is exchanged by a link, tells nobody.
-const EVERY: Duration = Duration::from_secs(1);
-
-/// Reads the directory of `discovery.files` for as long as the daemon runs.
-pub(crate) async fn follow_files(control: Rc<Control>) {
-    let directory = control.config().discovery.files.clone();
-    if directory.as_os_str().is_empty() {
-        return;
+/// Has all sources of the configuration asked for as long as the daemon runs.
+pub(crate) fn follow(control: &Rc<Control>) {
+    let discovery = control.config().discovery.clone();
+    let ear = |source| Ear { control: Rc::clone(control), source, last: Wrong::default() };
+    if !discovery.files.as_os_str().is_empty() {
+        spawn(control, files::follow(ear(Source::Files), discovery.files.clone()));
     }
-    let follow = async {
-        let mut last = Seen::default();
-        loop {
-            let directory = directory.clone();
-            // A file system that hangs has this thread, and the last addresses stay.
-            let read = tokio::task::spawn_blocking(move || Seen::of(&directory)).await;
-            let seen = read.unwrap_or_default();
-            seen.log(&last);
-            take(&control, Source::Files, seen.said.clone()).await;
-            last = seen;
-            tokio::time::sleep(EVERY).await;
+    if !discovery.dns.is_empty() {
+        let (name, servers) = (discovery.dns.clone(), discovery.dns_servers.clone());
+        spawn(control, dns::follow(ear(Source::Dns), name, servers));
+    }
+    if !discovery.etcd.endpoints.is_empty() {
+        spawn(control, etcd::follow(ear(Source::Etcd), discovery.etcd));
+    }
+}
+
+/// Runs a source until the daemon stops.
+fn spawn(control: &Rc<Control>, follow: impl Future<Output = ()> + 'static) {
+    let control = Rc::clone(control);
+    tokio::task::spawn_local(async move {
+        tokio::select! {
+            () = control.stopped() => {}
+            () = follow => {}
         }
-    };
-    tokio::select! {
-        () = control.stopped() => {}
-        () = follow => {}
-    }
-}
-
-/// Has what a source said decided on, and told to the shards once it is due.
-async fn take(
-    control: &Rc<Control>,
-    source: Source,
-    said: Result<BTreeMap<String, Found>, String>,
-) {
-    let due = control.decide(|core, now| {
-        core.hear(source, said, now);
-        core.discovery().due()
     });
-    if let Some(due) = due {
-        tokio::time::sleep(Duration::from_nanos(due.since(clock::now()).0)).await;
-        control.decide(|core, now| core.settle(now));
-        control.tell_shards().await;
-    }
 }
 
-/// What a directory had when it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    said: Result<BTreeMap<String, Found>, String>,
-    /// One line for each file that names no node.
+/// What a source said when it was asked.
+#[derive(Debug)]
+struct Said {
+    /// All nodes that it knows, or why it does not answer.
+    nodes: Result<BTreeMap<String, Found>, String>,
+    /// One line for each entry that names no node.
     wrong: Vec<String>,
 }
 
-impl Default for Seen {
-    fn default() -> Self {
-        Self { said: Ok(BTreeMap::new()), wrong: Vec::new() }
+impl Said {
+    const fn away(why: String) -> Self {
+        Self { nodes: Err(why), wrong: Vec::new() }
     }
 }
 
-impl Seen {
-    fn of(directory: &Path) -> Self {
-        match FoundNodes::read(directory) {
-            Ok(FoundNodes { nodes, wrong }) => Self { said: Ok(nodes), wrong },
-            Err(error) => Self { said: Err(words(directory, &error)), wrong: Vec::new() },
+/// What was wrong with a source when it was asked last.
+#[derive(Debug, Default)]
+struct Wrong {
+    away: Option<String>,
+    lines: Vec<String>,
+}
+
+/// Listens to one source: the log says what is wrong, the control thread what follows.
+#[derive(Debug)]
+struct Ear {
+    control: Rc<Control>,
+    source: Source,
+    last: Wrong,
+}
+
+impl Ear {
+    /// Has what the source said decided on, and told to the shards once it is due.
+    async fn take(&mut self, said: Said) {
+        self.log(&said);
+        let Said { nodes, wrong } = said;
+        self.last = Wrong { away: nodes.as_ref().err().cloned(), lines: wrong };
+        let source = self.source;
+        let due = self.control.decide(|core, now| {
+            core.hear(source, nodes, now);
+            core.discovery().due()
+        });
+        if let Some(due) = due {
+            tokio::time::sleep(Duration::from_nanos(due.since(clock::now()).0)).await;
+            self.control.decide(|core, now| core.settle(now));
+            self.control.tell_shards().await;
         }
     }
 
-    /// Writes to the log what is wrong now and was not before.
-    fn log(&self, before: &Self) {
-        if let Err(error) = &self.said
-            && self.said != before.said
+    /// Writes to the log what is wrong now and was not before. Others write the source, so there
+    /// are only so many lines.
+    fn log(&self, said: &Said) {
+        let source = self.source.name();
+        if let Err(error) = &said.nodes
+            && self.last.away.as_ref() != Some(error)
+            && let Some(left_out) = self.may_say()
         {
-            tracing::warn!(error, "discovery.files: the last known addresses stay");
+            let error = shown(error);
+            tracing::warn!(%error, left_out, "discovery.{source}: the last known addresses stay");
         }
-        for line in self.wrong.iter().filter(|line| !before.wrong.contains(line)) {
-            tracing::warn!("discovery.files: {line}");
+        for line in said.wrong.iter().filter(|line| !self.last.lines.contains(line)) {
+            let Some(left_out) = self.may_say() else { break };
+            tracing::warn!(left_out, "discovery.{source}: {}", shown(line));
         }
     }
-}
 
-fn words(directory: &Path, error: &std::io::Error) -> String {
-    format!("{} cannot be read: {error}", directory.display())
+    /// Writes to the log that somebody else wrote what this node had published.
+    fn say_overwritten(&self) {
+        if let Some(left_out) = self.may_say() {
+            tracing::warn!(
+                left_out,
+                "discovery.{}: this node's entry is not what it wrote, and is written again; if \
+                 another node has its name, set another `name` in [node]",
+                self.source.name()
+            );
+        }
+    }
+
+    fn may_say(&self) -> Option<u64> {
+        self.control.may_say(Cause::Discovery, Party::Door(self.source.name()))
+    }
 }

@@ -20,7 +20,7 @@ use landlock::{
     Scope, make_bitflags,
 };
 use piped_config::admin::SandboxReport;
-use piped_config::{Config, LandlockMode, Sources, SyscallsMode};
+use piped_config::{Config, Etcd, LandlockMode, Sources, SyscallsMode};
 use piped_core::modes::CalibrationMode;
 use rustix::fs::{Mode, OFlags};
 
@@ -221,6 +221,13 @@ fn needs(
     needs.extend(key.map(|path| (folder_of(&path), AccessFs::ReadFile.into())));
     if !config.discovery.files.as_os_str().is_empty() {
         needs.push((config.discovery.files.clone(), LOOK));
+    }
+    let Etcd { password_file, ca_file, certificate_file, key_file, .. } = &config.discovery.etcd;
+    for file in [password_file, ca_file, certificate_file, key_file] {
+        if !file.as_os_str().is_empty() {
+            // They are read again with each connection: certificates are renewed.
+            needs.push((folder_of(file), AccessFs::ReadFile.into()));
+        }
     }
     needs.extend(drop_ins.map(|conf_d| match conf_d.is_dir() {
         true => (conf_d.to_owned(), KEEP),

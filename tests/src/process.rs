@@ -42,7 +42,8 @@ pub fn now() -> Instant {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one pause of these tests")]
-pub(crate) fn pause() {
+/// A moment passes, as between two looks at the same thing.
+pub fn pause() {
     std::thread::sleep(STEP);
 }
 

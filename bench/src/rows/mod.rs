@@ -5,6 +5,7 @@ mod advised;
 mod c_client;
 mod checks;
 pub(crate) mod copy;
+mod discovery;
 mod disk;
 mod disturbed;
 mod dsm;
@@ -48,6 +49,7 @@ use crate::report::{Report, Row, Unit};
 use crate::rig::{self, Rig};
 use crate::stats::{Bar, Better, Verdict};
 
+pub(crate) use discovery::DISCOVERY;
 pub(crate) use memory::MEMORY;
 pub(crate) use names::NAMES;
 pub(crate) use nbd::NBD;

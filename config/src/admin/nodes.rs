@@ -17,7 +17,7 @@ pub struct Nodes {
 /// One source of discovery.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceReport {
-    /// Name of the source: `files`.
+    /// Name of the source: `files`, `etcd` or `dns`.
     pub source: String,
     /// Nodes that it named when it was last there.
     pub nodes: u64,
@@ -47,4 +47,6 @@ pub struct NodeReport {
     pub exports: Vec<String>,
     /// Version of its daemon, as the source says.
     pub version: String,
+    /// Load of its CPUs in percent over a minute, as the source says; none if it does not.
+    pub load_percent: Option<u32>,
 }

@@ -308,6 +308,22 @@ impl<M: Clone> Control<M> {
         &self.discovery
     }
 
+    /// What this node publishes of itself; nothing if no address of it is known.
+    #[must_use]
+    pub fn own_entry(&self, version: &str, load_percent: Option<u32>) -> Option<Found> {
+        let config = &self.live.config;
+        let mut addresses = config.discovery.advertised(config.listen.address).into_iter();
+        let entry = Found {
+            address: addresses.next()?,
+            second_address: addresses.next().unwrap_or_default(),
+            key: self.keyring().identity().map(|identity| identity.own().public()),
+            exports: Vec::new(),
+            version: version.to_owned(),
+            load_percent,
+        };
+        Some(entry.with_exports(config.exports.keys().map(String::as_str)))
+    }
+
     /// A source says all that it knows, or why it is away. It takes effect with [`Self::settle`].
     pub fn hear(
         &mut self,

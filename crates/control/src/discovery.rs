@@ -29,6 +29,8 @@ pub const NODES_MAX: usize = 4096;
 pub enum Source {
     /// Files in a directory that others write.
     Files,
+    /// An etcd, where nodes publish themselves.
+    Etcd,
     /// Records of a name service.
     Dns,
 }
@@ -39,6 +41,7 @@ impl Source {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Files => "files",
+            Self::Etcd => "etcd",
             Self::Dns => "dns",
         }
     }
@@ -113,8 +116,9 @@ impl Discovery {
         if let Some(first) = nodes.keys().nth(NODES_MAX).cloned() {
             nodes.split_off(&first);
         }
-        if heard.nodes != nodes {
-            heard.nodes = nodes;
+        let is_news = !lead_to_the_same(&heard.nodes, &nodes);
+        heard.nodes = nodes;
+        if is_news {
             let rested = self.settled.map_or(now, |settled| settled + SETTLE);
             self.due.get_or_insert(rested.max(now));
         }
@@ -151,6 +155,14 @@ impl Discovery {
         self.sources()
             .find_map(|(source, heard)| Some((source, heard.nodes.get(name).filter(may_be)?)))
     }
+}
+
+/// Whether all nodes are where they were; what else is said of them moves nobody.
+fn lead_to_the_same(before: &BTreeMap<String, Found>, after: &BTreeMap<String, Found>) -> bool {
+    let is_same = |((name, found), (other, again)): ((&String, &Found), (&String, &Found))| {
+        name == other && found.is_where(again)
+    };
+    before.len() == after.len() && before.iter().zip(after).all(is_same)
 }
 
 #[cfg(test)]
@@ -223,9 +235,14 @@ mod tests {
         assert_eq!(settled, 5, "one at once, and one for each 200 ms after it");
         let due = discovery.due().expect("the last of it");
         assert!(!discovery.take_due(Nanos(due.0 - 1)) && discovery.take_due(due));
-        let same = said(&[("beta", at("h:10000", None))]);
-        discovery.hear(Source::Files, same, due);
-        assert_eq!(discovery.due(), None);
+        let same = at("h:10000", None);
+        let busier = Found { load_percent: Some(99), ..same.clone() };
+        for same in [same, busier] {
+            discovery.hear(Source::Files, said(&[("beta", same)]), due);
+            assert_eq!(discovery.due(), None);
+        }
+        let (_, heard) = discovery.sources().next().expect("it spoke");
+        assert_eq!(heard.nodes()["beta"].load_percent, Some(99), "it is shown");
     }
 
     #[test]

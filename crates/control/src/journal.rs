@@ -37,6 +37,8 @@ pub enum Cause {
     Dial,
     /// There is no place for a connection, or one made room.
     Crowd,
+    /// A source of discovery says what is no node, or is away.
+    Discovery,
 }
 
 /// Party that caused it, as far as that is not its own word.

@@ -2,7 +2,7 @@
 
 use piped_config::{Config, HostPort, PEERS_MAX, Peer};
 use piped_core::ids::PeerId;
-use piped_core::link::Checksum;
+use piped_core::link::{Checksum, Dialling};
 use piped_engine::command::Command;
 
 use crate::discovery::Discovery;
@@ -21,6 +21,7 @@ struct Known {
     target: Option<Peer>,
     /// Whether its address is one that a source gave, and not the operator.
     is_found: bool,
+    dialling: Dialling,
 }
 
 /// What a configuration changes of a peer.
@@ -58,6 +59,10 @@ impl Peers {
     /// any more may be where it was, and what is open there stays open.
     pub fn follow(&mut self, config: &Config, discovery: &Discovery) -> Vec<Moved> {
         let mut moved = Vec::new();
+        let dialled = |is_found: bool| match is_found {
+            true => config.discovery.connect,
+            false => Dialling::Always,
+        };
         for (place, known) in self.known.iter_mut().enumerate() {
             let id = PeerId(place as u32);
             let peer = config.peers.get(&known.name);
@@ -80,19 +85,21 @@ impl Peers {
                     let addresses =
                         |peer: &Peer| (peer.address.clone(), peer.second_address.clone());
                     let seen = |peer: &Peer| (addresses(peer), peer.plain_checksum());
-                    (seen(one) != seen(other)).then_some(Moved::Changed(id))
+                    let is_same = seen(one) == seen(other) && known.dialling == dialled(is_found);
+                    (!is_same).then_some(Moved::Changed(id))
                 }
                 (None, None) => None,
             });
             (known.target, known.is_found) = (next, is_found);
+            known.dialling = dialled(is_found);
         }
         for (name, peer) in &config.peers {
             if self.find(name).is_none()
                 && let Some((peer, is_found)) = located(name, peer, discovery)
             {
                 moved.push(Moved::Added(PeerId(self.known.len() as u32)));
-                let (name, target) = (name.clone(), Some(peer));
-                self.known.push(Known { name, target, is_found });
+                let (name, target, dialling) = (name.clone(), Some(peer), dialled(is_found));
+                self.known.push(Known { name, target, is_found, dialling });
             }
         }
         moved
@@ -121,7 +128,9 @@ impl Peers {
         let target = self.target(peer);
         let checksum = target.map_or_else(Checksum::default, |target| target.checksum);
         let second = target.is_some_and(|target| !target.second_address.is_empty());
-        Some(Command::AddPeer { peer, name, checksum, second })
+        let dialling = self.known.get(peer.0 as usize).map(|known| known.dialling);
+        let dialling = dialling.unwrap_or_default();
+        Some(Command::AddPeer { peer, name, checksum, second, dialling })
     }
 
     /// What a shard is told of a peer that moved.

@@ -94,6 +94,17 @@ impl Checksum {
     }
 }
 
+/// When a node has connections to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum Dialling {
+    /// All the time: the first request finds them.
+    #[default]
+    Always,
+    /// While something is open at the peer, and for a while after that.
+    Used,
+}
+
 /// The stage that a report of a peer is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReportedStage {

@@ -5,7 +5,7 @@ mod limit;
 mod target;
 
 use piped_core::ids::{HandleId, PeerId, RegionId, SegmentId, SessionId, SocketId};
-use piped_core::link::{Checksum, LaneClass};
+use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::modes::{CalibrationMode, EagerMode, ForcedPlan, PlannerMode, ZeroCopyMode};
 use piped_core::request::{Completion, Progress};
 use piped_core::status::Status;
@@ -147,6 +147,8 @@ pub enum Command {
         checksum: Checksum,
         /// Whether it has a second address, and so a second way.
         second: bool,
+        /// When there are connections to it.
+        dialling: Dialling,
     },
     /// A peer that is not in the configuration any more: its lanes close, and what was asked of it
     /// or opened there ends with `PeerLost` or `Gone`.

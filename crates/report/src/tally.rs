@@ -150,6 +150,8 @@ named!(
         Ended = "ended",
         /// The connection had no work and no proof of identity, and another one needed its place.
         Displaced = "displaced",
+        /// Nothing had been open at the peer for a while.
+        Unused = "unused",
     }
 );
 
@@ -170,7 +172,8 @@ impl LaneLoss {
             | Self::Replaced
             | Self::Reconfigured
             | Self::Ended
-            | Self::Displaced => false,
+            | Self::Displaced
+            | Self::Unused => false,
         }
     }
 }

@@ -28,9 +28,11 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
                 if node.dialled { "yes" } else { "no" }.to_owned(),
                 words::list(&node.exports, "not told"),
                 node.version.clone(),
+                node.load_percent.map_or_else(String::new, |load| format!("{load} %")),
             ]
         });
-        let columns = ["NODE", "ADDRESS", "SOURCE", "DIALLED", "EXPORTS", "VERSION"].map(Text);
+        let columns =
+            ["NODE", "ADDRESS", "SOURCE", "DIALLED", "EXPORTS", "VERSION", "LOAD"].map(Text);
         output.table(&columns, rows.collect())?;
         output.line("")?;
     }

@@ -24,7 +24,9 @@ pub(crate) fn run(admin: &Admin, output: &Output, json: bool) -> Result<(), Fail
     }
     let shards = peers.iter().any(|peer| peer.shard > 0);
     let lanes = || peers.iter().flat_map(|peer| peer.lanes.iter().map(move |lane| (peer, lane)));
-    let rows = lanes().map(|(peer, lane)| row(peer, lane, shards)).collect();
+    let unused = peers.iter().filter(|peer| peer.lanes.is_empty());
+    let rows = lanes().map(|(peer, lane)| row(peer, lane, shards));
+    let rows = rows.chain(unused.map(unused_row)).collect();
     let lending = lanes()
         .filter_map(|(peer, lane)| Some((name(peer, lane, shards), lane.zero_copy.as_ref()?)))
         .collect::<Vec<_>>();
@@ -100,6 +102,14 @@ fn row(peer: &PeerEntry<LaneReport>, lane: &LaneReport, shards: bool) -> Vec<Str
         lane.last_loss.map_or("-", |why| why.name()).to_owned(),
         peer.address.clone().unwrap_or_else(|| "-".to_owned()),
     ]
+}
+
+/// A peer that is connected to when something is opened there.
+fn unused_row(peer: &PeerEntry<LaneReport>) -> Vec<String> {
+    let [name, role, none] = [peer.name.as_str(), words::role(peer.inbound), "-"];
+    let address = peer.address.as_deref().unwrap_or("-");
+    let state = [name, role, none, "unused"];
+    state.into_iter().chain([none; 7]).chain([address]).map(str::to_owned).collect()
 }
 
 /// By what a payload that changed on the way is noticed.

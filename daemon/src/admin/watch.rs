@@ -156,6 +156,7 @@ pub(super) fn nodes(control: &Control) -> Nodes {
             }),
             exports: found.exports.clone(),
             version: found.version.clone(),
+            load_percent: found.load_percent,
         }));
     }
     report

@@ -93,6 +93,11 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
     }
     let (config, limits) = (&control.config(), control.limiter.limits());
     let allowed = config.exports.values().flat_map(|export| &export.peers);
+    let core = control.core.borrow();
+    let sources = core.discovery().sources();
+    let sources = sources
+        .map(|(source, heard)| (source.name(), heard.nodes().len(), heard.away().is_some()))
+        .collect();
     Ok(Snapshot {
         version: env!("CARGO_PKG_VERSION"),
         started: control.started_unix,
@@ -101,6 +106,7 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
         refusals: control.refusals(),
         sent_away: control.sent_away(),
         greetings: control.greetings(),
+        sources,
         memory: [
             (control.shared_bytes(Maker::Daemon).0, limits.global.arena.bytes()),
             (control.shared_bytes(Maker::Client).0, limits.global.lent.bytes()),

@@ -1,23 +1,26 @@
 //! What operators and the network do to nodes.
 
+mod plans;
+
 use std::sync::LazyLock;
 
-use piped_config::{Config, Export, NodeKey, Peer, Principal};
+use piped_config::{Config, Export, HostPort, NodeKey, Peer, Principal};
 use piped_core::ids::SessionId;
-use piped_core::link::{Checksum, Protection};
+use piped_core::link::{Checksum, Dialling, Protection};
 use piped_core::units::Nanos;
 use piped_sim::{EventQueue, Notice, Random, SimKernel};
 use piped_world::controls::{Controls, Setup};
 use zeroize::Zeroizing;
 
+use super::found::Directory;
 use super::judge::Judge;
 use super::{CLIENT, EXPORT, FOLDER, NAMES, NEIGHBOUR, Options, address_of};
 
 /// How often the connections that are open are judged.
 pub(super) const JUDGED_EVERY: Nanos = Nanos::from_millis(250);
 
-/// Longer than nodes may be alone.
-const LATE: Nanos = Nanos::from_millis(20_000);
+/// The furthest that a clock jumps.
+const JUMP_MAX: Nanos = Nanos::from_millis(10_000);
 
 /// Keys for all: of each node, and some that are nobody's.
 pub(super) static KEYS: LazyLock<Vec<NodeKey>> = LazyLock::new(|| {
@@ -61,6 +64,16 @@ pub enum Act {
     End(usize),
     /// Open connections are judged.
     Judge,
+    /// A node looks where others say that they are.
+    Look(usize),
+    /// A node says where it is.
+    Publish(usize),
+    /// Somebody says something of where a node is.
+    Lie(usize),
+    /// A node reaches what it looks into no more, or again.
+    CutOff(usize, bool),
+    /// The clock of a node jumps ahead.
+    Jump(usize),
 }
 
 /// What the world does itself for an act.
@@ -95,6 +108,7 @@ pub struct Operators {
     /// What has been seen of connections.
     pub judge: Judge,
     acts: EventQueue<Act>,
+    directory: Directory,
 }
 
 impl Operators {
@@ -102,7 +116,7 @@ impl Operators {
     #[must_use]
     pub fn new(options: Options, random: &mut Random) -> Self {
         let (judge, acts) = (Judge::default(), EventQueue::new());
-        let mut operators = Self { options, judge, acts };
+        let mut operators = Self { options, judge, acts, directory: Directory::default() };
         operators.plan(random);
         operators
     }
@@ -118,69 +132,15 @@ impl Operators {
         self.acts.pop(now).map(|(_, act)| act)
     }
 
-    fn plan(&mut self, random: &mut Random) {
-        let pause = self.options.pause_max.0;
-        let mut at = Nanos::ZERO;
-        for _ in 0..self.options.acts {
-            // As likely in the middle of a handshake as long after it.
-            at = at + Nanos(random.length(pause));
-            let node = random.below(self.options.nodes as u64) as usize;
-            if self.options.careful {
-                at = self.plan_key_change(node, at, random);
-                continue;
-            }
-            let other = (node + 1) % self.options.nodes;
-            let act = match random.below(12) {
-                0 | 1 => Act::Cut(node, other),
-                2 => Act::Crash(node),
-                3 => {
-                    self.plan_key_change(node, at, random);
-                    continue;
-                }
-                4 => Act::End(node),
-                _ => Act::Change(node),
-            };
-            self.acts.push(at, act);
-        }
-        if self.options.reconciled {
-            at = at + Nanos::from_millis(1);
+    /// Nobody lies any more, and each node reaches the source and has looked.
+    pub fn tell_the_truth(&mut self, scene: &mut Scene<'_>) {
+        if self.options.moving {
             for node in 0..self.options.nodes {
-                let later = Nanos(random.length(pause));
-                self.acts.push(at + later, Act::Reconcile(node));
+                self.directory.cut_off(node, false);
+                self.directory.publish(node, scene);
             }
+            (0..self.options.nodes).for_each(|node| self.directory.look(node, scene));
         }
-        let end = at + self.options.pause_max;
-        let mut judged = JUDGED_EVERY;
-        while judged < end {
-            self.acts.push(judged, Act::Judge);
-            judged = judged + JUDGED_EVERY;
-        }
-    }
-
-    /// Peers announce the next key, in any order; the node switches; peers forget the old one. When
-    /// it is over.
-    fn plan_key_change(&mut self, node: usize, from: Nanos, random: &mut Random) -> Nanos {
-        let pause = self.options.pause_max.0;
-        let key = node + 3 * random.below(3) as usize;
-        let nodes = self.options.nodes;
-        let peers = || (0..nodes).filter(|other| *other != node);
-        let mut announced = from;
-        for peer in peers() {
-            let at = from + Nanos(random.length(pause));
-            self.acts.push(at, Act::Announce { peer, node, key });
-            announced = announced.max(at);
-        }
-        let switched = announced + Nanos(random.length(pause));
-        self.acts.push(switched, Act::Switch(node, key));
-        let mut over = switched;
-        for peer in peers() {
-            // Some operators take their time, in which the next key must do.
-            let late = if random.chance(0.3) { LATE } else { Nanos::ZERO };
-            let at = switched + late + Nanos(random.length(pause));
-            self.acts.push(at, Act::Forget { peer, node });
-            over = over.max(at);
-        }
-        over
     }
 
     /// Does an act; what is left to the world.
@@ -201,7 +161,8 @@ impl Operators {
             }
             Act::Crash(_) => None,
             Act::Start(node) => {
-                let moves = scene.random.chance(0.3) && !self.options.careful;
+                let often = if self.options.moving { 0.7 } else { 0.3 };
+                let moves = scene.random.chance(often) && !self.options.careful;
                 if moves && !scene.controls.runs(node) {
                     // It moves; the others hear of it when their operators say so.
                     let moved = scene.random.below(3) as u16;
@@ -235,6 +196,29 @@ impl Operators {
                     }
                 }
                 scene.reload(node, &config, setup.own)
+            }
+            Act::Look(node) => {
+                self.directory.look(node, scene);
+                None
+            }
+            Act::Publish(node) => {
+                self.directory.publish(node, scene);
+                None
+            }
+            Act::Lie(node) => {
+                self.directory.lie(node, self.options.nodes, scene.random);
+                None
+            }
+            Act::CutOff(node, is_cut) => {
+                self.directory.cut_off(node, is_cut);
+                None
+            }
+            Act::Jump(node) => {
+                let by = Nanos(scene.random.length(JUMP_MAX.0));
+                for shard in scene.controls.nodes[node].setup.shards.clone() {
+                    scene.kernel.put_clock_forward(shard, by);
+                }
+                None
             }
             Act::End(node) => scene.end(node).then_some(Errand::Changed(node)),
             Act::Change(node) => {
@@ -289,6 +273,11 @@ impl Operators {
         config.access.users = users().map(Principal::Id).collect();
         let data = Export { path: FOLDER.into(), write: true, ..Export::default() };
         config.exports.insert(EXPORT.to_owned(), data);
+        if self.options.moving {
+            config.discovery.files = "/nodes".into();
+            // Nobody opens anything in these worlds.
+            config.discovery.connect = Dialling::Always;
+        }
         for other in (0..self.options.nodes).filter(|other| *other != node) {
             let (address, key) = match controls.nodes.get(other) {
                 Some(there) => (there.setup.address, there.setup.own.as_ref().map(NodeKey::public)),
@@ -299,7 +288,10 @@ impl Operators {
             };
             // A node without a key cannot name those of others.
             let key = key.filter(|_| setup.own.is_some());
-            let address = address.to_string().parse().expect("an address");
+            let address = match self.options.moving {
+                true => HostPort::default(),
+                false => address.to_string().parse().expect("an address"),
+            };
             let peer = Peer { address, key, checksum: self.checksum(), ..Peer::default() };
             config.peers.insert(NAMES[other].to_owned(), peer);
         }

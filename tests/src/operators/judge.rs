@@ -230,7 +230,7 @@ fn admits_plain(here: &Setup, from: &Setup) -> Result<(), &'static str> {
 pub fn can_dial(controls: &Controls, from: usize, to: usize) -> bool {
     let (here, there) = (&controls.nodes[from].setup, &controls.nodes[to].setup);
     let Some(target) = here.config.peers.get(NAMES[to]) else { return false };
-    if target.address.as_str() != there.address.to_string() {
+    if address_of_peer(controls, from, to) != Some(there.address.to_string()) {
         return false;
     }
     if target.key.is_none() {
@@ -245,6 +245,16 @@ pub fn can_dial(controls: &Controls, from: usize, to: usize) -> bool {
     let mut known = known.filter(|(_, peer)| peer.keys().any(|key| key == mine.public()));
     target.keys().any(|key| key == theirs.public())
         && known.next().is_some_and(|(name, _)| name == NAMES[from])
+}
+
+/// Where a node dials another one: where its operator wrote, or else where it found it.
+fn address_of_peer(controls: &Controls, from: usize, to: usize) -> Option<String> {
+    let written = &controls.nodes[from].setup.config.peers.get(NAMES[to])?.address;
+    if !written.is_empty() || !controls.runs(from) {
+        return Some(written.to_string());
+    }
+    let peers = controls.control(from).peers();
+    Some(peers.target(peers.by_name(NAMES[to])?)?.address.to_string())
 }
 
 fn check_own(here: &Setup, key: &PublicKey, protection: Protection) -> Result<(), &'static str> {

@@ -61,6 +61,12 @@ impl Options {
             ..wild
         }
     }
+
+    /// Networks of nodes that move, and find each other by a source that is not to be trusted.
+    #[must_use]
+    pub fn moving(random: &mut Random) -> Self {
+        Self { operators: options::Options::moving(random), ..Self::wild(random) }
+    }
 }
 
 /// Dials that take time and fail, by chance.
@@ -161,6 +167,9 @@ impl Network {
             self.start(node);
         }
         let mut until = self.nodes.kernel.now() + REST;
+        let Nodes { kernel, controls, .. } = &mut self.nodes;
+        let mut scene = Scene { kernel, controls, random: &mut self.random };
+        self.operators.tell_the_truth(&mut scene);
         self.run(until);
         self.judge();
         until = until + NAMING + JUDGED_EVERY;
@@ -169,6 +178,9 @@ impl Network {
         let nodes = &self.nodes;
         let up = |from, to, shard: usize| up(&nodes.shards(from)[shard], to);
         let can = judge::judge_lanes(&nodes.controls, &up);
+        if self.options.operators.moving {
+            assert_eq!(can.get("nodes cannot be connected"), None, "each finds each: {can:?}");
+        }
         for (what, count) in can {
             *self.nodes.controls.seen.entry(what).or_default() += count;
         }

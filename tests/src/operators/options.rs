@@ -18,6 +18,8 @@ pub struct Options {
     pub one_machine: bool,
     /// Only key changes, done as the documents say.
     pub careful: bool,
+    /// Nodes trust each other by keys, move, and find each other by a source that others write too.
+    pub moving: bool,
     /// All nodes trust each other in the end.
     pub reconciled: bool,
     /// Payloads may go without checksums, because nothing changes them on the way.
@@ -35,6 +37,7 @@ impl Options {
             keyed: random.chance(0.7),
             one_machine: random.chance(0.3),
             careful: false,
+            moving: false,
             reconciled: random.chance(0.6),
             may_do_without_sums: true,
         }
@@ -44,5 +47,13 @@ impl Options {
     #[must_use]
     pub fn careful(random: &mut Random) -> Self {
         Self { keyed: true, careful: true, reconciled: false, ..Self::wild(random) }
+    }
+
+    /// Operators of nodes that have keys, and of no address; the nodes move.
+    #[must_use]
+    pub fn moving(random: &mut Random) -> Self {
+        let wild = Self::wild(random);
+        let (keyed, moving, pause_max) = (true, true, Nanos(3_000_000_000));
+        Self { keyed, moving, one_machine: false, reconciled: false, pause_max, ..wild }
     }
 }

@@ -182,8 +182,8 @@ impl Shard {
             Command::EndPeer { name } => self.end_peer(&name, io),
             Command::RevokeRegion { region } => self.revoke_region(region, io),
             Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
-            Command::AddPeer { peer, name, checksum, second } => {
-                self.peers.add((peer, second), (name, checksum), &mut self.cx);
+            Command::AddPeer { peer, name, checksum, second, dialling } => {
+                self.peers.add((peer, second), (name, checksum), dialling, &mut self.cx);
             }
             Command::RemovePeer { peer } => self.remove_peer(peer, io),
             Command::RedialPeer { peer } => self.redial_peer(peer, io),
@@ -320,6 +320,9 @@ impl Shard {
         while let Some(key) = self.links.take_due(now) {
             self.end_leases(key, now, io);
         }
+        if self.peers.next_look().is_some_and(|at| at <= now) {
+            self.rest_peers(now, io);
+        }
         self.expire_mail(now, io);
         self.release_due(now, io);
         self.cx.sched.wake_due(now);
@@ -366,6 +369,7 @@ impl Shard {
             .chain(self.transfers.next_deadline())
             .chain(self.serves.next_due())
             .chain(self.links.next_due())
+            .chain(self.peers.next_look())
             .chain(self.mails.next_due().map(|(at, _)| at))
             .chain(self.cx.driver.next_look())
             .chain(self.cx.sched.next_due())

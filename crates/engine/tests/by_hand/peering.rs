@@ -1,8 +1,9 @@
 //! Peers that leave the configuration, come back, or move.
 
 use piped_core::access::{Creation, OpenKind};
-use piped_core::link::LaneClass;
+use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest};
 use piped_wire::Message;
 
@@ -113,4 +114,84 @@ fn what_was_asked_of_a_peer_that_moved_is_asked_again_at_its_new_place() {
     answer(&mut world, line, asked, 64 << 10, &[], 7);
     world.wait_until("it ends", |world| world.end_of(1).is_some());
     assert_eq!(world.end_of(1), Some((Status::Ok, 4096)));
+}
+
+const CLASSES: [LaneClass; 2] = [LaneClass::Latency, LaneClass::Bulk];
+
+/// A peer that is dialled when it is used, with something open there: its lanes.
+fn used(world: &mut World) -> [usize; 2] {
+    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
+    let open = OpenRequest { kind, name, path, access: ALL, create: Creation::No };
+    let (ticket, session, handle, peer) = (77, SESSION, HANDLE, PEER);
+    world.command(Command::OpenRemote { ticket, session, handle, peer, open });
+    let lanes = CLASSES.map(|class| world.answer_dial(PEER, class));
+    let ticket = loop {
+        if let Message::Open { ticket, .. } = world.next(lanes[0]) {
+            break ticket;
+        }
+    };
+    let (status, handle, length) = (Status::Ok, 4, 1 << 20);
+    world.send(lanes[0], Message::Opened { ticket, status, handle, length }, &[]);
+    world.settle();
+    lanes
+}
+
+fn with_peer_for_use() -> World {
+    let mut world = World::new();
+    world.session(SESSION, 1 << 20);
+    let (name, checksum) = ("beta".to_owned(), Checksum::Auto);
+    let (second, dialling) = (false, Dialling::Used);
+    world.command(Command::AddPeer { peer: PEER, name, checksum, second, dialling });
+    world
+}
+
+#[test]
+fn a_peer_that_is_dialled_when_it_is_used_has_lanes_while_something_is_open_and_a_while_longer() {
+    let mut world = with_peer_for_use();
+    world.run_for(Nanos::from_millis(300_000));
+    assert_eq!(CLASSES.map(|class| dials(&world, class)), [0; 2]);
+    assert!(world.shard.report().peers[0].lanes.is_empty(), "none is missing");
+    for _ in 0..3 {
+        let lanes = used(&mut world);
+        world.run_for(Nanos::from_millis(300_000));
+        assert_eq!(lanes.map(|lane| world.is_up(lane)), [true; 2], "{:?}", world.reasons());
+        world.command(Command::CloseHandle { session: SESSION, handle: HANDLE });
+        world.run_for(Nanos::from_millis(50_000));
+        assert_eq!(lanes.map(|lane| world.is_up(lane)), [true; 2], "another may be opened");
+        world.run_for(Nanos::from_millis(50_000));
+        assert_eq!(lanes.map(|lane| world.is_up(lane)), [false; 2]);
+        assert!(world.reasons().iter().all(|it| it.contains("nothing has been open")));
+        assert_eq!(CLASSES.map(|class| dials(&world, class)), [0; 2], "nobody needs them");
+        assert!(world.shard.report().peers[0].lanes.is_empty());
+    }
+    assert_eq!(world.shard.poll_timeout(), None, "nothing is to be looked at");
+}
+
+#[test]
+fn a_dial_that_is_over_when_nobody_needs_it_any_more_leads_to_no_lane() {
+    let mut world = with_peer_for_use();
+    let lanes = used(&mut world);
+    // One lane is lost, and its dial takes long.
+    world.hang_up(lanes[1]);
+    world.wait_until("it is dialled again", |world| dials(world, LaneClass::Bulk) == 1);
+    world.command(Command::CloseHandle { session: SESSION, handle: HANDLE });
+    world.run_for(Nanos::from_millis(100_000));
+    assert!(!world.is_up(lanes[0]));
+    let late = world.connect_late(PEER, LaneClass::Bulk);
+    world.settle();
+    assert!(!world.is_up(late));
+    // One that fails is not repeated either.
+    world.command(Command::ConnectFailed { peer: PEER, class: LaneClass::Bulk });
+    world.settle();
+    assert_eq!(dials(&world, LaneClass::Bulk), 1, "the one from before");
+}
+
+#[test]
+fn a_peer_for_which_an_operator_wrote_an_address_is_dialled_at_once() {
+    let mut world = with_peer_for_use();
+    let (name, checksum) = ("beta".to_owned(), Checksum::Auto);
+    let (second, dialling) = (false, Dialling::Always);
+    world.command(Command::AddPeer { peer: PEER, name, checksum, second, dialling });
+    world.settle();
+    assert_eq!(CLASSES.map(|class| dials(&world, class)), [1; 2]);
 }

@@ -542,6 +542,23 @@ impl World {
         line
     }
 
+    /// A dial of ours succeeds of which no control thread knows, and the peer says welcome.
+    pub(crate) fn answer_dial(&mut self, peer: PeerId, wanted: LaneClass) -> LineId {
+        let asked = self.wait("a dial", |world| {
+            let dials =
+                |event: &Event| matches!(event, Event::Connect { class, .. } if *class == wanted);
+            world.events.iter().position(dials)
+        });
+        self.events.remove(asked);
+        let line = self.connect_late(peer, wanted);
+        let (frame, _) = self.next_frame(line);
+        self.lines[line].epoch = frame.epoch;
+        let (incarnation, credit_bytes, requests_max, sums) = (9, 1 << 20, 64, true);
+        let ack = Message::HelloAck { incarnation, credit_bytes, requests_max, sums };
+        self.send(line, ack, &[]);
+        line
+    }
+
     /// A connection that no control thread knows.
     fn connect(&mut self) -> (LineId, SocketId) {
         let nodes = [self.far.node(), self.node];

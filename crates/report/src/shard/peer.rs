@@ -15,7 +15,8 @@ pub struct PeerReport {
     /// True for a peer that connected to this node and is served; false for a peer that this node
     /// asks.
     pub inbound: bool,
-    /// Connections with the peer, at most one of each class.
+    /// Connections with the peer, at most one of each class; none if the peer is not used and is
+    /// connected to when it is.
     pub lanes: Vec<LaneReport>,
 }
 

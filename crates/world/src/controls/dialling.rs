@@ -40,6 +40,14 @@ impl Controls {
             Happening::Connect { dial, address } => self.connect(dial, address, kernel),
             Happening::First { dial, key, keyring } => self.first(dial, key, &keyring, kernel),
             Happening::Accept(arrival) => self.accept(*arrival, kernel),
+            Happening::Settle { node, life } => {
+                let now = self.time_of(node, kernel);
+                let place = &mut self.nodes[node];
+                if let Some(control) = place.control.as_mut().filter(|_| place.life == life) {
+                    control.settle(now);
+                }
+                self.drain(node, kernel);
+            }
         }
     }
 

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use piped_config::{Config, NodeKey, PublicKey};
+use piped_config::{Config, Found as FoundNode, NodeKey, PublicKey};
 use piped_control::control::{Control, Effect};
 use piped_control::dial::{Dial, Progress};
+use piped_control::discovery::Source;
 use piped_control::fault::OpenFault;
 use piped_control::holdings::{Place, Right};
 use piped_control::keyring::Keyring;
@@ -90,6 +91,7 @@ enum Happening {
     Connect { dial: u64, address: SocketAddr },
     First { dial: u64, key: PublicKey, keyring: Rc<Keyring> },
     Accept(Box<Arrival>),
+    Settle { node: usize, life: u32 },
 }
 
 /// A connection on its way to the listening node, which has not said yet whether it comes in.
@@ -271,6 +273,30 @@ impl Controls {
         place.setup.own = own.cloned();
         self.drain(node, kernel);
         Ok(())
+    }
+
+    /// A source of discovery tells a node that runs all that it knows, or why it is away.
+    pub fn hear(
+        &mut self,
+        node: usize,
+        source: Source,
+        said: Result<BTreeMap<String, FoundNode>, String>,
+        kernel: &SimKernel,
+    ) {
+        let now = self.time_of(node, kernel);
+        let Some(control) = &mut self.nodes[node].control else { return };
+        control.hear(source, said, now);
+        self.settle_later(node, kernel);
+    }
+
+    /// Has what a node heard take effect once that is due, if anything is.
+    fn settle_later(&mut self, node: usize, kernel: &SimKernel) {
+        let Node { control, life, setup, .. } = &self.nodes[node];
+        let due = control.as_ref().and_then(|control| control.discovery().due());
+        if let Some(due) = due {
+            let at = kernel.world_time(setup.shards[0], due).max(kernel.now());
+            self.happenings.push(at, Happening::Settle { node, life: *life });
+        }
     }
 
     /// What a shard has to say to its control thread.

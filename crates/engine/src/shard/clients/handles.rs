@@ -1,7 +1,7 @@
 //! What clients have open, by the numbers they were given.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::{Entry, OccupiedEntry};
+use std::collections::{BTreeMap, BTreeSet};
 
 use piped_core::access::{Access, OpenKind};
 use piped_core::call::Locking;
@@ -169,6 +169,19 @@ impl Handles {
             HandleKind::Remote(remote) if remote.peer == peer => Some((id, &mut **remote)),
             _ => None,
         })
+    }
+
+    /// The peers at which clients have something open, or end requests of what they had.
+    pub(in crate::shard) fn peers(&self) -> BTreeSet<PeerId> {
+        let peers = self.0.values().filter_map(|handle| match &handle.kind {
+            HandleKind::Remote(remote) => Some(remote.peer),
+            HandleKind::Ended(ended) => match &**ended {
+                HandleKind::Remote(remote) => Some(remote.peer),
+                _ => None,
+            },
+            HandleKind::Local(_) | HandleKind::Gone => None,
+        });
+        peers.collect()
     }
 
     /// A request uses a handle from now on.

@@ -5,10 +5,10 @@
 
 mod ways;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use piped_core::ids::PeerId;
-use piped_core::link::{Checksum, LaneClass};
+use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::names::node_of;
 use piped_core::noise::Noise;
 use piped_core::units::Nanos;
@@ -30,12 +30,21 @@ const BACKOFF_LONGEST: Nanos = Nanos::from_millis(2_000);
 /// Least wait before a peer is asked again to open what it had no room for; at most twice as long.
 const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
 
+/// A peer that is dialled when it is used has connections for so long after nothing is open there
+/// any more: a client that opens one file after the other finds them.
+const UNUSED_TIME: Nanos = Nanos::from_millis(60_000);
+
+/// How often to look which peers are not used.
+const LOOK_EVERY: Nanos = Nanos::from_millis(15_000);
+
 /// The peers of a shard. They are walked in the same order in every run of a seed.
 #[derive(Debug)]
 pub(super) struct Peers {
     all: BTreeMap<PeerId, Peer>,
     /// Jitter of waits, so that peers of a node that restarts do not come at once.
     noise: Noise,
+    /// When to look which peers are not used, if some are that could rest.
+    look: Option<Nanos>,
 }
 
 /// A peer from the configuration.
@@ -56,6 +65,11 @@ pub(super) struct Peer {
     unasked: bool,
     /// The peer is not in the configuration any more.
     removed: bool,
+    dialling: Dialling,
+    /// Something is open at the peer, or was a while ago.
+    used: bool,
+    /// When nothing was found to be open there.
+    unused_since: Option<Nanos>,
     /// What syncs take there, once a durable write was planned.
     sync_stage: StageIndex,
     /// How long the peer takes to answer a message: what it costs to announce one instead of
@@ -78,7 +92,7 @@ struct Dialled {
 
 impl Peers {
     pub(super) fn new(noise: Noise) -> Self {
-        Self { all: BTreeMap::new(), noise }
+        Self { all: BTreeMap::new(), noise, look: None }
     }
 
     /// A peer is in the configuration, new or again. A lane that is still closing is dialled when
@@ -89,14 +103,55 @@ impl Peers {
         &mut self,
         (peer, second): (PeerId, bool),
         (name, checksum): (String, Checksum),
+        dialling: Dialling,
         cx: &mut Cx,
     ) {
         let state = self.all.entry(peer).or_insert_with(|| Peer::new(name));
         (state.removed, state.checksum) = (false, checksum);
         state.ways = second.then(Box::default);
-        for class in [LaneClass::Latency, LaneClass::Bulk] {
-            state.dial((peer, class), Nanos::ZERO, cx);
+        // Connections that are there may stay for a while.
+        state.used |= state.lane(LaneClass::Latency).is_some();
+        state.dialling = dialling;
+        if state.is_wanted() {
+            state.dial_both(peer, cx);
+            self.look.get_or_insert(Nanos::ZERO);
         }
+    }
+
+    /// Something is going to be open at a peer. It is dialled, if it is not.
+    pub(super) fn note_used(&mut self, peer: PeerId, cx: &mut Cx) {
+        let Some(state) = self.all.get_mut(&peer).filter(|state| !state.removed) else { return };
+        state.unused_since = None;
+        if !std::mem::replace(&mut state.used, true) {
+            state.dial_both(peer, cx);
+            self.look.get_or_insert(Nanos::ZERO);
+        }
+    }
+
+    /// When [`Self::take_unused`] has something to do.
+    pub(super) fn next_look(&self) -> Option<Nanos> {
+        self.look
+    }
+
+    /// Peers at which nothing has been open for a while, and which are dialled again when something
+    /// is. `in_use`: the peers at which something is open now.
+    pub(super) fn take_unused(&mut self, in_use: &BTreeSet<PeerId>, now: Nanos) -> Vec<PeerId> {
+        let (mut unused, mut goes_on) = (Vec::new(), false);
+        for (&peer, state) in &mut self.all {
+            if state.dialling == Dialling::Always || !state.used {
+                continue;
+            }
+            if in_use.contains(&peer) {
+                state.unused_since = None;
+            } else if now.since(*state.unused_since.get_or_insert(now)) >= UNUSED_TIME {
+                (state.used, state.unused_since) = (false, None);
+                unused.push(peer);
+                continue;
+            }
+            goes_on = true;
+        }
+        self.look = goes_on.then(|| now + LOOK_EVERY);
+        unused
     }
 
     /// There is no connection to a peer. It is dialled anew, unless it was removed: one that says
@@ -104,9 +159,10 @@ impl Peers {
     pub(super) fn fail(&mut self, peer: PeerId, class: LaneClass, now: Nanos, cx: &mut Cx) {
         let Some(state) = self.all.get_mut(&peer) else { return };
         let may_dial = class != LaneClass::Second || state.may_dial_second();
+        let is_wanted = state.is_wanted();
         let place = &mut state.lanes[class as usize];
         place.dialling = false;
-        if state.removed || !may_dial {
+        if !is_wanted || !may_dial {
             return;
         }
         let doubled = BACKOFF_FIRST.0 << place.failures.max(place.faults).min(16);
@@ -173,6 +229,9 @@ impl Peer {
             swept_epoch: 0,
             unasked: false,
             removed: false,
+            dialling: Dialling::Always,
+            used: false,
+            unused_since: None,
             sync_stage: StageIndex::NONE,
             handshake: None,
         }
@@ -192,7 +251,7 @@ impl Peer {
     }
 
     pub(super) fn remove(&mut self) {
-        self.removed = true;
+        (self.removed, self.used) = (true, false);
     }
 
     /// The stage of the syncs behind durable writes to the peer.
@@ -229,9 +288,14 @@ impl Peer {
         self.ways.is_some()
     }
 
+    /// Whether there are to be connections to it now.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.removed && (self.used || self.dialling == Dialling::Always)
+    }
+
     /// Lanes that this node has with it, if all are up.
     pub(super) fn lanes_dialled(&self) -> u32 {
-        2 + u32::from(self.ways.is_some())
+        if self.is_wanted() { 2 + u32::from(self.ways.is_some()) } else { 0 }
     }
 
     /// Whether it has a lane of a class, or had one.
@@ -244,6 +308,12 @@ impl Peer {
         self.lanes[class as usize].failures > 0
     }
 
+    fn dial_both(&mut self, peer: PeerId, cx: &mut Cx) {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
+            self.dial((peer, class), Nanos::ZERO, cx);
+        }
+    }
+
     /// Asks for a connection; one at a time for each lane.
     fn dial(&mut self, (peer, class): (PeerId, LaneClass), after: Nanos, cx: &mut Cx) {
         let place = &mut self.lanes[class as usize];
@@ -252,15 +322,13 @@ impl Peer {
         }
     }
 
-    /// A connection is there: the epoch of its lane. `None`: the peer was removed meanwhile.
+    /// A connection is there: the epoch of its lane. `None`: it is not wanted any more.
     pub(super) fn connected(&mut self, class: LaneClass) -> Option<u32> {
+        let is_wanted = self.is_wanted();
         let place = &mut self.lanes[class as usize];
         place.dialling = false;
-        if self.removed {
-            return None;
-        }
-        place.epoch += 1;
-        Some(place.epoch)
+        place.epoch += u32::from(is_wanted);
+        is_wanted.then_some(place.epoch)
     }
 
     pub(super) fn enter(&mut self, class: LaneClass, lane: LaneKey) {
@@ -280,7 +348,7 @@ impl Peer {
         let place = &mut self.lanes[class as usize];
         (place.lane, place.last_loss) = (None, Some(loss));
         place.faults = if loss.is_fault() { place.faults + 1 } else { 0 };
-        !self.removed
+        self.is_wanted()
     }
 
     pub(super) fn note_unasked(&mut self) {

@@ -33,6 +33,7 @@ static ALL: &[Check] = &[
     exports::exports,
     keys::file,
     network::peers,
+    network::discovery,
     network::door,
     network::sysctls,
 ];

@@ -1,5 +1,7 @@
 //! Checks of peers, and of the kernel's settings for their lanes.
 
+use piped_config::admin::nodes::SourceReport;
+
 use crate::commands::doctor::facts::Facts;
 use crate::commands::doctor::finding::Finding;
 
@@ -36,6 +38,26 @@ pub(super) fn peers(facts: &Facts) -> Vec<Finding> {
         }
     };
     facts.peers.iter().map(look).collect()
+}
+
+/// Judges what says where nodes are.
+pub(super) fn discovery(facts: &Facts) -> Vec<Finding> {
+    let look = |source: &SourceReport| {
+        let subject = format!("discovery {}", source.source);
+        match &source.away {
+            Some(why) => Finding::warning(subject, format!("does not answer: {why}"))
+                .why("the last known addresses stay; a node that moves now is not found")
+                .fix("pipectl nodes   # what it said last, and when"),
+            None if source.left_out > 0 => {
+                let problem = format!("{} nodes more than the limit are left out", source.left_out);
+                Finding::warning(subject, problem)
+                    .why("those behind the others in the order of names are not found")
+                    .fix("pipectl nodes   # the nodes that it names")
+            }
+            None => Finding::ok(subject, format!("names {} nodes", source.nodes)),
+        }
+    };
+    facts.sources.iter().map(look).collect()
 }
 
 /// Judges peers that connected and got no lane, or lost it to others, since the daemon started.

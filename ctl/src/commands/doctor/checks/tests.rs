@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use piped_config::admin::nodes::SourceReport;
 use piped_config::admin::{Change, ConfigState, RefusedReload, Status};
 use piped_config::{Bytes, Config, Export, MemoryLimit, Peer, PublicKey};
 use piped_core::modes::Profile;
@@ -35,6 +36,16 @@ fn status() -> Status {
         sandbox: Default::default(),
         config: ConfigState::default(),
         shards: Vec::new(),
+    }
+}
+
+fn source(left_out: u64, away: Option<&str>) -> SourceReport {
+    SourceReport {
+        source: "etcd".to_owned(),
+        nodes: 3,
+        left_out,
+        heard_seconds_ago: 0.5,
+        away: away.map(str::to_owned),
     }
 }
 
@@ -99,6 +110,7 @@ fn healthy() -> Facts {
             is_known: true,
         }],
         sockets: vec![socket("client.socket"), socket("admin.socket")],
+        sources: Vec::new(),
         peers: vec![PeerFacts {
             name: "beta".to_owned(),
             address: "10.9.0.2:7440".to_owned(),
@@ -390,6 +402,20 @@ static TABLE: &[Row] = &[
         "peers' door",
         "3 lanes found no place",
         "pipectl keys generate",
+    ),
+    (
+        |it| it.sources = vec![source(0, Some("etcd is gone"))],
+        Warning,
+        "discovery etcd",
+        "etcd is gone",
+        "pipectl nodes",
+    ),
+    (
+        |it| it.sources = vec![source(7, None)],
+        Warning,
+        "discovery etcd",
+        "7 nodes more than the limit",
+        "pipectl nodes",
     ),
     (
         |it| {

@@ -29,23 +29,31 @@ impl Shard {
             let result = Err(Status::PeerLost);
             self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
-        self.close_lanes_to(peer, "the peer was removed from the configuration", io);
+        let reason = "the peer was removed from the configuration";
+        self.close_lanes_to(peer, LaneLoss::Reconfigured, reason, io);
         self.wake_waiting(peer);
     }
 
     pub(in crate::shard) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        self.close_lanes_to(
-            peer,
-            "the configuration has another address, key, mode or checksum for the peer, or other \
-             networks for plain lanes",
-            io,
-        );
+        let reason = "the configuration has another address, key, mode or checksum for the peer, \
+            or other networks for plain lanes";
+        self.close_lanes_to(peer, LaneLoss::Reconfigured, reason, io);
     }
 
-    fn close_lanes_to<I: Io>(&mut self, peer: PeerId, reason: &str, io: &mut I) {
+    /// Ends connections to peers at which nothing has been open for a while, if they are dialled
+    /// when they are used.
+    pub(in crate::shard) fn rest_peers<I: Io>(&mut self, now: Nanos, io: &mut I) {
+        let in_use = self.handles.peers();
+        for peer in self.peers.take_unused(&in_use, now) {
+            let reason = "nothing has been open at the peer for a while";
+            self.close_lanes_to(peer, LaneLoss::Unused, reason, io);
+        }
+    }
+
+    fn close_lanes_to<I: Io>(&mut self, peer: PeerId, loss: LaneLoss, reason: &str, io: &mut I) {
         for class in LaneClass::ALL {
             if let Some(lane) = self.peers.lane(peer, class) {
-                self.close_lane(lane, LaneLoss::Reconfigured, reason, io);
+                self.close_lane(lane, loss, reason, io);
             }
         }
     }
@@ -149,6 +157,7 @@ impl Shard {
             let result = Err(Status::NotFound);
             return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
+        self.peers.note_used(peer, &mut self.cx);
         let remote = RemoteHandle::new(peer, open, ticket, self.cx.next_ticket());
         self.handles.add(session, handle, HandleKind::Remote(Box::new(remote)));
         self.ask_to_open(peer, io);

@@ -28,7 +28,10 @@ impl Shard {
             lanes,
         };
         let asked = self.peers.all_there().map(|peer| {
-            let classes = LaneClass::ALL.into_iter().filter(|&class| peer.uses(class));
+            // One that is not used has no connections, and none is missing.
+            let is_there = |class| peer.is_wanted() || peer.lane(class).is_some();
+            let classes = LaneClass::ALL.into_iter();
+            let classes = classes.filter(|&class| peer.uses(class) && is_there(class));
             let lanes = classes.map(|class| {
                 let messages = self.report_messages(peer).filter(|_| class == LaneClass::Latency);
                 LaneReport { messages, ..self.report_lane(class, peer.lane_state(class)) }

@@ -1,0 +1,121 @@
+//! What an etcd holds below the prefix, as it was seen last.
+
+use std::collections::BTreeMap;
+
+use piped_config::Found;
+use piped_control::discovery::NODES_MAX;
+
+use super::super::Said;
+use super::api::{Event, KeyValue};
+
+/// Most entries that are kept: the control thread takes fewer, and says how many are left out.
+const ENTRIES_MAX: usize = 2 * NODES_MAX;
+/// Most lines about entries that name no node.
+const WRONG_MAX: usize = 16;
+
+/// Entries by their names.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    prefix: Vec<u8>,
+    nodes: BTreeMap<String, Found>,
+    wrong: BTreeMap<String, String>,
+}
+
+impl Kept {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.as_bytes().to_vec(), ..Self::default() }
+    }
+
+    /// Whether there is room for more.
+    pub(super) fn is_full(&self) -> bool {
+        self.nodes.len() >= ENTRIES_MAX
+    }
+
+    /// What a node has published.
+    pub(super) fn get(&self, name: &str) -> Option<&Found> {
+        self.nodes.get(name)
+    }
+
+    /// Takes what was written.
+    pub(super) fn put(&mut self, entry: &KeyValue) {
+        let Some(name) = self.name_of(entry) else { return };
+        match Found::parse_json(&name, &entry.value.0) {
+            Ok(found) => {
+                self.wrong.remove(&name);
+                if !self.is_full() || self.nodes.contains_key(&name) {
+                    self.nodes.insert(name, found);
+                }
+            }
+            Err(why) => {
+                // What was there before is overwritten.
+                self.nodes.remove(&name);
+                if self.wrong.len() < WRONG_MAX {
+                    self.wrong.insert(name, why);
+                }
+            }
+        }
+    }
+
+    /// Takes what happened.
+    pub(super) fn apply(&mut self, event: &Event) {
+        if !event.is_removal() {
+            return self.put(&event.kv);
+        }
+        if let Some(name) = self.name_of(&event.kv) {
+            self.nodes.remove(&name);
+            self.wrong.remove(&name);
+        }
+    }
+
+    fn name_of(&self, entry: &KeyValue) -> Option<String> {
+        let name = entry.key.0.strip_prefix(self.prefix.as_slice())?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// All of it, to be handed over.
+    pub(super) fn said(&self) -> Said {
+        let line = |(name, why): (&String, &String)| format!("{name}: {why}");
+        Said { nodes: Ok(self.nodes.clone()), wrong: self.wrong.iter().map(line).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api::Octets;
+    use super::*;
+
+    fn entry(key: &str, value: &str) -> KeyValue {
+        let [key, value] = [key, value].map(|text| Octets(text.as_bytes().to_vec()));
+        KeyValue { key, value }
+    }
+
+    #[test]
+    fn the_last_word_counts_and_what_is_no_node_is_named() {
+        let mut kept = Kept::new("/p/");
+        kept.put(&entry("/p/beta", r#"{"address": "h:1"}"#));
+        kept.put(&entry("/q/gamma", r#"{"address": "h:1"}"#));
+        kept.put(&entry("/p/delta/x", r#"{"address": "h:1"}"#));
+        let said = kept.said();
+        let names: Vec<String> = said.nodes.expect("it is there").into_keys().collect();
+        assert_eq!((names, said.wrong.len()), (vec!["beta".to_owned()], 1));
+        kept.put(&entry("/p/beta", "rubbish"));
+        assert_eq!((kept.get("beta"), kept.said().wrong.len()), (None, 2));
+        let text = r#"{"type": "DELETE", "kv": {"key": "L3AvYmV0YQ=="}}"#;
+        kept.apply(&serde_json::from_str(text).expect("an event"));
+        assert_eq!(kept.said().wrong.len(), 1);
+    }
+
+    #[test]
+    fn many_entries_take_so_much_and_no_more() {
+        let mut kept = Kept::new("/p/");
+        for number in 0..ENTRIES_MAX + 50 {
+            kept.put(&entry(&format!("/p/n{number}"), r#"{"address": "h:1"}"#));
+            kept.put(&entry(&format!("/p/w{number}"), "rubbish"));
+        }
+        let said = kept.said();
+        let nodes = said.nodes.expect("it is there");
+        assert_eq!((nodes.len(), said.wrong.len()), (ENTRIES_MAX, WRONG_MAX));
+        kept.put(&entry("/p/n1", r#"{"address": "h:2"}"#));
+        assert_eq!(kept.get("n1").map(|found| found.address.as_str()), Some("h:2"));
+    }
+}

@@ -121,6 +121,12 @@ fn have_documents_that_lead_somewhere(packages: &Packages, directory: &Path) {
         "examples/client-lib/messages.rs",
         "examples/python/checkpoint.py",
         "examples/remote-pager/src/lib.rs",
+        "../../piped/container/Containerfile",
+        "../../piped/container/seccomp.json",
+        "../../piped/kubernetes/attend",
+        "../../piped/kubernetes/base/kustomization.yaml",
+        "../../piped/kubernetes/chart/templates/daemonset.yaml",
+        "../../piped/kubernetes/components/podmonitor/podmonitor.yaml",
     ] {
         assert!(documents.join("piped").join(name).is_file(), "{name}");
     }

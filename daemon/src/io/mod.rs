@@ -161,12 +161,14 @@ impl UringError {
                  kernel.io_uring_group"
             }
             (Some(libc::EPERM | libc::EACCES), _) => {
-                "a seccomp filter or security module forbids it, as containers do by default; \
-                 allow io_uring_setup, io_uring_enter and io_uring_register there"
+                "a seccomp filter or security module forbids it, as containers do by default; run \
+                 the container with the profile /usr/share/piped/container/seccomp.json, or allow \
+                 io_uring_setup, io_uring_enter and io_uring_register in its own"
             }
             (Some(libc::ENOSYS), _) => {
-                "the kernel is built without CONFIG_IO_URING, or a seccomp filter hides it; allow \
-                 io_uring_setup, io_uring_enter and io_uring_register there"
+                "the kernel is built without CONFIG_IO_URING, or a seccomp filter hides it; run a \
+                 container with the profile /usr/share/piped/container/seccomp.json, or allow \
+                 io_uring_setup, io_uring_enter and io_uring_register in its own"
             }
             _ => return Self::Setup(error),
         };
@@ -198,8 +200,10 @@ mod error_tests {
             (libc::EPERM, Some("1"), "kernel.io_uring_group"),
             (libc::EPERM, Some("0"), "seccomp"),
             (libc::EPERM, None, "seccomp"),
+            (libc::EPERM, None, "/usr/share/piped/container/seccomp.json"),
             (libc::EACCES, Some("0"), "security module"),
             (libc::ENOSYS, None, "CONFIG_IO_URING"),
+            (libc::ENOSYS, None, "/usr/share/piped/container/seccomp.json"),
         ] {
             let (error, text) = said(errno, disabled);
             assert!(matches!(error, UringError::Refused { .. }), "{errno}: {error:?}");

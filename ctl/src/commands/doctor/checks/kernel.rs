@@ -10,6 +10,9 @@ const ENOSYS: i32 = 38;
 /// System calls that a filter has to let through.
 const CALLS: &str = "io_uring_setup io_uring_enter io_uring_register";
 
+/// Profile that lets them through, as the package installs it.
+const PROFILE: &str = "/usr/share/piped/container/seccomp.json";
+
 /// Judges io_uring, by the attempt to set one up.
 pub(super) fn ring(facts: &Facts) -> Vec<Finding> {
     let subject = "io_uring";
@@ -87,18 +90,16 @@ fn filtered(facts: &Facts, error: &str) -> Finding {
     .why(
         "piped does all its work by io_uring; the default profiles of container engines refuse it",
     );
-    let profile = format!("a copy of the engine's default profile that also allows {CALLS}");
     match facts.machine.container.as_deref() {
-        Some("docker") => {
-            finding.fix(format!("docker run --security-opt seccomp=piped.json   # {profile}"))
-        }
-        Some("podman") => {
-            finding.fix(format!("podman run --security-opt seccomp=piped.json   # {profile}"))
+        Some(engine @ ("docker" | "podman")) => {
+            finding.fix(format!("{engine} run --security-opt seccomp={PROFILE} ..."))
         }
         Some("systemd-nspawn") => {
             finding.fix(format!("systemd-nspawn --system-call-filter=\"{CALLS}\" ..."))
         }
-        Some(_) => finding.fix(format!("start the container with {profile}")),
+        Some(_) => finding.fix(format!(
+            "start the container with the profile {PROFILE}, or one of yours that allows {CALLS}"
+        )),
         None => finding.fix(format!("systemctl edit piped   # [Service] SystemCallFilter={CALLS}")),
     }
 }

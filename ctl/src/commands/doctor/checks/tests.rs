@@ -179,7 +179,7 @@ static TABLE: &[Row] = &[
         Error,
         "io_uring",
         "in docker (EPERM)",
-        "docker run --security-opt seccomp=piped.json",
+        "docker run --security-opt seccomp=/usr/share/piped/container/seccomp.json",
     ),
     (
         |it| {
@@ -190,6 +190,16 @@ static TABLE: &[Row] = &[
         "io_uring",
         "ENOSYS",
         "podman run --security-opt",
+    ),
+    (
+        |it| {
+            it.ring = Ring::Refused(1);
+            it.machine.container = Some("kubernetes".to_owned());
+        },
+        Error,
+        "io_uring",
+        "in kubernetes (EPERM)",
+        "the profile /usr/share/piped/container/seccomp.json",
     ),
     (
         |it| {

@@ -219,6 +219,7 @@ documents! {
     every_command_of_calibrate_runs_as_printed: "docs/calibrate.md",
     every_command_of_explain_runs_as_printed: "docs/explain.md",
     every_command_of_guide_runs_as_printed: "docs/guide.md",
+    every_command_of_kubernetes_runs_as_printed: "docs/kubernetes.md",
     every_command_of_nbd_runs_as_printed: "docs/nbd.md",
     every_command_of_operations_runs_as_printed: "docs/operations.md",
     every_command_of_metrics_runs_as_printed: "docs/metrics.md",

@@ -26,7 +26,7 @@ pub struct Fault {
 /// Longest path of a unix socket (`sun_path` less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
 /// Most peers of a node (the engine has no room for more).
-pub const PEERS_MAX: usize = 128;
+pub const PEERS_MAX: usize = 256;
 /// Longest node, peer or export name: it travels in one handshake message.
 const NAME_MAX: usize = 64;
 /// Bounds of the ring (its layout has the same limits).

@@ -44,11 +44,12 @@ pub const COPY_CHUNKS: usize = 8;
 /// session gets three quarters. A quarter of what is left always remains for the next session.
 pub const COPY_SHARE: u64 = 3;
 
-/// Most connections with all peers together, dialled and accepted.
-pub const LANES_MAX: u32 = 256;
+/// Most connections with all peers together, dialled and accepted: with [`LINKS_MAX`] nodes two
+/// each way. At rest they have as much of a default staging as transfers leave them.
+pub const LANES_MAX: u32 = 1024;
 
 /// Divides [`LANES_MAX`] and [`LINKS_MAX`]: one such part is kept for nodes that have proved who
-/// they are, if there are keys. 32 of these nodes then have both of their connections.
+/// they are, if there are keys. 64 of these nodes then have all of their connections.
 pub const PROVEN_SHARE: u32 = 4;
 
 /// Divides staging: one such part, half, is the most that scratch memory of connections without a
@@ -73,7 +74,7 @@ pub const NOTICES_MAX: u32 = 512;
 
 /// Most peers in the configuration, and most peers that are connected. A new peer takes the place
 /// of the one that left first.
-pub const LINKS_MAX: u32 = 128;
+pub const LINKS_MAX: u32 = 256;
 
 /// Most requests of one peer that are served at once. HelloAck tells the peer this number, so more
 /// is a fault of the peer.
@@ -352,13 +353,12 @@ pub const TRACE_VISITS_MAX: u32 = 65_536;
 /// Most visits of a plan that are evaluated on the shard's thread for `explain`.
 pub const EXPLAIN_VISITS_MAX: usize = 2048;
 
-/// Most stages in one answer for metrics. The largest configuration has about as many: four for
-/// each connection of every peer. A shard copies them on its own thread.
+/// Most stages in one answer for metrics: those of 64 peers, with four for each connection. A shard
+/// copies them on its own thread. One with more of them shows a part.
 pub const STAGES_OBSERVED_MAX: usize = 512;
 
-/// Most stages that do not exist at present and whose costs are remembered: eight for each
-/// configurable peer. Stages of peers that connect uninvited make room first, the oldest before the
-/// others.
+/// Most stages that do not exist at present and whose costs are remembered: eight for each of 128
+/// peers. Stages of peers that connect uninvited make room first, the oldest before the others.
 pub const STAGES_REMEMBERED_MAX: usize = 1024;
 
 /// Most delay injections that are set at once. Studies use two for a disk and three for a peer.
@@ -380,6 +380,7 @@ pub const DIAL_PER_BYTE_PS_MAX: u64 = 1_000_000;
 pub const DIAL_HOST_MAX: Nanos = Nanos::from_millis(10);
 
 const _: () = assert!(DIAL_TIME_MAX.0 < UNREAD_TIME.0);
+const _: () = assert!(4 * LINKS_MAX <= LANES_MAX);
 const _: () = assert!(crate::call::CALL_BYTES_MAX < CELL_BYTES as usize);
 // An answer is one run of staging and one frame.
 const _: () = assert!(crate::call::ANSWER_BYTES_MAX <= PAYLOAD_BYTES_MAX as u64);

@@ -79,7 +79,8 @@ fn silent_plain_lanes_leave_a_keyed_node_everything_it_needs() {
         let handle = world.open(beta, 9, file);
         reads(&mut world, beta, 1, handle);
         let mut lines = Vec::new();
-        for number in 0..500 {
+        // More than the half of staging carries that they may have.
+        for number in 0..600 {
             let caller = plain(site(number % sites));
             lines.push(enters(&mut world, caller, &format!("silent-{number}"), 1));
             if number % 50 == 0 {
@@ -113,7 +114,7 @@ fn lanes_that_work_are_not_displaced_by_those_that_say_nothing() {
     let works = welcome(&mut world, plain(site(7)), "works", 1);
     let file = world.file(1 << 20);
     let handle = world.open(works, 9, file);
-    for number in 0..300 {
+    for number in 0..LANES_MAX {
         enters(&mut world, plain(site(1000)), &format!("silent-{number}"), 1);
     }
     world.settle();

@@ -154,6 +154,12 @@ impl SimKernel {
         self.nodes[node.0 as usize].dones.pop_front()
     }
 
+    /// Whether operations of a node have ended that were not taken.
+    #[must_use]
+    pub fn has_done(&self, node: NodeId) -> bool {
+        !self.nodes[node.0 as usize].dones.is_empty()
+    }
+
     /// Connections that went half open since this was last asked.
     pub fn take_half_opens(&mut self) -> u64 {
         std::mem::take(&mut self.half_opens)

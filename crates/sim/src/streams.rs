@@ -66,7 +66,7 @@ impl SimKernel {
         let was_open = end.state == EndState::Open && !end.ended;
         let unread = !end.inbox.is_empty();
         end.state = EndState::Closed;
-        end.inbox.clear();
+        drop(std::mem::take(&mut end.inbox));
         self.end_ops(connection, side, EPIPE);
         self.hurry_notices(node, socket);
         if !was_open && !unread {
@@ -93,6 +93,7 @@ impl SimKernel {
                     continue;
                 }
                 end.state = EndState::Closed;
+                drop(std::mem::take(&mut end.inbox));
                 (end.send, end.receive) = (None, None);
                 match notice {
                     Notice::Silent => {

@@ -26,16 +26,38 @@ pub struct Nodes {
     pub controls: Controls,
     /// The shards of each node; none while its daemon is down, or where somebody plays them.
     shards: Vec<Vec<Shard>>,
+    /// What is known of when each of them wants a turn.
+    turns: Vec<Vec<Turn>>,
     /// Commands for shards that somebody plays.
     elsewhere: VecDeque<(usize, usize, Command)>,
     turns_at_once: u32,
+}
+
+/// When a shard wants a turn, if nothing ends for it before.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    /// Something was fed to the shard, or its last turn did something.
+    now: bool,
+    /// The time of the next turn, as the shard's own clock shows it.
+    at: Option<Nanos>,
+}
+
+impl Turn {
+    const NOW: Self = Self { now: true, at: None };
 }
 
 impl Nodes {
     /// A world without nodes yet.
     #[must_use]
     pub const fn new(kernel: SimKernel, controls: Controls) -> Self {
-        Self { kernel, controls, shards: Vec::new(), elsewhere: VecDeque::new(), turns_at_once: 0 }
+        Self {
+            kernel,
+            controls,
+            shards: Vec::new(),
+            turns: Vec::new(),
+            elsewhere: VecDeque::new(),
+            turns_at_once: 0,
+        }
     }
 
     /// A node whose daemon runs from now on, with these shards. Without any, the caller plays them:
@@ -44,6 +66,7 @@ impl Nodes {
     /// # Errors
     /// A daemon would not start with that configuration.
     pub fn add(&mut self, setup: Setup, shards: Vec<Shard>) -> Result<usize, String> {
+        self.turns.push(vec![Turn::NOW; shards.len()]);
         self.shards.push(shards);
         self.controls.add(setup, &self.kernel)
     }
@@ -54,6 +77,7 @@ impl Nodes {
             self.kernel.restart(id);
         }
         self.controls.start(node, &self.kernel);
+        self.turns[node] = vec![Turn::NOW; shards.len()];
         self.shards[node] = shards;
     }
 
@@ -77,8 +101,9 @@ impl Nodes {
         call: impl FnOnce(&mut Shard, &mut piped_sim::SimIo<'_>) -> T,
     ) -> Option<T> {
         let id = self.controls.nodes[node].setup.shards[shard];
-        let shard = self.shards[node].get_mut(shard)?;
-        Some(call(shard, &mut self.kernel.io(id)))
+        let place = self.shards[node].get_mut(shard)?;
+        self.turns[node][shard] = Turn::NOW;
+        Some(call(place, &mut self.kernel.io(id)))
     }
 
     /// What a shard is told that somebody plays: of which node, which of its shards, and what. Its
@@ -133,13 +158,20 @@ impl Nodes {
         true
     }
 
-    /// One turn of a shard: whether it did something, and when it wants the next one.
+    /// One turn of a shard: whether it did something, and when it wants the next one. One for which
+    /// nothing came and whose time has not come is left alone: most of many nodes are idle.
     fn turn(&mut self, node: usize, shard: usize, told: &mut Vec<Told>) -> (bool, Option<Nanos>) {
         let id = self.controls.nodes[node].setup.shards[shard];
-        let busy = self.kernel.busy_until(id);
-        if busy > self.kernel.now() {
+        let (now, busy) = (self.kernel.now(), self.kernel.busy_until(id));
+        if busy > now {
             return (false, Some(busy));
         }
+        let last = self.turns[node][shard];
+        let at = last.at.map(|at| self.kernel.world_time(id, at));
+        if !last.now && !self.kernel.has_done(id) && at.is_none_or(|at| at > now) {
+            return (false, at);
+        }
+        self.turns[node][shard].now = false;
         let mut worked = false;
         let it = &mut self.shards[node][shard];
         while let Some(done) = self.kernel.poll_done(id) {
@@ -162,7 +194,9 @@ impl Nodes {
                 Output::Completion(_) | Output::Progress(_) => told.push((node, shard, output)),
             }
         }
-        let timeout = self.shards[node][shard].poll_timeout();
-        (worked, timeout.map(|at| self.kernel.world_time(id, at)))
+        let at = self.shards[node][shard].poll_timeout();
+        let turn = &mut self.turns[node][shard];
+        (turn.now, turn.at) = (turn.now || worked, at);
+        (worked, at.map(|at| self.kernel.world_time(id, at)))
     }
 }

@@ -106,13 +106,20 @@ impl Controls {
 
     /// A connection arrives where somebody listens, or nobody does.
     fn connect(&mut self, number: u64, address: SocketAddr, kernel: &mut SimKernel) {
-        let Some(node) = self.dials.get(&number).map(|dial| dial.node) else { return };
+        let Some(UnderWay { node, dial, .. }) = self.dials.get(&number) else { return };
+        let (node, until) = (*node, dial.until());
         let from = self.nodes[node].setup.address.ip();
         let listener = self.nodes.iter().position(|it| {
             it.control.is_some()
                 && (it.setup.address == address || it.setup.second == Some(address))
                 && it.setup.config.listen.address.is_some()
         });
+        if listener.is_some_and(|to| self.are_apart(node, to)) {
+            // Nobody answers.
+            let at = kernel.world_time(self.nodes[node].setup.shards[0], until) + Nanos(1);
+            let progress = Progress::Late;
+            return self.happenings.push(at, Happening::Progress { dial: number, progress });
+        }
         let fails = self.random.chance(self.surroundings.connect_fails);
         let refused = fails || self.blocked.contains(&address);
         let connected = listener.filter(|_| !refused).ok_or("connection refused").and_then(|to| {
@@ -188,7 +195,7 @@ impl Controls {
             return self.tell(node, dial.shard, Command::ConnectFailed { peer, class }, kernel);
         }
         let Line { to, life, address, keyring, proven } = line;
-        if self.nodes[to].life != life {
+        if self.nodes[to].life != life || self.are_apart(node, to) {
             let (peer, class) = (dial.peer, dial.class);
             return self.tell(node, dial.shard, Command::ConnectFailed { peer, class }, kernel);
         }
@@ -205,8 +212,10 @@ impl Controls {
             }
             None => (None, None),
         };
-        // Those that are closed are forgotten now and then.
-        self.ends(kernel);
+        // Those that are closed are forgotten now and then: each time, many nodes would take long.
+        if self.ends.len() > 2 * self.ends_left + 64 {
+            self.ends(kernel);
+        }
         self.count(if mine.is_some() { "sealed connection" } else { "plain connection" });
         self.ends.push(End {
             node,

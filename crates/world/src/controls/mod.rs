@@ -145,7 +145,11 @@ pub struct Controls {
     links: BTreeMap<(NodeId, NodeId, bool), LinkId>,
     /// Addresses where nobody is reached.
     blocked: BTreeSet<SocketAddr>,
+    /// The half of each node, while the network is divided.
+    halves: Vec<bool>,
     ends: Vec<End>,
+    /// How many ends were left when those that are closed were forgotten last.
+    ends_left: usize,
     /// How often something happened that a campaign wants to see.
     pub seen: BTreeMap<&'static str, u64>,
 }
@@ -166,7 +170,9 @@ impl Controls {
             effects: VecDeque::new(),
             links: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            halves: Vec::new(),
             ends: Vec::new(),
+            ends_left: 0,
             seen: BTreeMap::new(),
         }
     }
@@ -204,6 +210,21 @@ impl Controls {
                 kernel.reset(end.connection, notice);
             }
         }
+    }
+
+    /// Divides the network: nothing passes between nodes of different halves any more. Without
+    /// halves all reach each other again, and what was connected across stays lost.
+    pub fn divide(&mut self, halves: Vec<bool>, kernel: &mut SimKernel) {
+        self.halves = halves;
+        for end in self.ends(kernel).to_vec() {
+            if end.dialled.is_some() && self.are_apart(end.node, end.other) {
+                kernel.reset(end.connection, Notice::Silent);
+            }
+        }
+    }
+
+    fn are_apart(&self, one: usize, other: usize) -> bool {
+        self.halves.get(one) != self.halves.get(other)
     }
 
     /// The daemon of a node starts, with its files as they are.
@@ -392,8 +413,11 @@ impl Controls {
         let Self { ends, nodes, .. } = self;
         ends.retain(|end| {
             let id = nodes[end.node].setup.shards[end.shard];
-            open.entry(id).or_insert_with(|| kernel.open_sockets(id)).contains(&end.socket)
+            let open = open.entry(id).or_insert_with(|| kernel.open_sockets(id));
+            // They are in order.
+            open.binary_search(&end.socket).is_ok()
         });
+        self.ends_left = self.ends.len();
         &self.ends
     }
 

@@ -19,6 +19,10 @@ pub const LENT_MAX: usize = 8;
 /// Most frames of a lent batch: half the spans of an operation.
 pub(super) const BOX_FRAMES: usize = piped_core::io::SPANS_PER_OP_MAX / 2;
 
+/// Frames for which a new connection has room without taking more memory. Most connections of a
+/// node with many peers are idle, and one that works grows to what it needs once.
+pub(super) const FRAMES_FIRST: usize = 16;
+
 /// Names the party to tell when a frame's memory is free again. The value is the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u64);

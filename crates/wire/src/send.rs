@@ -22,7 +22,7 @@ use piped_core::units::Nanos;
 
 use crate::checked::Checked;
 use crate::frame::{Frame, Message, OPEN_BYTES_MAX};
-use crate::lent::{BOX_FRAMES, Flights, LENT_MAX, Owner};
+use crate::lent::{BOX_FRAMES, FRAMES_FIRST, Flights, LENT_MAX, Owner};
 use crate::receive::PAYLOAD_BYTES_STREAMING;
 use crate::runs::{Runs, behind};
 use crate::seal::{Body, SEALED_ROOM_BYTES, Seal, WIRE_HEADER_BYTES_MAX};
@@ -152,7 +152,7 @@ impl Sender {
 
     /// An empty sender of at most `capacity` frames. Headers and small payloads pass through
     /// `scratch`, registered memory that nothing else uses. Encrypted payloads pass through `room`,
-    /// of [`PAYLOAD_BYTES_MAX`] bytes. All memory is taken here.
+    /// of [`PAYLOAD_BYTES_MAX`] bytes. Memory for the queue is taken as it fills up, and kept.
     ///
     /// # Panics
     /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal`
@@ -171,9 +171,9 @@ impl Sender {
             scratch,
             room,
             capacity,
-            queue: VecDeque::with_capacity(capacity),
-            inline: VecDeque::with_capacity(INLINE_QUEUE_BYTES),
-            flights: Flights::with_capacity(capacity),
+            queue: VecDeque::with_capacity(capacity.min(FRAMES_FIRST)),
+            inline: VecDeque::new(),
+            flights: Flights::with_capacity(capacity.min(FRAMES_FIRST)),
             apart: false,
             batch: Batch::default(),
             in_flight: false,

@@ -1,7 +1,6 @@
 //! What a lane is for: the side that dialled asks, the side that accepted serves.
 
 use piped_core::ids::PeerId;
-use piped_core::limits;
 use piped_core::status::Status;
 use piped_wire::frame::Message;
 
@@ -86,7 +85,7 @@ impl Role {
         Self::Asking(Asking {
             peer,
             insists,
-            outstanding: Vec::with_capacity(limits::SERVES_PER_LANE as usize),
+            outstanding: Vec::new(),
             requests_max: 0,
             abandoned: 0,
             queued_sends: 0,
@@ -104,7 +103,7 @@ impl Role {
         Self::Serving(Serving {
             link,
             caller,
-            serves: Vec::with_capacity(requests_max as usize),
+            serves: Vec::new(),
             requests_max,
             window: GrantWindow::default(),
             staged: 0,

@@ -30,6 +30,7 @@ mod readme;
 mod report;
 mod rig;
 mod rows;
+mod scale;
 mod sensitivity;
 mod simulate;
 mod stats;
@@ -121,6 +122,10 @@ enum Group {
     /// Measure what each step of a get of 4 KiB and of a read of 1 MiB takes in the client and in
     /// both daemons: instructions, system calls, time. Needs permission to trace.
     Anatomy(anatomy::Arguments),
+    /// Play very many nodes in virtual time: what they move, how evenly, how soon they are whole
+    /// again after disturbances, and what a peer costs. Exit code: 0 all bars hold, 1 some do not,
+    /// 2 interrupted, 3 the run broke off.
+    Scale(scale::Arguments),
     /// Run very many simulated worlds with faults. Exit code: 0 all kept their promises, 1 some did
     /// not, 2 none failed but the run was interrupted or saw too little, 3 the run broke off.
     Simulate(simulate::Arguments),
@@ -240,6 +245,7 @@ fn main() -> ExitCode {
         Group::Anatomy(arguments) => anatomy::run(arguments).map(|()| 0),
         Group::Front(arguments) => front(arguments).map(|()| 0),
         Group::AbArm(arguments) => ab::arm::serve(&arguments).map(|()| 0),
+        Group::Scale(arguments) => scale::run(&arguments),
         Group::Simulate(arguments) => simulate::run(&arguments),
     };
     match result {

@@ -165,7 +165,9 @@ mod tests {
         for group in rows.into_iter().chain([&crate::rig::RIG]) {
             assert!(replaced(&benchmarks, group.name, "").is_some(), "{}", group.name);
         }
-        assert!(replaced(&benchmarks, "truth", "").is_some(), "the tables of `bench truth`");
+        for name in ["truth", "scale"] {
+            assert!(replaced(&benchmarks, name, "").is_some(), "the tables of `bench {name}`");
+        }
         let table = front(&benchmarks).expect("all of its rows");
         assert_eq!(between(&readme, FRONT), Some(&*table), "`bench front` writes it again");
     }

@@ -171,6 +171,9 @@ pub struct Status<S = Value> {
     /// Peers that connected, by what came of it; only where this node has a key.
     #[serde(default)]
     pub greeted: BTreeMap<String, u64>,
+    /// Sources that say where peers are, once they have spoken.
+    #[serde(default)]
+    pub discovery: Vec<nodes::SourceReport>,
     /// The public half of this node's key, if it has one.
     #[serde(default)]
     pub public_key: Option<PublicKey>,
@@ -294,6 +297,7 @@ mod tests {
             profile: Profile::Latency,
             tier: vec!["defer_taskrun".to_owned()],
             greeted: BTreeMap::new(),
+            discovery: Vec::new(),
             public_key: None,
             sandbox: SandboxReport {
                 landlock_abi: 7,

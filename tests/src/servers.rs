@@ -191,7 +191,7 @@ fn certificates(directory: &Path, address: IpAddr) -> Option<PathBuf> {
     let at = |end: &str| directory.join(format!("tls.{end}")).display().to_string();
     let config = at("cnf");
     let text = format!(
-        "[req]\ndistinguished_name = dn\nx509_extensions = ext\nprompt = no\n[dn]\nO = piped tests\n\
+        "[req]\ndistinguished_name = dn\nx509_extensions = ext\nprompt = no\n[dn]\nO = tests\n\
          [ext]\nbasicConstraints = critical,CA:TRUE\n[leaf]\nsubjectAltName = IP:{address}\n\
          basicConstraints = CA:FALSE\nextendedKeyUsage = serverAuth,clientAuth\n"
     );
@@ -260,7 +260,7 @@ impl NameServer {
         eventually("the name server serves", || TcpStream::connect(self.address).ok());
     }
 
-    /// Ends it.
+    /// Ends it, as a crash does.
     pub fn kill(&mut self) {
         drop(self.process.take());
     }

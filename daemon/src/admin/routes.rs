@@ -165,6 +165,7 @@ pub(super) async fn status(control: &Control) -> Result<Status<ShardStatus>, Ref
             HandshakeRefusal::ALL.map(|why| (why.name(), control.refusals()[why as usize])),
         ),
         greeted: some(Greeting::ALL.map(|how| (how.name(), control.greetings()[how as usize]))),
+        discovery: watch::sources(control),
         public_key: control.keyring().identity().map(|it| it.own().public()),
         config: control.reload.state(&control.config()),
         shards,

@@ -133,18 +133,23 @@ pub(super) fn exports(control: &Control) -> Exports {
     }
 }
 
-pub(super) fn nodes(control: &Control) -> Nodes {
+pub(super) fn sources(control: &Control) -> Vec<SourceReport> {
     let (core, now) = (control.core.borrow(), clock::now());
+    let sources = core.discovery().sources().map(|(source, heard)| SourceReport {
+        source: source.name().to_owned(),
+        nodes: heard.nodes().len() as u64,
+        left_out: heard.left_out() as u64,
+        heard_seconds_ago: now.since(heard.at()).seconds(),
+        away: heard.away().map(str::to_owned),
+    });
+    sources.collect()
+}
+
+pub(super) fn nodes(control: &Control) -> Nodes {
+    let mut report = Nodes { sources: sources(control), nodes: Vec::new() };
+    let core = control.core.borrow();
     let (discovery, peers) = (core.discovery(), &core.config().peers);
-    let mut report = Nodes { sources: Vec::new(), nodes: Vec::new() };
     for (source, heard) in discovery.sources() {
-        report.sources.push(SourceReport {
-            source: source.name().to_owned(),
-            nodes: heard.nodes().len() as u64,
-            left_out: heard.left_out() as u64,
-            heard_seconds_ago: now.since(heard.at()).seconds(),
-            away: heard.away().map(str::to_owned),
-        });
         report.nodes.extend(heard.nodes().iter().map(|(name, found)| NodeReport {
             node: name.clone(),
             source: source.name().to_owned(),

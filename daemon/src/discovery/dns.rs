@@ -15,8 +15,8 @@ use piped_control::discovery::NODES_MAX;
 
 use super::{Ear, Said};
 
-/// The records are asked for no more often than this, and no less. A time to live between the two is
-/// kept.
+/// The records are asked for no more often than this, and no less. A time to live between the two
+/// is kept.
 const EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
 
 /// Most records that are looked at: a node has two.

@@ -52,16 +52,16 @@ pub(super) async fn follow(mut ear: Ear, etcd: Etcd) {
     let mut failed = 0;
     for endpoint in etcd.endpoints.iter().cycle() {
         // Files are read anew: certificates are renewed.
-        let ended = match Tls::of(&etcd, endpoint) {
+        let (fault, was_heard) = match Tls::of(&etcd, endpoint) {
             Ok(tls) => Session::new(&mut ear, &etcd, endpoint, tls).run().await,
-            Err(fault) => session::Ended { fault, was_heard: false },
+            Err(fault) => (fault, false),
         };
-        failed = if ended.was_heard { 0 } else { failed + 1 };
+        failed = if was_heard { 0 } else { failed + 1 };
         // One member that is away is no news while another one answers.
         if failed >= etcd.endpoints.len() {
-            ear.take(Said::away(format!("{endpoint}: {}", ended.fault))).await;
+            ear.take(Said::away(format!("{endpoint}: {fault}"))).await;
         } else {
-            tracing::debug!(%endpoint, error = %ended.fault, "discovery.etcd: the next member");
+            tracing::debug!(%endpoint, error = %fault, "discovery.etcd: the next member");
         }
         tokio::time::sleep(RETRY).await;
     }

@@ -115,10 +115,8 @@ impl Operators {
     /// Operators that have all their plans.
     #[must_use]
     pub fn new(options: Options, random: &mut Random) -> Self {
-        let (judge, acts) = (Judge::default(), EventQueue::new());
-        let mut operators = Self { options, judge, acts, directory: Directory::default() };
-        operators.plan(random);
-        operators
+        let (judge, acts) = (Judge::default(), plans::plan(options, random));
+        Self { options, judge, acts, directory: Directory::default() }
     }
 
     /// When something is done next, if anything.

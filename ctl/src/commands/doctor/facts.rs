@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use piped_config::Config;
-use piped_config::admin::nodes::SourceReport;
 use piped_config::admin::{ConfigState, Status};
 use serde::Serialize;
 
@@ -30,8 +29,6 @@ pub(crate) struct Facts {
     pub(super) principals: Vec<PrincipalFacts>,
     pub(super) sockets: Vec<SocketFacts>,
     pub(super) peers: Vec<PeerFacts>,
-    /// What the daemon has heard from sources of discovery.
-    pub(super) sources: Vec<SourceReport>,
     /// File of this node's private key, if the configuration has one.
     pub(super) key: Option<KeyFacts>,
     /// Status of the daemon, if it answers.

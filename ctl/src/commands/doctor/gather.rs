@@ -12,7 +12,6 @@ use std::time::Duration;
 use std::{fs, io};
 
 use io_uring::{IoUring, Probe, opcode};
-use piped_config::admin::nodes::{NODES, Nodes};
 use piped_config::admin::{STATUS, Status};
 use piped_config::{
     Config, Loaded, Look, MADE_BY_UNIT, Names, Preflight, Principal, Sources, User, as_user, load,
@@ -56,13 +55,10 @@ pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
     let socket = if args.socket_is_named { None } else { file.as_ref().and_then(of_file) };
     let socket = socket.unwrap_or_else(|| args.socket.clone());
     let socket = socket.as_path();
-    let admin = Admin::new(socket);
-    let answer = admin.as_ref().map_err(ToString::to_string);
-    let answer = answer.and_then(|it| it.get::<Status>(STATUS).map_err(|error| error.to_string()));
-    let heard = admin.and_then(|admin| admin.get::<Nodes>(NODES)).map(|nodes| nodes.sources);
+    let answer = Admin::new(socket).and_then(|admin| admin.get::<Status>(STATUS));
     let (daemon, unreachable) = match answer {
         Ok(status) => (Some(status), None),
-        Err(failure) => (None, Some(failure)),
+        Err(failure) => (None, Some(failure.to_string())),
     };
     let (mut files, mut mistakes, mut config, mut unfit) =
         (Vec::new(), Vec::new(), None, Vec::new());
@@ -97,7 +93,6 @@ pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
         principals,
         sockets,
         peers,
-        sources: heard.unwrap_or_default(),
         key,
         daemon,
         unreachable,

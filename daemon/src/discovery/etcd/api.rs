@@ -1,5 +1,5 @@
-//! Questions to an etcd and its answers, as its JSON gateway writes them: bytes in base64, numbers
-//! of 64 bits as text, zeros left out.
+//! What is asked of an etcd, and its answers, as its JSON gateway writes them: bytes in base64,
+//! numbers of 64 bits as text, zeros left out.
 //!
 //! Fields: <https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/>, rpc.proto of etcd 3.4.
 
@@ -7,9 +7,109 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::Fault;
+use super::http::{Connection, Lines};
+
+/// Entries of one answer.
+const PAGE: i64 = 512;
+
+/// A key and its value.
+pub(super) type Entry = (Vec<u8>, Vec<u8>);
+/// A key and its new value; none if it was removed.
+pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
+
+/// Becomes a user: the token of its requests.
+pub(super) async fn authenticate(
+    line: &mut Connection,
+    name: &str,
+    password: &str,
+) -> Result<String, Fault> {
+    let Authenticated { token } =
+        line.ask("/v3/auth/authenticate", &Authenticate { name, password }).await?;
+    Ok(token)
+}
+
+/// Takes a lease of so many seconds: its number.
+pub(super) async fn grant(line: &mut Connection, seconds: u64) -> Result<i64, Fault> {
+    let seconds = Number(i64::try_from(seconds).unwrap_or(i64::MAX));
+    let lease: Lease = line.ask("/v3/lease/grant", &Grant { seconds }).await?;
+    Ok(lease.id.0)
+}
+
+/// Keeps a lease. Whether it was still there.
+pub(super) async fn renew(line: &mut Connection, lease: i64) -> Result<bool, Fault> {
+    let question = Lease { id: Number(lease), ..Lease::default() };
+    let answer: Streamed<Lease> = line.ask("/v3/lease/keepalive", &question).await?;
+    Ok(answer.into_result()?.seconds > Number(0))
+}
+
+/// Writes an entry that ends with a lease.
+pub(super) async fn put(
+    line: &mut Connection,
+    (key, value): Entry,
+    lease: i64,
+) -> Result<(), Fault> {
+    let question = Put { key: Octets(key), value: Octets(value), lease: Number(lease) };
+    let Done {} = line.ask("/v3/kv/put", &question).await?;
+    Ok(())
+}
+
+/// Asks for nothing but an answer.
+pub(super) async fn touch(line: &mut Connection, prefix: &[u8]) -> Result<(), Fault> {
+    let range = Range { count_only: true, ..Range::of(prefix.to_vec(), prefix, 0) };
+    let Ranged { .. } = line.ask("/v3/kv/range", &range).await?;
+    Ok(())
+}
+
+/// Reads the next entries that begin with a prefix, of one state (0 for the last one): the number
+/// of that state, the entries, and whether there are more.
+pub(super) async fn read(
+    line: &mut Connection,
+    from: Vec<u8>,
+    prefix: &[u8],
+    revision: i64,
+) -> Result<(i64, Vec<Entry>, bool), Fault> {
+    let Ranged { header, kvs, more } =
+        line.ask("/v3/kv/range", &Range::of(from, prefix, revision)).await?;
+    let revision = if revision == 0 { header.revision.0 } else { revision };
+    Ok((revision, kvs.into_iter().map(|it| (it.key.0, it.value.0)).collect(), more))
+}
+
+/// Changes of entries, as they come.
+pub(super) struct Watching(Lines);
+
+impl Watching {
+    /// Begins with the first change after a state.
+    pub(super) async fn after(
+        connection: Connection,
+        prefix: &[u8],
+        revision: i64,
+    ) -> Result<Self, Fault> {
+        let create_request = WatchFrom {
+            key: Octets(prefix.to_vec()),
+            range_end: end_of(prefix),
+            start_revision: Number(revision + 1),
+        };
+        connection.listen("/v3/watch", &Watch { create_request }).await.map(Self)
+    }
+
+    /// The next changes; none if what it was to begin with is compacted, or the server wants an
+    /// end. What came of them stays if this future is dropped.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Change>>, Fault> {
+        let answer: Streamed<Watched> = self.0.next().await?;
+        let Watched { events, canceled } = answer.into_result()?;
+        Ok((!canceled).then(|| events.into_iter().map(Event::into_change).collect()))
+    }
+}
+
+/// What an etcd says that it does not do, in its words.
+pub(super) fn words_of_refusal(text: &[u8]) -> Option<String> {
+    serde_json::from_slice(text).ok().map(Refusal::into_words)
+}
+
 /// Bytes of keys and values.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Octets(pub(super) Vec<u8>);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Octets(Vec<u8>);
 
 impl Serialize for Octets {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -26,7 +126,7 @@ impl<'de> Deserialize<'de> for Octets {
 
 /// Number of 64 bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Number(pub(super) i64);
+struct Number(i64);
 
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -41,141 +141,155 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// What an etcd says that it does not do, and why.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Refusal {
+struct Refusal {
     message: String,
     error: serde_json::Value,
 }
 
 impl Refusal {
-    pub(super) fn into_words(self) -> String {
+    fn into_words(self) -> String {
         let error = &self.error;
         let inner = error.as_str().or_else(|| error.get("message")?.as_str());
-        let words =
-            if self.message.is_empty() { inner.unwrap_or("no reason") } else { &self.message };
-        words.to_owned()
+        let message = Some(self.message.as_str()).filter(|message| !message.is_empty());
+        message.or(inner).unwrap_or("no reason").to_owned()
     }
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Authenticate<'a> {
-    pub(super) name: &'a str,
-    pub(super) password: &'a str,
+struct Authenticate<'a> {
+    name: &'a str,
+    password: &'a str,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Authenticated {
-    pub(super) token: String,
+struct Authenticated {
+    token: String,
 }
 
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-pub(super) struct Header {
-    pub(super) revision: Number,
+struct Header {
+    revision: Number,
 }
 
 /// Keys from `key` up to `range_end`.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Range {
-    pub(super) key: Octets,
-    pub(super) range_end: Octets,
-    pub(super) limit: Number,
-    /// State that is read; 0 for the last one.
-    pub(super) revision: Number,
-    pub(super) count_only: bool,
+struct Range {
+    key: Octets,
+    range_end: Octets,
+    limit: Number,
+    revision: Number,
+    count_only: bool,
+}
+
+impl Range {
+    fn of(from: Vec<u8>, prefix: &[u8], revision: i64) -> Self {
+        let (key, range_end) = (Octets(from), end_of(prefix));
+        let (limit, revision, count_only) = (Number(PAGE), Number(revision), false);
+        Self { key, range_end, limit, revision, count_only }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Ranged {
-    pub(super) header: Header,
-    pub(super) kvs: Vec<KeyValue>,
-    pub(super) more: bool,
+struct Ranged {
+    header: Header,
+    kvs: Vec<KeyValue>,
+    more: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct KeyValue {
-    pub(super) key: Octets,
-    pub(super) value: Octets,
+struct KeyValue {
+    key: Octets,
+    value: Octets,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Put {
-    pub(super) key: Octets,
-    pub(super) value: Octets,
-    pub(super) lease: Number,
+struct Put {
+    key: Octets,
+    value: Octets,
+    lease: Number,
 }
 
 /// Answer of which nothing is needed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Done {}
+struct Done {}
 
 #[derive(Debug, Serialize)]
-pub(super) struct Grant {
+struct Grant {
     #[serde(rename = "TTL")]
-    pub(super) seconds: Number,
+    seconds: Number,
 }
 
 /// Lease, in questions and in answers.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Lease {
+struct Lease {
     #[serde(rename = "ID")]
-    pub(super) id: Number,
+    id: Number,
     /// Seconds that it lives; none left if it is lost.
     #[serde(rename = "TTL", skip_serializing)]
-    pub(super) seconds: Number,
+    seconds: Number,
 }
 
 /// Answer of a service that streams: one line.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound = "T: Default + Deserialize<'de>")]
-pub(super) struct Streamed<T> {
-    pub(super) result: Option<T>,
-    pub(super) error: Option<Refusal>,
+struct Streamed<T> {
+    result: T,
+    error: Option<Refusal>,
+}
+
+impl<T> Streamed<T> {
+    fn into_result(self) -> Result<T, Fault> {
+        match self.error {
+            Some(error) => Err(Fault::Refused(error.into_words())),
+            None => Ok(self.result),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Watch {
-    pub(super) create_request: WatchFrom,
+struct Watch {
+    create_request: WatchFrom,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct WatchFrom {
-    pub(super) key: Octets,
-    pub(super) range_end: Octets,
-    pub(super) start_revision: Number,
+struct WatchFrom {
+    key: Octets,
+    range_end: Octets,
+    start_revision: Number,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Watched {
-    pub(super) events: Vec<Event>,
-    /// The watch is over: what it was to begin with is compacted, or the server wants it so.
-    pub(super) canceled: bool,
+struct Watched {
+    events: Vec<Event>,
+    canceled: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Event {
+struct Event {
     /// `PUT`, which is left out, or `DELETE`.
     #[serde(rename = "type")]
     kind: String,
-    pub(super) kv: KeyValue,
+    kv: KeyValue,
 }
 
 impl Event {
-    pub(super) fn is_removal(&self) -> bool {
-        self.kind == "DELETE"
+    fn into_change(self) -> Change {
+        let Self { kind, kv: KeyValue { key, value } } = self;
+        (key.0, (kind != "DELETE").then_some(value.0))
     }
 }
 
 /// The end of all keys that begin so: the prefix with its last byte one higher.
-pub(super) fn end_of(prefix: &[u8]) -> Octets {
+fn end_of(prefix: &[u8]) -> Octets {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if let Some(next) = last.checked_add(1) {
@@ -198,23 +312,25 @@ mod tests {
         let ranged: Ranged = serde_json::from_str(text).expect("as it writes them");
         assert_eq!((ranged.header.revision, ranged.more), (Number(7), true));
         assert_eq!(ranged.kvs[0].key, Octets(b"/a".to_vec()));
+        let watched = |text: &str| {
+            let answer: Streamed<Watched> = serde_json::from_str(text).expect("as it writes them");
+            answer.into_result().expect("no refusal")
+        };
         let text = r#"{"result":{"header":{"revision":"8"},"events":[{"kv":{"key":"L2E="}},
             {"type":"DELETE","kv":{"key":"L2I=","mod_revision":"8"}}]}}"#;
-        let watched: Streamed<Watched> = serde_json::from_str(text).expect("as it writes them");
-        let events = watched.result.expect("events").events;
-        assert_eq!([0, 1].map(|at| events[at].is_removal()), [false, true]);
-        let text =
-            r#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"8"}}"#;
-        let watched: Streamed<Watched> = serde_json::from_str(text).expect("as it writes them");
-        assert!(watched.result.expect("an end").canceled);
+        let changes = watched(text).events.into_iter().map(Event::into_change);
+        let expected = [(b"/a".to_vec(), Some(Vec::new())), (b"/b".to_vec(), None)];
+        assert_eq!(changes.collect::<Vec<_>>(), expected);
+        let text = r#"{"result":{"canceled":true,"compact_revision":"8"}}"#;
+        assert!(watched(text).canceled);
         for text in [
             r#"{"error":"etcdserver: invalid auth token","code":16,"message":"etcdserver: x"}"#,
             r#"{"error":{"grpc_code":14,"message":"etcdserver: x"}}"#,
             r#"{"error":"etcdserver: x"}"#,
         ] {
-            let refusal: Refusal = serde_json::from_str(text).expect("as it writes them");
-            assert_eq!(refusal.into_words(), "etcdserver: x");
+            assert_eq!(words_of_refusal(text.as_bytes()).as_deref(), Some("etcdserver: x"));
         }
+        assert_eq!(words_of_refusal(b"no JSON"), None);
         let lease: Lease = serde_json::from_str(r#"{"ID":"5"}"#).expect("a lease that is lost");
         assert_eq!((lease.id, lease.seconds), (Number(5), Number(0)));
         assert_eq!(serde_json::to_string(&lease).expect("plain"), r#"{"ID":"5"}"#);

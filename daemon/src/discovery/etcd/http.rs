@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::Fault;
-use super::api::Refusal;
+use super::api::words_of_refusal;
 use super::tls::Tls;
 
 /// A member that takes longer is not there.
@@ -161,8 +161,7 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
 
 /// Why a question is refused: in JSON, or as the words of whatever answers there.
 fn refused(text: &[u8]) -> Fault {
-    let in_json = parse::<Refusal>(text).map(Refusal::into_words);
-    Fault::Refused(in_json.unwrap_or_else(|_| {
+    Fault::Refused(words_of_refusal(text).unwrap_or_else(|| {
         let words = String::from_utf8_lossy(text);
         words.trim().chars().take(WORDS_MAX).collect()
     }))

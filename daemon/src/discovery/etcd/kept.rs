@@ -6,7 +6,7 @@ use piped_config::Found;
 use piped_control::discovery::NODES_MAX;
 
 use super::super::Said;
-use super::api::{Event, KeyValue};
+use super::api::Change;
 
 /// Most entries that are kept: the control thread takes fewer, and says how many are left out.
 const ENTRIES_MAX: usize = 2 * NODES_MAX;
@@ -36,10 +36,16 @@ impl Kept {
         self.nodes.get(name)
     }
 
-    /// Takes what was written.
-    pub(super) fn put(&mut self, entry: &KeyValue) {
-        let Some(name) = self.name_of(entry) else { return };
-        match Found::parse_json(&name, &entry.value.0) {
+    /// Takes what happened to an entry.
+    pub(super) fn apply(&mut self, (key, value): Change) {
+        let Some(name) = key.strip_prefix(self.prefix.as_slice()) else { return };
+        let name = String::from_utf8_lossy(name).into_owned();
+        let Some(value) = value else {
+            self.nodes.remove(&name);
+            self.wrong.remove(&name);
+            return;
+        };
+        match Found::parse_json(&name, &value) {
             Ok(found) => {
                 self.wrong.remove(&name);
                 if !self.is_full() || self.nodes.contains_key(&name) {
@@ -56,22 +62,6 @@ impl Kept {
         }
     }
 
-    /// Takes what happened.
-    pub(super) fn apply(&mut self, event: &Event) {
-        if !event.is_removal() {
-            return self.put(&event.kv);
-        }
-        if let Some(name) = self.name_of(&event.kv) {
-            self.nodes.remove(&name);
-            self.wrong.remove(&name);
-        }
-    }
-
-    fn name_of(&self, entry: &KeyValue) -> Option<String> {
-        let name = entry.key.0.strip_prefix(self.prefix.as_slice())?;
-        Some(String::from_utf8_lossy(name).into_owned())
-    }
-
     /// All of it, to be handed over.
     pub(super) fn said(&self) -> Said {
         let line = |(name, why): (&String, &String)| format!("{name}: {why}");
@@ -81,27 +71,24 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use super::super::api::Octets;
     use super::*;
 
-    fn entry(key: &str, value: &str) -> KeyValue {
-        let [key, value] = [key, value].map(|text| Octets(text.as_bytes().to_vec()));
-        KeyValue { key, value }
+    fn put(kept: &mut Kept, key: &str, value: &str) {
+        kept.apply((key.as_bytes().to_vec(), Some(value.as_bytes().to_vec())));
     }
 
     #[test]
     fn the_last_word_counts_and_what_is_no_node_is_named() {
         let mut kept = Kept::new("/p/");
-        kept.put(&entry("/p/beta", r#"{"address": "h:1"}"#));
-        kept.put(&entry("/q/gamma", r#"{"address": "h:1"}"#));
-        kept.put(&entry("/p/delta/x", r#"{"address": "h:1"}"#));
+        put(&mut kept, "/p/beta", r#"{"address": "h:1"}"#);
+        put(&mut kept, "/q/gamma", r#"{"address": "h:1"}"#);
+        put(&mut kept, "/p/delta/x", r#"{"address": "h:1"}"#);
         let said = kept.said();
         let names: Vec<String> = said.nodes.expect("it is there").into_keys().collect();
         assert_eq!((names, said.wrong.len()), (vec!["beta".to_owned()], 1));
-        kept.put(&entry("/p/beta", "rubbish"));
+        put(&mut kept, "/p/beta", "rubbish");
         assert_eq!((kept.get("beta"), kept.said().wrong.len()), (None, 2));
-        let text = r#"{"type": "DELETE", "kv": {"key": "L3AvYmV0YQ=="}}"#;
-        kept.apply(&serde_json::from_str(text).expect("an event"));
+        kept.apply((b"/p/beta".to_vec(), None));
         assert_eq!(kept.said().wrong.len(), 1);
     }
 
@@ -109,13 +96,13 @@ mod tests {
     fn many_entries_take_so_much_and_no_more() {
         let mut kept = Kept::new("/p/");
         for number in 0..ENTRIES_MAX + 50 {
-            kept.put(&entry(&format!("/p/n{number}"), r#"{"address": "h:1"}"#));
-            kept.put(&entry(&format!("/p/w{number}"), "rubbish"));
+            put(&mut kept, &format!("/p/n{number}"), r#"{"address": "h:1"}"#);
+            put(&mut kept, &format!("/p/w{number}"), "rubbish");
         }
         let said = kept.said();
         let nodes = said.nodes.expect("it is there");
         assert_eq!((nodes.len(), said.wrong.len()), (ENTRIES_MAX, WRONG_MAX));
-        kept.put(&entry("/p/n1", r#"{"address": "h:2"}"#));
+        put(&mut kept, "/p/n1", r#"{"address": "h:2"}"#);
         assert_eq!(kept.get("n1").map(|found| found.address.as_str()), Some("h:2"));
     }
 }

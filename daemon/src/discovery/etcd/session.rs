@@ -9,16 +9,11 @@ use zeroize::Zeroizing;
 
 use super::super::Ear;
 use super::Fault;
-use super::api::{
-    Authenticate, Authenticated, Done, Grant, Lease, Number, Octets, Put, Range, Ranged, Streamed,
-    Watch, WatchFrom, Watched, end_of,
-};
-use super::http::{Connection, Lines};
+use super::api::{self, Watching};
+use super::http::Connection;
 use super::kept::Kept;
 use super::tls::Tls;
 
-/// Entries of one answer.
-const PAGE: i64 = 512;
 /// How often a member is asked whether it is there, at least.
 const TICK: Duration = Duration::from_secs(2);
 /// News wait so long for more of them.
@@ -27,13 +22,6 @@ const GATHER: Duration = Duration::from_millis(50);
 const LOAD_EVERY: Duration = Duration::from_secs(60);
 /// Before all is read again that a watch lost.
 const AGAIN: Duration = Duration::from_millis(200);
-
-/// How a session ended.
-pub(super) struct Ended {
-    pub(super) fault: Fault,
-    /// Whether the member had said which nodes there are.
-    pub(super) was_heard: bool,
-}
 
 /// One member, and what this node has there.
 pub(super) struct Session<'a> {
@@ -49,7 +37,7 @@ pub(super) struct Session<'a> {
 
 /// The entry of this node.
 struct Published {
-    lease: Number,
+    lease: i64,
     entry: Found,
     /// When the load in it was measured.
     at: Instant,
@@ -69,10 +57,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Publishes and learns until something fails.
-    pub(super) async fn run(mut self) -> Ended {
+    /// Publishes and learns until something fails: what, and whether the member had said before
+    /// which nodes there are.
+    pub(super) async fn run(mut self) -> (Fault, bool) {
         let Err(fault) = self.go_on().await;
-        Ended { fault, was_heard: self.was_heard }
+        (fault, self.was_heard)
     }
 
     async fn go_on(&mut self) -> Result<Infallible, Fault> {
@@ -80,21 +69,13 @@ impl<'a> Session<'a> {
         if !self.etcd.user.is_empty() {
             let password = read_text(&self.etcd.password_file).map(Zeroizing::new)?;
             let (name, password) = (self.etcd.user.as_str(), password.trim_end_matches('\n'));
-            let question = Authenticate { name, password };
-            let Authenticated { token } = line.ask("/v3/auth/authenticate", &question).await?;
-            self.token = Some(token);
+            self.token = Some(api::authenticate(&mut line, name, password).await?);
             line = self.connect().await?;
         }
         self.publish(&mut line).await?;
         loop {
             let revision = self.read(&mut line).await?;
-            let from = WatchFrom {
-                key: self.prefix(),
-                range_end: end_of(self.etcd.prefix.as_bytes()),
-                start_revision: Number(revision.0 + 1),
-            };
-            let watch = Watch { create_request: from };
-            let watch = self.connect().await?.listen("/v3/watch", &watch).await?;
+            let watch = Watching::after(self.connect().await?, self.prefix(), revision).await?;
             self.hand_over().await;
             self.watch(&mut line, watch).await?;
             // What it would have begun with is compacted: all is read again.
@@ -106,8 +87,8 @@ impl<'a> Session<'a> {
         Connection::open(self.endpoint, &self.tls, self.token.clone()).await
     }
 
-    fn prefix(&self) -> Octets {
-        Octets(self.etcd.prefix.as_bytes().to_vec())
+    fn prefix(&self) -> &'a [u8] {
+        self.etcd.prefix.as_bytes()
     }
 
     async fn hand_over(&mut self) {
@@ -116,50 +97,38 @@ impl<'a> Session<'a> {
     }
 
     /// Reads all entries, and the state that they are of.
-    async fn read(&mut self, line: &mut Connection) -> Result<Number, Fault> {
+    async fn read(&mut self, line: &mut Connection) -> Result<i64, Fault> {
         self.kept = Kept::new(&self.etcd.prefix);
-        let mut range = Range {
-            key: self.prefix(),
-            range_end: end_of(self.etcd.prefix.as_bytes()),
-            limit: Number(PAGE),
-            revision: Number(0),
-            count_only: false,
-        };
+        let (mut from, mut revision) = (self.prefix().to_vec(), 0);
         loop {
-            let Ranged { header, kvs, more } = line.ask("/v3/kv/range", &range).await?;
-            if range.revision == Number(0) {
-                range.revision = header.revision;
+            let (of, entries, more) = api::read(line, from, self.prefix(), revision).await?;
+            revision = of;
+            let last = entries.last().map(|(key, _)| key.clone());
+            for (key, value) in entries {
+                self.kept.apply((key, Some(value)));
             }
-            kvs.iter().for_each(|entry| self.kept.put(entry));
-            let Some(last) = kvs.last().filter(|_| more && !self.kept.is_full()) else {
-                return Ok(range.revision);
+            let Some(mut last) = last.filter(|_| more && !self.kept.is_full()) else {
+                return Ok(revision);
             };
             // The next key after it.
-            range.key = last.key.clone();
-            range.key.0.push(0);
+            last.push(0);
+            from = last;
         }
     }
 
     /// Follows what changes, until the watch is at an end.
-    async fn watch(&mut self, line: &mut Connection, mut watch: Lines) -> Result<(), Fault> {
+    async fn watch(&mut self, line: &mut Connection, mut watch: Watching) -> Result<(), Fault> {
         let mut tick = interval(TICK.min(self.etcd.lease.0 / 3));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut due: Option<Instant> = None;
         loop {
             tokio::select! {
-                line = watch.next() => {
-                    let Streamed::<Watched> { result, error } = line?;
-                    if let Some(error) = error {
-                        return Err(Fault::Refused(error.into_words()));
-                    }
-                    let Watched { events, canceled } = result.unwrap_or_default();
-                    if canceled {
-                        return Ok(());
-                    }
-                    events.iter().for_each(|event| self.kept.apply(event));
-                    if !events.is_empty() {
+                changes = watch.next() => {
+                    let Some(changes) = changes? else { return Ok(()) };
+                    if !changes.is_empty() {
                         due.get_or_insert_with(|| Instant::now() + GATHER);
                     }
+                    changes.into_iter().for_each(|change| self.kept.apply(change));
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     due = None;
@@ -179,22 +148,15 @@ impl<'a> Session<'a> {
             _ => (load_percent(), Instant::now()),
         };
         let Some(entry) = self.entry(load.0) else {
-            let (key, range_end) = (self.prefix(), end_of(self.etcd.prefix.as_bytes()));
-            let (limit, revision) = (Number(1), Number(0));
-            let range = Range { key, range_end, limit, revision, count_only: true };
-            return line.ask("/v3/kv/range", &range).await.map(|Ranged { .. }| ());
+            return api::touch(line, self.prefix()).await;
         };
         let kept = match &last {
-            Some(Published { lease, .. }) => renew(line, *lease).await?,
+            Some(Published { lease, .. }) => api::renew(line, *lease).await?,
             None => false,
         };
         let lease = match last.as_ref().filter(|_| kept) {
             Some(last) => last.lease,
-            None => {
-                let seconds = Number(self.etcd.lease.0.as_secs() as i64);
-                let Lease { id, .. } = line.ask("/v3/lease/grant", &Grant { seconds }).await?;
-                id
-            }
+            None => api::grant(line, self.etcd.lease.0.as_secs()).await?,
         };
         let name = self.ear.control.node.clone();
         let is_ours = self.kept.get(&name) == Some(&entry);
@@ -203,10 +165,9 @@ impl<'a> Session<'a> {
             self.ear.say_overwritten();
         }
         if !was_told || !is_ours {
-            let mut key = self.prefix();
-            key.0.extend_from_slice(name.as_bytes());
+            let key = [self.prefix(), name.as_bytes()].concat();
             let value = serde_json::to_vec(&entry).map_err(|it| Fault::Odd(it.to_string()))?;
-            let Done {} = line.ask("/v3/kv/put", &Put { key, value: Octets(value), lease }).await?;
+            api::put(line, (key, value), lease).await?;
         }
         self.published = Some(Published { lease, entry, at: load.1 });
         Ok(())
@@ -217,16 +178,6 @@ impl<'a> Session<'a> {
         let core = self.ear.control.core.borrow();
         core.own_entry(env!("CARGO_PKG_VERSION"), load_percent)
     }
-}
-
-/// Keeps a lease. Whether it was still there.
-async fn renew(line: &mut Connection, id: Number) -> Result<bool, Fault> {
-    let question = Lease { id, ..Lease::default() };
-    let answer: Streamed<Lease> = line.ask("/v3/lease/keepalive", &question).await?;
-    if let Some(error) = answer.error {
-        return Err(Fault::Refused(error.into_words()));
-    }
-    Ok(answer.result.is_some_and(|lease| lease.seconds > Number(0)))
 }
 
 /// Load of the CPUs over the last minute.

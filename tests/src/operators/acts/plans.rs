@@ -1,9 +1,10 @@
 //! When operators and the network do what.
 
 use piped_core::units::Nanos;
-use piped_sim::Random;
+use piped_sim::{EventQueue, Random};
 
-use super::{Act, JUDGED_EVERY, Operators};
+use super::super::Options;
+use super::{Act, JUDGED_EVERY};
 
 /// How often nodes look where the others are.
 const LOOKED_EVERY: Nanos = Nanos::from_millis(1_000);
@@ -11,8 +12,21 @@ const LOOKED_EVERY: Nanos = Nanos::from_millis(1_000);
 /// Longer than nodes may be alone.
 const LATE: Nanos = Nanos::from_millis(20_000);
 
-impl Operators {
-    pub(super) fn plan(&mut self, random: &mut Random) {
+/// All that is going to be done.
+pub(super) fn plan(options: Options, random: &mut Random) -> EventQueue<Act> {
+    let mut plans = Plans { options, acts: EventQueue::new() };
+    plans.plan(random);
+    plans.acts
+}
+
+/// What is going to be done, as far as it is planned.
+struct Plans {
+    options: Options,
+    acts: EventQueue<Act>,
+}
+
+impl Plans {
+    fn plan(&mut self, random: &mut Random) {
         let pause = self.options.pause_max.0;
         let mut at = Nanos::ZERO;
         for _ in 0..self.options.acts {

@@ -57,7 +57,7 @@ pub(super) fn discovery(facts: &Facts) -> Vec<Finding> {
             None => Finding::ok(subject, format!("names {} nodes", source.nodes)),
         }
     };
-    facts.sources.iter().map(look).collect()
+    facts.daemon.iter().flat_map(|status| status.discovery.iter().map(look)).collect()
 }
 
 /// Judges peers that connected and got no lane, or lost it to others, since the daemon started.

@@ -32,6 +32,7 @@ fn status() -> Status {
         evicted: BTreeMap::new(),
         refused: BTreeMap::new(),
         greeted: Default::default(),
+        discovery: Vec::new(),
         public_key: None,
         sandbox: Default::default(),
         config: ConfigState::default(),
@@ -110,7 +111,6 @@ fn healthy() -> Facts {
             is_known: true,
         }],
         sockets: vec![socket("client.socket"), socket("admin.socket")],
-        sources: Vec::new(),
         peers: vec![PeerFacts {
             name: "beta".to_owned(),
             address: "10.9.0.2:7440".to_owned(),
@@ -414,14 +414,14 @@ static TABLE: &[Row] = &[
         "pipectl keys generate",
     ),
     (
-        |it| it.sources = vec![source(0, Some("etcd is gone"))],
+        |it| daemon(it).discovery = vec![source(0, Some("etcd is gone"))],
         Warning,
         "discovery etcd",
         "etcd is gone",
         "pipectl nodes",
     ),
     (
-        |it| it.sources = vec![source(7, None)],
+        |it| daemon(it).discovery = vec![source(7, None)],
         Warning,
         "discovery etcd",
         "7 nodes more than the limit",

@@ -3,22 +3,13 @@
 use core::fmt;
 use core::str::FromStr;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use piped_core::link::Dialling;
 use serde::{Deserialize, Serialize};
 
 use crate::network::HostPort;
 use crate::quantity::Period;
-use crate::validate::Faults;
-
-/// Most addresses at which a node says that it is.
-const ADVERTISED_MAX: usize = 2;
-/// Most members of an etcd, or name servers, that are named.
-const SERVERS_MAX: usize = 16;
-/// Longest name of records, and longest prefix of keys.
-const NAME_BYTES_MAX: usize = 253;
 
 /// Table `[discovery]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,48 +49,6 @@ impl Discovery {
         let address = listen.filter(|address| !address.ip().is_unspecified());
         address.and_then(|it| it.to_string().parse().ok()).into_iter().collect()
     }
-
-    pub(crate) fn check(&self, listen: Option<SocketAddr>, faults: &mut Faults) {
-        let is_set = |path: &Path| !path.as_os_str().is_empty();
-        let Etcd { ca_file, certificate_file, key_file, password_file, .. } = &self.etcd;
-        for (key, path) in [
-            ("discovery.files", &self.files),
-            ("discovery.etcd.ca_file", ca_file),
-            ("discovery.etcd.certificate_file", certificate_file),
-            ("discovery.etcd.key_file", key_file),
-            ("discovery.etcd.password_file", password_file),
-        ] {
-            faults.check(!is_set(path) || path.is_absolute(), key, || {
-                format!("is `{}`: write an absolute path, or nothing", path.display())
-            });
-        }
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        let is_name = self.dns.len() <= NAME_BYTES_MAX && self.dns.chars().all(letter);
-        faults.check(is_name, "discovery.dns", || {
-            "is not a name of records: write it as in \"_piped._tcp.storage.example\"".to_owned()
-        });
-        let servers = &self.dns_servers;
-        faults.check(servers.is_empty() || !self.dns.is_empty(), "discovery.dns_servers", || {
-            "is set without `dns`: write the name of the records there".to_owned()
-        });
-        faults.check(servers.len() <= SERVERS_MAX, "discovery.dns_servers", || {
-            format!("names {}: at most {SERVERS_MAX} are asked", servers.len())
-        });
-        let are_addresses = self.advertise.iter().all(|address| !address.is_empty())
-            && self.advertise.len() <= ADVERTISED_MAX;
-        faults.check(are_addresses, "discovery.advertise", || {
-            "is not one address or two: write host:port, and a second one by way of another link"
-                .to_owned()
-        });
-        self.etcd.check(faults);
-        let listens_at_all = listen.is_some_and(|address| address.ip().is_unspecified());
-        let is_told = !listens_at_all || !self.advertise.is_empty();
-        faults.check(self.etcd.endpoints.is_empty() || is_told, "discovery.advertise", || {
-            "is empty, and listen.address is all of this machine's: write where other nodes find \
-             this one, as in [\"10.9.0.2:7440\"]"
-                .to_owned()
-        });
-    }
 }
 
 impl Default for Discovery {
@@ -135,46 +84,6 @@ pub struct Etcd {
     pub key_file: PathBuf,
     /// Time after which a node that died is named no more.
     pub lease: Period,
-}
-
-impl Etcd {
-    /// Shortest and longest `lease`.
-    const LEASES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)];
-
-    fn check(&self, faults: &mut Faults) {
-        let endpoints = &self.endpoints;
-        faults.check(endpoints.len() <= SERVERS_MAX, "discovery.etcd.endpoints", || {
-            format!("names {}: at most {SERVERS_MAX} are asked", endpoints.len())
-        });
-        let is_prefix = (1..=NAME_BYTES_MAX).contains(&self.prefix.len());
-        faults.check(is_prefix, "discovery.etcd.prefix", || {
-            "is empty or long: write what the keys of one cluster begin with, as in \"/piped/\""
-                .to_owned()
-        });
-        let has = |path: &Path| !path.as_os_str().is_empty();
-        let is_secure = endpoints.iter().any(Endpoint::is_secure);
-        faults.check(!is_secure || has(&self.ca_file), "discovery.etcd.ca_file", || {
-            "is empty, and an endpoint is https: write the file with the certificates that vouch \
-             for the members"
-                .to_owned()
-        });
-        let together = has(&self.certificate_file) == has(&self.key_file);
-        faults.check(together, "discovery.etcd.key_file", || {
-            "and certificate_file belong together: set both, or none".to_owned()
-        });
-        let together = self.user.is_empty() != has(&self.password_file);
-        faults.check(together, "discovery.etcd.password_file", || {
-            "and user belong together: set both, or none".to_owned()
-        });
-        let is_private = self.user.is_empty() || endpoints.iter().all(Endpoint::keeps_secrets);
-        faults.check(is_private, "discovery.etcd.user", || {
-            "would send its password in the clear: write https:// endpoints".to_owned()
-        });
-        let [least, most] = Self::LEASES;
-        faults.check((least..=most).contains(&self.lease.0), "discovery.etcd.lease", || {
-            format!("is {}: choose from 5s to 1h", self.lease)
-        });
-    }
 }
 
 impl Default for Etcd {
@@ -226,7 +135,7 @@ impl Endpoint {
     }
 
     /// Whether nobody else reads what is sent there.
-    fn keeps_secrets(&self) -> bool {
+    pub(crate) fn keeps_secrets(&self) -> bool {
         let address = self.host().parse::<std::net::IpAddr>();
         self.is_secure
             || self.host() == "localhost"
@@ -275,6 +184,7 @@ impl From<Endpoint> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
 
     /// The key of the first setting that is wrong.
     fn fault(change: impl FnOnce(&mut Discovery)) -> Option<String> {
@@ -282,12 +192,11 @@ mod tests {
     }
 
     fn fault_of(listen: Option<SocketAddr>, change: impl FnOnce(&mut Discovery)) -> Option<String> {
-        let mut discovery = Discovery::default();
-        discovery.etcd.endpoints = vec!["http://10.9.0.9:2379".parse().expect("a URL")];
-        change(&mut discovery);
-        let mut faults = Faults::default();
-        discovery.check(listen, &mut faults);
-        faults.first().map(|fault| fault.key.clone())
+        let mut config = Config::default();
+        (config.listen.address, config.listen.allow_plain) = (listen, Vec::new());
+        config.discovery.etcd.endpoints = vec!["http://10.9.0.9:2379".parse().expect("a URL")];
+        change(&mut config.discovery);
+        config.validate().err().map(|fault| fault.key)
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use piped_core::limits::LANES_MAX;
 use piped_core::link::Protection;
 use piped_core::modes::{EagerMode, PlannerMode};
 
+use crate::discovery::{Endpoint, Etcd};
 use crate::log_level;
 use crate::modes::{AutoPath, Spin};
 use crate::node_key::PublicKey;
@@ -43,6 +45,15 @@ const EAGER_MAX: Bytes = Bytes(256 << 10);
 
 /// A longer spin is a busy loop by mistake.
 const SPIN_MAX: Period = Period(core::time::Duration::from_millis(10));
+
+/// Most addresses at which a node says that it is.
+const ADVERTISED_MAX: usize = 2;
+/// Most members of an etcd, or name servers, that are named.
+const SERVERS_MAX: usize = 16;
+/// Longest name of records, and longest prefix of keys.
+const RECORDS_NAME_MAX: usize = 253;
+/// Shortest and longest lease of a node's entry in an etcd.
+const LEASES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)];
 
 /// Faults found so far.
 #[derive(Debug, Default)]
@@ -202,7 +213,7 @@ impl Config {
         faults.check(self.peers.len() <= PEERS_MAX, "peers", || {
             format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
         });
-        self.discovery.check(self.listen.address, faults);
+        self.check_discovery(faults);
         let is_followed = self.discovery.is_on();
         let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_followed) {
             (true, false) => 0,
@@ -270,6 +281,51 @@ impl Config {
                 });
             }
         }
+    }
+
+    fn check_discovery(&self, faults: &mut Faults) {
+        let (discovery, listen) = (&self.discovery, self.listen.address);
+        let is_set = |path: &Path| !path.as_os_str().is_empty();
+        let Etcd { ca_file, certificate_file, key_file, password_file, .. } = &discovery.etcd;
+        for (key, path) in [
+            ("discovery.files", &discovery.files),
+            ("discovery.etcd.ca_file", ca_file),
+            ("discovery.etcd.certificate_file", certificate_file),
+            ("discovery.etcd.key_file", key_file),
+            ("discovery.etcd.password_file", password_file),
+        ] {
+            faults.check(!is_set(path) || path.is_absolute(), key, || {
+                format!("is `{}`: write an absolute path, or nothing", path.display())
+            });
+        }
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let is_name = discovery.dns.len() <= RECORDS_NAME_MAX && discovery.dns.chars().all(letter);
+        faults.check(is_name, "discovery.dns", || {
+            "is not a name of records: write it as in \"_piped._tcp.storage.example\"".to_owned()
+        });
+        let servers = &discovery.dns_servers;
+        faults.check(
+            servers.is_empty() || !discovery.dns.is_empty(),
+            "discovery.dns_servers",
+            || "is set without `dns`: write the name of the records there".to_owned(),
+        );
+        faults.check(servers.len() <= SERVERS_MAX, "discovery.dns_servers", || {
+            format!("names {}: at most {SERVERS_MAX} are asked", servers.len())
+        });
+        let are_addresses = discovery.advertise.iter().all(|address| !address.is_empty())
+            && discovery.advertise.len() <= ADVERTISED_MAX;
+        faults.check(are_addresses, "discovery.advertise", || {
+            "is not one address or two: write host:port, and a second one by way of another link"
+                .to_owned()
+        });
+        check_etcd(&discovery.etcd, faults);
+        let listens_at_all = listen.is_some_and(|address| address.ip().is_unspecified());
+        let is_told = !listens_at_all || !discovery.advertise.is_empty();
+        faults.check(discovery.etcd.endpoints.is_empty() || is_told, "discovery.advertise", || {
+            "is empty, and listen.address is all of this machine's: write where other nodes find \
+             this one, as in [\"10.9.0.2:7440\"]"
+                .to_owned()
+        });
     }
 
     /// Checks settings that depend on whether the node has a key of its own.
@@ -347,6 +403,41 @@ pub fn check_node_name(name: &str) -> Result<(), String> {
     let mut faults = Faults::default();
     faults.name(name, "NAME");
     faults.first().map_or(Ok(()), |fault| Err(format!("the node {}", fault.problem)))
+}
+
+fn check_etcd(etcd: &Etcd, faults: &mut Faults) {
+    let endpoints = &etcd.endpoints;
+    faults.check(endpoints.len() <= SERVERS_MAX, "discovery.etcd.endpoints", || {
+        format!("names {}: at most {SERVERS_MAX} are asked", endpoints.len())
+    });
+    let is_prefix = (1..=RECORDS_NAME_MAX).contains(&etcd.prefix.len());
+    faults.check(is_prefix, "discovery.etcd.prefix", || {
+        "is empty or long: write what the keys of one cluster begin with, as in \"/piped/\""
+            .to_owned()
+    });
+    let has = |path: &Path| !path.as_os_str().is_empty();
+    let is_secure = endpoints.iter().any(Endpoint::is_secure);
+    faults.check(!is_secure || has(&etcd.ca_file), "discovery.etcd.ca_file", || {
+        "is empty, and an endpoint is https: write the file with the certificates that vouch \
+         for the members"
+            .to_owned()
+    });
+    let together = has(&etcd.certificate_file) == has(&etcd.key_file);
+    faults.check(together, "discovery.etcd.key_file", || {
+        "and certificate_file belong together: set both, or none".to_owned()
+    });
+    let together = etcd.user.is_empty() != has(&etcd.password_file);
+    faults.check(together, "discovery.etcd.password_file", || {
+        "and user belong together: set both, or none".to_owned()
+    });
+    let is_private = etcd.user.is_empty() || endpoints.iter().all(Endpoint::keeps_secrets);
+    faults.check(is_private, "discovery.etcd.user", || {
+        "would send its password in the clear: write https:// endpoints".to_owned()
+    });
+    let [least, most] = LEASES;
+    faults.check((least..=most).contains(&etcd.lease.0), "discovery.etcd.lease", || {
+        format!("is {}: choose from 5s to 1h", etcd.lease)
+    });
 }
 
 /// Checks a fragment size for the engine; also for the admin API's `fixed`.

@@ -188,5 +188,5 @@ fn what_is_wrong_with_an_etcd_is_said() {
     let metrics: SocketAddr = system_tests::process::free_address();
     let other = format!("[metrics]\naddress = \"{metrics}\"\n");
     let _other = Daemon::start(&programs, path, "other", &other);
-    said(&format!("http://{metrics}"), "", "not one of an etcd");
+    said(&format!("http://{metrics}"), "", "refuses");
 }

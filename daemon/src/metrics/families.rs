@@ -26,9 +26,8 @@ use crate::shard::message::ReactorReport;
 /// All exposed values at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    pub(super) version: &'static str,
-    /// Start of the daemon in seconds since 1970.
-    pub(super) started: f64,
+    /// Version of the daemon, and its start in seconds since 1970.
+    pub(super) begun: (&'static str, f64),
     pub(super) shards: Vec<ShardObservation>,
     /// Evictions of all shards and sockets.
     pub(super) evictions: Evictions,
@@ -61,8 +60,9 @@ pub struct ShardObservation {
 impl Snapshot {
     pub(super) fn families(&self) -> Vec<proto::MetricFamily> {
         let mut table = Table::default();
-        table.put(&define::BUILD, &[self.version], 1.0);
-        table.put(&define::START, &[], self.started);
+        let (version, started) = self.begun;
+        table.put(&define::BUILD, &[version], 1.0);
+        table.put(&define::START, &[], started);
         let [(arena, arena_limit), (lent, lent_limit)] = self.memory;
         table.count(&define::ARENA, &[], arena);
         table.count(&define::ARENA_LIMIT, &[], arena_limit);

@@ -99,8 +99,7 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
         .map(|(source, heard)| (source.name(), heard.nodes().len(), heard.away().is_some()))
         .collect();
     Ok(Snapshot {
-        version: env!("CARGO_PKG_VERSION"),
-        started: control.started_unix,
+        begun: (env!("CARGO_PKG_VERSION"), control.started_unix),
         shards,
         evictions,
         refusals: control.refusals(),

@@ -177,8 +177,7 @@ fn snapshot() -> Snapshot {
     let mut greetings = [0; Greeting::ALL.len()];
     greetings[Greeting::Untrusted as usize] = 73;
     Snapshot {
-        version: "1.2.3",
-        started: 1e9,
+        begun: ("1.2.3", 1e9),
         shards: vec![ShardObservation {
             engine,
             early_required_bytes: 109,

@@ -2,31 +2,22 @@
 
 mod plans;
 
-use std::sync::LazyLock;
-
 use piped_config::{Config, Export, HostPort, NodeKey, Peer, Principal};
 use piped_core::ids::SessionId;
 use piped_core::link::{Checksum, Dialling, Protection};
 use piped_core::units::Nanos;
 use piped_sim::{EventQueue, Notice, Random, SimKernel};
 use piped_world::controls::{Controls, Setup};
-use zeroize::Zeroizing;
 
 use super::found::Directory;
 use super::judge::Judge;
-use super::{CLIENT, EXPORT, FOLDER, NAMES, NEIGHBOUR, Options, address_of};
+use super::{CLIENT, EXPORT, FOLDER, KEYS, NAMES, NEIGHBOUR, Options, address_of};
 
 /// How often the connections that are open are judged.
 pub(super) const JUDGED_EVERY: Nanos = Nanos::from_millis(250);
 
 /// The furthest that a clock jumps.
 const JUMP_MAX: Nanos = Nanos::from_millis(10_000);
-
-/// Keys for all: of each node, and some that are nobody's.
-pub(super) static KEYS: LazyLock<Vec<NodeKey>> = LazyLock::new(|| {
-    let key = |number: u8| NodeKey::of_private(Zeroizing::new([number; 32]));
-    (1..=9).map(key).collect()
-});
 
 /// Something that somebody does.
 #[derive(Debug)]

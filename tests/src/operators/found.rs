@@ -6,8 +6,7 @@ use piped_config::{Found, NodeKey};
 use piped_control::discovery::Source;
 use piped_sim::Random;
 
-use super::acts::KEYS;
-use super::{NAMES, Scene, address_of};
+use super::{KEYS, NAMES, Scene, address_of};
 
 /// Why a source is away.
 const AWAY: &str = "nobody answers";

@@ -13,12 +13,22 @@ pub mod network;
 mod options;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
+
+use piped_config::NodeKey;
+use zeroize::Zeroizing;
 
 pub use self::acts::{Act, Errand, Operators, Scene};
 pub use self::options::Options;
 
 /// The nodes by name.
 pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+
+/// Keys for all: of each node, and some that are nobody's.
+static KEYS: LazyLock<Vec<NodeKey>> = LazyLock::new(|| {
+    let key = |number: u8| NodeKey::of_private(Zeroizing::new([number; 32]));
+    (1..=9).map(key).collect()
+});
 
 /// The first user of those that run nodes of one machine.
 pub const NEIGHBOUR: u32 = 1000;

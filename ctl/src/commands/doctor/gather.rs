@@ -181,7 +181,6 @@ fn container() -> Option<String> {
     let named = text("/run/systemd/container").filter(|name| !name.is_empty());
     let marked = |path: &str, name: &str| Path::new(path).exists().then(|| name.to_owned());
     let variable = || std::env::var("container").ok().filter(|name| !name.is_empty());
-    // The kubelet's engines leave no file.
     let pod = || std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "kubernetes".to_owned());
     named
         .or_else(|| marked("/run/.containerenv", "podman"))

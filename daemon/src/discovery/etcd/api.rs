@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Fault;
-use super::http::{Connection, Lines};
+use super::http::{Connection, Lines, Refusal};
 
 /// Entries of one answer.
 const PAGE: i64 = 512;
@@ -102,11 +102,6 @@ impl Watching {
     }
 }
 
-/// What an etcd says that it does not do, in its words.
-pub(super) fn words_of_refusal(text: &[u8]) -> Option<String> {
-    serde_json::from_slice(text).ok().map(Refusal::into_words)
-}
-
 /// Bytes of keys and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Octets(Vec<u8>);
@@ -138,22 +133,6 @@ impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         text.parse().map(Self).map_err(de::Error::custom)
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Refusal {
-    message: String,
-    error: serde_json::Value,
-}
-
-impl Refusal {
-    fn into_words(self) -> String {
-        let error = &self.error;
-        let inner = error.as_str().or_else(|| error.get("message")?.as_str());
-        let message = Some(self.message.as_str()).filter(|message| !message.is_empty());
-        message.or(inner).unwrap_or("no reason").to_owned()
     }
 }
 
@@ -323,14 +302,6 @@ mod tests {
         assert_eq!(changes.collect::<Vec<_>>(), expected);
         let text = r#"{"result":{"canceled":true,"compact_revision":"8"}}"#;
         assert!(watched(text).canceled);
-        for text in [
-            r#"{"error":"etcdserver: invalid auth token","code":16,"message":"etcdserver: x"}"#,
-            r#"{"error":{"grpc_code":14,"message":"etcdserver: x"}}"#,
-            r#"{"error":"etcdserver: x"}"#,
-        ] {
-            assert_eq!(words_of_refusal(text.as_bytes()).as_deref(), Some("etcdserver: x"));
-        }
-        assert_eq!(words_of_refusal(b"no JSON"), None);
         let lease: Lease = serde_json::from_str(r#"{"ID":"5"}"#).expect("a lease that is lost");
         assert_eq!((lease.id, lease.seconds), (Number(5), Number(0)));
         assert_eq!(serde_json::to_string(&lease).expect("plain"), r#"{"ID":"5"}"#);

@@ -11,13 +11,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use piped_config::Endpoint;
 use rustix::net::sockopt;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::Fault;
-use super::api::words_of_refusal;
 use super::tls::Tls;
 
 /// A member that takes longer is not there.
@@ -159,9 +158,27 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(text).map_err(|error| Fault::Odd(error.to_string()))
 }
 
-/// Why a question is refused: in JSON, or as the words of whatever answers there.
+/// What an etcd says that it does not do, and why.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refusal {
+    message: String,
+    error: serde_json::Value,
+}
+
+impl Refusal {
+    pub(super) fn into_words(self) -> String {
+        let error = &self.error;
+        let inner = error.as_str().or_else(|| error.get("message")?.as_str());
+        let message = Some(self.message.as_str()).filter(|message| !message.is_empty());
+        message.or(inner).unwrap_or("no reason").to_owned()
+    }
+}
+
+/// What is refused, in the words of an etcd or of whatever answers there.
 fn refused(text: &[u8]) -> Fault {
-    Fault::Refused(words_of_refusal(text).unwrap_or_else(|| {
+    let in_json = parse::<Refusal>(text).map(Refusal::into_words);
+    Fault::Refused(in_json.unwrap_or_else(|_| {
         let words = String::from_utf8_lossy(text);
         words.trim().chars().take(WORDS_MAX).collect()
     }))
@@ -177,4 +194,23 @@ fn keep_alive(socket: &TcpStream) -> Result<(), Fault> {
         sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT)
     };
     set().map_err(|error| Fault::Io(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_words_in_json_or_not() {
+        for text in [
+            r#"{"error":"etcdserver: invalid auth token","code":16,"message":"etcdserver: x"}"#,
+            r#"{"error":{"grpc_code":14,"message":"etcdserver: x"}}"#,
+            r#"{"error":"etcdserver: x"}"#,
+            "etcdserver: x\n",
+        ] {
+            assert_eq!(refused(text.as_bytes()).to_string(), "it refuses: etcdserver: x");
+        }
+        let long = "x".repeat(10_000);
+        assert!(refused(long.as_bytes()).to_string().len() < 300);
+    }
 }

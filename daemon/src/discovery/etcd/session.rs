@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_secs(2);
 const GATHER: Duration = Duration::from_millis(50);
 /// How often others are told of the load.
 const LOAD_EVERY: Duration = Duration::from_secs(60);
+/// Most answers that are read of one state: entries may be no nodes, and without end.
+const PAGES_MAX: u32 = 64;
 /// Before all is read again that a watch lost.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -100,7 +102,7 @@ impl<'a> Session<'a> {
     async fn read(&mut self, line: &mut Connection) -> Result<i64, Fault> {
         self.kept = Kept::new(&self.etcd.prefix);
         let (mut from, mut revision) = (self.prefix().to_vec(), 0);
-        loop {
+        for _ in 0..PAGES_MAX {
             let (of, entries, more) = api::read(line, from, self.prefix(), revision).await?;
             revision = of;
             let last = entries.last().map(|(key, _)| key.clone());
@@ -114,6 +116,8 @@ impl<'a> Session<'a> {
             last.push(0);
             from = last;
         }
+        // Whatever else is there is no node, or comes too late in the order of names.
+        Ok(revision)
     }
 
     /// Follows what changes, until the watch is at an end.

@@ -1,7 +1,7 @@
 //! Checks of relations between values, and of names, that types cannot express.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use piped_core::limits::LANES_MAX;
 use piped_core::link::Protection;
 use piped_core::modes::{EagerMode, PlannerMode};
 
-use crate::discovery::{Endpoint, Etcd};
+use crate::discovery::{Discovery, Endpoint, Etcd};
 use crate::log_level;
 use crate::modes::{AutoPath, Spin};
 use crate::node_key::PublicKey;
@@ -213,7 +213,7 @@ impl Config {
         faults.check(self.peers.len() <= PEERS_MAX, "peers", || {
             format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
         });
-        self.check_discovery(faults);
+        check_discovery(&self.discovery, self.listen.address, faults);
         let is_followed = self.discovery.is_on();
         let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_followed) {
             (true, false) => 0,
@@ -251,7 +251,7 @@ impl Config {
                 || "is the same as `address`: write one that another link leads to".to_owned(),
             );
             for (key, address) in [(&key, &peer.address), (&second, &peer.second_address)] {
-                let literal = address.as_str().parse::<std::net::SocketAddr>().map(|a| a.ip());
+                let literal = address.as_str().parse::<SocketAddr>().map(|a| a.ip());
                 let needs_key =
                     literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip, false));
                 faults.check(peer.key.is_some() || !needs_key, key, || {
@@ -281,51 +281,6 @@ impl Config {
                 });
             }
         }
-    }
-
-    fn check_discovery(&self, faults: &mut Faults) {
-        let (discovery, listen) = (&self.discovery, self.listen.address);
-        let is_set = |path: &Path| !path.as_os_str().is_empty();
-        let Etcd { ca_file, certificate_file, key_file, password_file, .. } = &discovery.etcd;
-        for (key, path) in [
-            ("discovery.files", &discovery.files),
-            ("discovery.etcd.ca_file", ca_file),
-            ("discovery.etcd.certificate_file", certificate_file),
-            ("discovery.etcd.key_file", key_file),
-            ("discovery.etcd.password_file", password_file),
-        ] {
-            faults.check(!is_set(path) || path.is_absolute(), key, || {
-                format!("is `{}`: write an absolute path, or nothing", path.display())
-            });
-        }
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        let is_name = discovery.dns.len() <= RECORDS_NAME_MAX && discovery.dns.chars().all(letter);
-        faults.check(is_name, "discovery.dns", || {
-            "is not a name of records: write it as in \"_piped._tcp.storage.example\"".to_owned()
-        });
-        let servers = &discovery.dns_servers;
-        faults.check(
-            servers.is_empty() || !discovery.dns.is_empty(),
-            "discovery.dns_servers",
-            || "is set without `dns`: write the name of the records there".to_owned(),
-        );
-        faults.check(servers.len() <= SERVERS_MAX, "discovery.dns_servers", || {
-            format!("names {}: at most {SERVERS_MAX} are asked", servers.len())
-        });
-        let are_addresses = discovery.advertise.iter().all(|address| !address.is_empty())
-            && discovery.advertise.len() <= ADVERTISED_MAX;
-        faults.check(are_addresses, "discovery.advertise", || {
-            "is not one address or two: write host:port, and a second one by way of another link"
-                .to_owned()
-        });
-        check_etcd(&discovery.etcd, faults);
-        let listens_at_all = listen.is_some_and(|address| address.ip().is_unspecified());
-        let is_told = !listens_at_all || !discovery.advertise.is_empty();
-        faults.check(discovery.etcd.endpoints.is_empty() || is_told, "discovery.advertise", || {
-            "is empty, and listen.address is all of this machine's: write where other nodes find \
-             this one, as in [\"10.9.0.2:7440\"]"
-                .to_owned()
-        });
     }
 
     /// Checks settings that depend on whether the node has a key of its own.
@@ -403,6 +358,48 @@ pub fn check_node_name(name: &str) -> Result<(), String> {
     let mut faults = Faults::default();
     faults.name(name, "NAME");
     faults.first().map_or(Ok(()), |fault| Err(format!("the node {}", fault.problem)))
+}
+
+fn check_discovery(discovery: &Discovery, listen: Option<SocketAddr>, faults: &mut Faults) {
+    let is_set = |path: &Path| !path.as_os_str().is_empty();
+    let Etcd { ca_file, certificate_file, key_file, password_file, .. } = &discovery.etcd;
+    for (key, path) in [
+        ("discovery.files", &discovery.files),
+        ("discovery.etcd.ca_file", ca_file),
+        ("discovery.etcd.certificate_file", certificate_file),
+        ("discovery.etcd.key_file", key_file),
+        ("discovery.etcd.password_file", password_file),
+    ] {
+        faults.check(!is_set(path) || path.is_absolute(), key, || {
+            format!("is `{}`: write an absolute path, or nothing", path.display())
+        });
+    }
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_name = discovery.dns.len() <= RECORDS_NAME_MAX && discovery.dns.chars().all(letter);
+    faults.check(is_name, "discovery.dns", || {
+        "is not a name of records: write it as in \"_piped._tcp.storage.example\"".to_owned()
+    });
+    let servers = &discovery.dns_servers;
+    faults.check(servers.is_empty() || !discovery.dns.is_empty(), "discovery.dns_servers", || {
+        "is set without `dns`: write the name of the records there".to_owned()
+    });
+    faults.check(servers.len() <= SERVERS_MAX, "discovery.dns_servers", || {
+        format!("names {}: at most {SERVERS_MAX} are asked", servers.len())
+    });
+    let are_addresses = discovery.advertise.iter().all(|address| !address.is_empty())
+        && discovery.advertise.len() <= ADVERTISED_MAX;
+    faults.check(are_addresses, "discovery.advertise", || {
+        "is not one address or two: write host:port, and a second one by way of another link"
+            .to_owned()
+    });
+    check_etcd(&discovery.etcd, faults);
+    let listens_at_all = listen.is_some_and(|address| address.ip().is_unspecified());
+    let is_told = !listens_at_all || !discovery.advertise.is_empty();
+    faults.check(discovery.etcd.endpoints.is_empty() || is_told, "discovery.advertise", || {
+        "is empty, and listen.address is all of this machine's: write where other nodes find \
+         this one, as in [\"10.9.0.2:7440\"]"
+            .to_owned()
+    });
 }
 
 fn check_etcd(etcd: &Etcd, faults: &mut Faults) {

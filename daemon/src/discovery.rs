@@ -17,6 +17,11 @@ use piped_text::shown;
 use crate::control::Control;
 use crate::io::clock;
 
+/// Most lines about entries of one source that name no node.
+const WRONG_MAX: usize = 16;
+/// Letters of a text that others wrote.
+const TEXT_MAX: usize = 240;
+
 /// Has all sources of the configuration asked for as long as the daemon runs.
 pub(crate) fn follow(control: &Rc<Control>) {
     let discovery = control.config().discovery.clone();
@@ -54,9 +59,14 @@ struct Said {
 }
 
 impl Said {
-    const fn away(why: String) -> Self {
-        Self { nodes: Err(why), wrong: Vec::new() }
+    fn away(why: &str) -> Self {
+        Self { nodes: Err(clipped(why)), wrong: Vec::new() }
     }
+}
+
+/// The beginning of a text that others wrote.
+fn clipped(text: &str) -> String {
+    text.chars().take(TEXT_MAX).collect()
 }
 
 /// What was wrong with a source when it was asked last.
@@ -78,7 +88,8 @@ impl Ear {
     /// Has what the source said decided on, and told to the shards once it is due.
     async fn take(&mut self, said: Said) {
         self.log(&said);
-        let Said { nodes, wrong } = said;
+        let Said { nodes, mut wrong } = said;
+        wrong.truncate(WRONG_MAX);
         self.last = Wrong { away: nodes.as_ref().err().cloned(), lines: wrong };
         let source = self.source;
         let due = self.control.decide(|core, now| {
@@ -103,9 +114,10 @@ impl Ear {
             let error = shown(error);
             tracing::warn!(%error, left_out, "discovery.{source}: the last known addresses stay");
         }
-        for line in said.wrong.iter().filter(|line| !self.last.lines.contains(line)) {
+        let lines = said.wrong.iter().take(WRONG_MAX);
+        for line in lines.filter(|line| !self.last.lines.contains(line)) {
             let Some(left_out) = self.may_say() else { break };
-            tracing::warn!(left_out, "discovery.{source}: {}", shown(line));
+            tracing::warn!(left_out, "discovery.{source}: {}", shown(&clipped(line)));
         }
     }
 

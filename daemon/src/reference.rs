@@ -210,6 +210,9 @@ fn kind(path: &str, default: &Value) -> String {
         Value::Array(_) if list(json!("word7")) => "names".to_owned(),
         Value::Array(_) if list(json!(7)) => "numbers".to_owned(),
         Value::Array(_) if list(json!("10.0.0.0/8")) => "networks".to_owned(),
+        Value::Array(_) if list(json!("host:7")) => "list of host:port".to_owned(),
+        Value::Array(_) if list(json!("127.0.0.1:7")) => "addresses".to_owned(),
+        Value::Array(_) if list(json!("http://host:7")) => "URLs".to_owned(),
         Value::Array(_) => "list of words".to_owned(),
         Value::String(word) => match (text("word7"), word.as_str()) {
             (true, word) if word.starts_with('/') || path.ends_with(".path") => "path".to_owned(),
@@ -231,7 +234,8 @@ fn kind(path: &str, default: &Value) -> String {
 /// Whether a reload takes a change of the key: found by changing it.
 fn is_live(path: &str, default: &Value) -> bool {
     let texts = ["word7", "7MiB", "7s", "h:7", "127.0.0.1:7", KEY];
-    let lists = [json!(["word7"]), json!([7]), json!(["10.0.0.0/8"]), json!(["send_zero_copy"])];
+    let lists = ["word7", "10.0.0.0/8", "send_zero_copy", "127.0.0.1:7", "http://127.0.0.1:7"];
+    let lists = lists.map(|word| json!([word])).into_iter().chain([json!([7])]);
     let others = [json!(7), json!(!default.as_bool().unwrap_or_default())];
     // Also try all words that the type names in its error.
     let error = with(path, &json!("word7")).err().map(|error| error.to_string());

@@ -1,6 +1,6 @@
 //! SRV records of a name service as a source of discovery.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -23,18 +23,22 @@ const EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)]
 const RECORDS_MAX: usize = 2 * NODES_MAX;
 /// When to ask again where nobody answered, or where there are no records.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Records and addresses of all targets are there by then, or none of them counts.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A name server has so long to answer with the records.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Addresses of targets that did not come with the records are looked up for so long, each for so
+/// long, and so many of them.
+const LOOKUPS_TIME: Duration = Duration::from_secs(20);
+const LOOKUP_TIME: Duration = Duration::from_secs(3);
+const LOOKUPS_MAX: usize = 512;
 
 /// Asks for the records again and again.
 pub(super) async fn follow(mut ear: Ear, name: String, servers: Vec<SocketAddr>) {
     loop {
-        let found = tokio::time::timeout(PATIENCE, look(&name, &servers)).await;
-        let (said, lives) = match found {
-            Ok(Ok(Looked { records, hosts, lives })) => (nodes(records, &hosts), lives),
-            Ok(Err(error)) if error.is_no_records_found() => (nodes(Vec::new(), &[].into()), AGAIN),
-            Ok(Err(error)) => (Said::away(format!("{name} is not to be had: {error}")), AGAIN),
-            Err(_) => (Said::away(format!("{name} takes too long")), AGAIN),
+        let (said, lives) = match look(&name, &servers).await {
+            Ok(Some(Looked { records, hosts, lives })) => (nodes(records, &hosts), lives),
+            Err(error) if error.is_no_records_found() => (nodes(Vec::new(), &[].into()), AGAIN),
+            Err(error) => (Said::away(&format!("{name} is not to be had: {error}")), AGAIN),
+            Ok(None) => (Said::away(&format!("{name} takes too long")), AGAIN),
         };
         ear.take(said).await;
         let [least, most] = EVERY;
@@ -42,7 +46,7 @@ pub(super) async fn follow(mut ear: Ear, name: String, servers: Vec<SocketAddr>)
     }
 }
 
-/// What there is now.
+/// Records and addresses.
 struct Looked {
     records: Vec<SRV>,
     /// Addresses of the targets that have one.
@@ -51,11 +55,14 @@ struct Looked {
     lives: Duration,
 }
 
-async fn look(name: &str, servers: &[SocketAddr]) -> Result<Looked, NetError> {
+/// What there is now; nothing if no answer comes in time.
+async fn look(name: &str, servers: &[SocketAddr]) -> Result<Option<Looked>, NetError> {
     // Made anew each time: what another one has in its cache is older than its time to live says,
     // and /etc/resolv.conf changes.
     let resolver = resolver(servers)?;
-    let found = resolver.srv_lookup(name).await?;
+    let found = tokio::time::timeout(PATIENCE, resolver.srv_lookup(name)).await;
+    let Ok(found) = found else { return Ok(None) };
+    let found = found?;
     let (mut hosts, mut lives) = (BTreeMap::new(), shortest(found.answers()));
     for record in found.additionals() {
         if let Some(address) = record.data.ip_addr() {
@@ -68,17 +75,22 @@ async fn look(name: &str, servers: &[SocketAddr]) -> Result<Looked, NetError> {
         _ => None,
     });
     let records: Vec<SRV> = records.take(RECORDS_MAX).collect();
-    for record in &records {
-        if hosts.contains_key(&record.target) {
-            continue;
+    let missing: BTreeSet<&Name> =
+        records.iter().map(|it| &it.target).filter(|it| !hosts.contains_key(*it)).collect();
+    let missing: Vec<Name> = missing.into_iter().take(LOOKUPS_MAX).cloned().collect();
+    let until = tokio::time::Instant::now() + LOOKUPS_TIME;
+    for target in missing {
+        if tokio::time::Instant::now() >= until {
+            break;
         }
         // A target without an address is no node now; the others are.
-        if let Ok(found) = resolver.lookup_ip(record.target.clone()).await {
+        let found = tokio::time::timeout(LOOKUP_TIME, resolver.lookup_ip(target.clone())).await;
+        if let Ok(Ok(found)) = found {
             lives = lives.min(shortest(found.as_lookup().answers()));
-            hosts.extend(found.iter().next().map(|address| (record.target.clone(), address)));
+            hosts.extend(found.iter().next().map(|address| (target, address)));
         }
     }
-    Ok(Looked { records, hosts, lives })
+    Ok(Some(Looked { records, hosts, lives }))
 }
 
 /// The shortest time to live of some records.

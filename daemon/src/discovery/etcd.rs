@@ -28,6 +28,10 @@ use super::{Ear, Said};
 /// Before another member is tried.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// Before another member is tried, once so many have failed in a row.
+const RETRY_LATER: Duration = Duration::from_millis(1_500);
+const RETRIES: usize = 120;
+
 /// Why an etcd cannot be used, now.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
@@ -49,20 +53,22 @@ enum Fault {
 
 /// Stays with one member after the other for as long as the daemon runs.
 pub(super) async fn follow(mut ear: Ear, etcd: Etcd) {
-    let mut failed = 0;
+    let (mut failed, mut lease) = (0, None);
     for endpoint in etcd.endpoints.iter().cycle() {
         // Files are read anew: certificates are renewed.
         let (fault, was_heard) = match Tls::of(&etcd, endpoint) {
-            Ok(tls) => Session::new(&mut ear, &etcd, endpoint, tls).run().await,
+            Ok(tls) => Session::new(&mut ear, (&etcd, endpoint), tls, &mut lease).run().await,
             Err(fault) => (fault, false),
         };
         failed = if was_heard { 0 } else { failed + 1 };
         // One member that is away is no news while another one answers.
         if failed >= etcd.endpoints.len() {
-            ear.take(Said::away(format!("{endpoint}: {fault}"))).await;
+            ear.take(Said::away(&format!("{endpoint}: {fault}"))).await;
         } else {
             tracing::debug!(%endpoint, error = %fault, "discovery.etcd: the next member");
         }
-        tokio::time::sleep(RETRY).await;
+        // For a minute as often as that, then less: many nodes wait for it.
+        let pause = if failed > RETRIES { RETRY_LATER } else { RETRY };
+        tokio::time::sleep(pause).await;
     }
 }

@@ -17,7 +17,7 @@ pub(super) async fn follow(mut ear: Ear, directory: PathBuf) {
         let path = directory.clone();
         // A file system that hangs has this thread, and the last addresses stay.
         let said = tokio::task::spawn_blocking(move || read(&path)).await;
-        ear.take(said.unwrap_or_else(|error| Said::away(error.to_string()))).await;
+        ear.take(said.unwrap_or_else(|error| Said::away(&error.to_string()))).await;
         tokio::time::sleep(EVERY).await;
     }
 }
@@ -25,6 +25,6 @@ pub(super) async fn follow(mut ear: Ear, directory: PathBuf) {
 fn read(directory: &Path) -> Said {
     match FoundNodes::read(directory) {
         Ok(FoundNodes { nodes, wrong }) => Said { nodes: Ok(nodes), wrong },
-        Err(error) => Said::away(format!("{} cannot be read: {error}", directory.display())),
+        Err(error) => Said::away(&format!("{} cannot be read: {error}", directory.display())),
     }
 }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::Fault;
 use super::http::{Connection, Lines, Refusal};
 
-/// Entries of one answer.
-const PAGE: i64 = 512;
+/// Most entries of one answer, of which each has 4 KiB at most if it is a node.
+pub(super) const PAGE_MAX: i64 = 256;
 
 /// A key and its value.
 pub(super) type Entry = (Vec<u8>, Vec<u8>);
@@ -61,16 +61,16 @@ pub(super) async fn touch(line: &mut Connection, prefix: &[u8]) -> Result<(), Fa
     Ok(())
 }
 
-/// Reads the next entries that begin with a prefix, of one state (0 for the last one): the number
-/// of that state, the entries, and whether there are more.
+/// Reads the next `most` entries that begin with a prefix, of one state (0 for the last one): the
+/// number of that state, the entries, and whether there are more.
 pub(super) async fn read(
     line: &mut Connection,
-    from: Vec<u8>,
-    prefix: &[u8],
+    (from, prefix): (Vec<u8>, &[u8]),
+    most: i64,
     revision: i64,
 ) -> Result<(i64, Vec<Entry>, bool), Fault> {
-    let Ranged { header, kvs, more } =
-        line.ask("/v3/kv/range", &Range::of(from, prefix, revision)).await?;
+    let range = Range { limit: Number(most), ..Range::of(from, prefix, revision) };
+    let Ranged { header, kvs, more } = line.ask("/v3/kv/range", &range).await?;
     let revision = if revision == 0 { header.revision.0 } else { revision };
     Ok((revision, kvs.into_iter().map(|it| (it.key.0, it.value.0)).collect(), more))
 }
@@ -85,11 +85,12 @@ impl Watching {
         prefix: &[u8],
         revision: i64,
     ) -> Result<Self, Fault> {
-        let create_request = WatchFrom {
-            key: Octets(prefix.to_vec()),
-            range_end: end_of(prefix),
-            start_revision: Number(revision + 1),
-        };
+        let next = revision.checked_add(1).filter(|next| *next > 0);
+        let next = next.ok_or_else(|| Fault::Odd(format!("a state has the number {revision}")))?;
+        let (key, range_end) = (Octets(prefix.to_vec()), end_of(prefix));
+        // Changes of one state may be many: they come in parts of 1.5 MiB.
+        let (start_revision, fragment) = (Number(next), true);
+        let create_request = WatchFrom { key, range_end, start_revision, fragment };
         connection.listen("/v3/watch", &Watch { create_request }).await.map(Self)
     }
 
@@ -167,7 +168,7 @@ struct Range {
 impl Range {
     fn of(from: Vec<u8>, prefix: &[u8], revision: i64) -> Self {
         let (key, range_end) = (Octets(from), end_of(prefix));
-        let (limit, revision, count_only) = (Number(PAGE), Number(revision), false);
+        let (limit, revision, count_only) = (Number(PAGE_MAX), Number(revision), false);
         Self { key, range_end, limit, revision, count_only }
     }
 }
@@ -242,6 +243,7 @@ struct WatchFrom {
     key: Octets,
     range_end: Octets,
     start_revision: Number,
+    fragment: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

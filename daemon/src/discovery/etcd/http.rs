@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -22,7 +22,7 @@ use super::tls::Tls;
 /// A member that takes longer is not there.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A longer answer, or a longer line of one, is not read.
-const ANSWER_BYTES_MAX: usize = 8 << 20;
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// A connection on which nothing comes is asked whether it is there, so often.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 /// A connection is given up after so many questions without an answer.
@@ -77,7 +77,11 @@ impl Connection {
             let response = self.send(path, question).await?;
             let is_fine = response.status().is_success();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|_| Fault::Long(ANSWER_BYTES_MAX))?.to_bytes();
+            let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+                true => Fault::Long(ANSWER_BYTES_MAX),
+                false => Fault::Odd(error.to_string()),
+            })?;
+            let body = body.to_bytes();
             if is_fine { parse(&body) } else { Err(refused(&body)) }
         })
         .await
@@ -91,7 +95,7 @@ impl Connection {
     ) -> Result<Lines, Fault> {
         let response = in_time(self.send(path, question)).await?;
         let is_fine = response.status().is_success();
-        let mut lines = Lines { body: response.into_body(), kept: Vec::new(), seen: 0 };
+        let mut lines = Lines { body: response.into_body(), kept: Vec::new(), begin: 0, seen: 0 };
         if !is_fine {
             return Err(in_time(lines.line()).await.map_or_else(|fault| fault, |it| refused(&it)));
         }
@@ -121,7 +125,8 @@ impl Connection {
 pub(super) struct Lines {
     body: Incoming,
     kept: Vec<u8>,
-    /// Bytes of `kept` in which no line ends.
+    /// Where the next line begins in `kept`, and up to where no line ends from there on.
+    begin: usize,
     seen: usize,
 }
 
@@ -132,13 +137,16 @@ impl Lines {
     }
 
     async fn line(&mut self) -> Result<Vec<u8>, Fault> {
+        // Very many short lines leave others their turns.
+        tokio::task::yield_now().await;
         loop {
             if let Some(end) = self.kept[self.seen..].iter().position(|byte| *byte == b'\n') {
-                let rest = self.kept.split_off(self.seen + end + 1);
-                self.seen = 0;
-                return Ok(std::mem::replace(&mut self.kept, rest));
+                let line = self.kept[self.begin..=self.seen + end].to_vec();
+                (self.begin, self.seen) = (self.seen + end + 1, self.seen + end + 1);
+                return Ok(line);
             }
-            self.seen = self.kept.len();
+            self.kept.drain(..self.begin);
+            (self.begin, self.seen) = (0, self.kept.len());
             if self.seen > ANSWER_BYTES_MAX {
                 return Err(Fault::Long(ANSWER_BYTES_MAX));
             }

@@ -12,18 +12,24 @@ use super::api::Change;
 const ENTRIES_MAX: usize = 2 * NODES_MAX;
 /// Most lines about entries that name no node.
 const WRONG_MAX: usize = 16;
+/// Longest name of a node, and of what is shown of it; and most exports that are shown.
+const WORD_BYTES_MAX: usize = 64;
+const EXPORTS_MAX: usize = 64;
 
 /// Entries by their names.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     prefix: Vec<u8>,
+    /// The name of this node, whose entry has a place in any case.
+    own: String,
     nodes: BTreeMap<String, Found>,
     wrong: BTreeMap<String, String>,
 }
 
 impl Kept {
-    pub(super) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.as_bytes().to_vec(), ..Self::default() }
+    pub(super) fn new(prefix: &str, own: &str) -> Self {
+        let (prefix, own) = (prefix.as_bytes().to_vec(), own.to_owned());
+        Self { prefix, own, ..Self::default() }
     }
 
     /// Whether there is room for more.
@@ -39,6 +45,9 @@ impl Kept {
     /// Takes what happened to an entry.
     pub(super) fn apply(&mut self, (key, value): Change) {
         let Some(name) = key.strip_prefix(self.prefix.as_slice()) else { return };
+        if name.len() > WORD_BYTES_MAX {
+            return;
+        }
         let name = String::from_utf8_lossy(name).into_owned();
         let Some(value) = value else {
             self.nodes.remove(&name);
@@ -46,9 +55,15 @@ impl Kept {
             return;
         };
         match Found::parse_json(&name, &value) {
-            Ok(found) => {
+            Ok(mut found) => {
+                found.exports.retain(|export| export.len() <= WORD_BYTES_MAX);
+                found.exports.truncate(EXPORTS_MAX);
+                found.exports.shrink_to_fit();
+                if found.version.len() > WORD_BYTES_MAX {
+                    found.version.clear();
+                }
                 self.wrong.remove(&name);
-                if !self.is_full() || self.nodes.contains_key(&name) {
+                if !self.is_full() || self.nodes.contains_key(&name) || name == self.own {
                     self.nodes.insert(name, found);
                 }
             }
@@ -79,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_last_word_counts_and_what_is_no_node_is_named() {
-        let mut kept = Kept::new("/p/");
+        let mut kept = Kept::new("/p/", "own");
         put(&mut kept, "/p/beta", r#"{"address": "h:1"}"#);
         put(&mut kept, "/q/gamma", r#"{"address": "h:1"}"#);
         put(&mut kept, "/p/delta/x", r#"{"address": "h:1"}"#);
@@ -94,7 +109,7 @@ mod tests {
 
     #[test]
     fn many_entries_take_so_much_and_no_more() {
-        let mut kept = Kept::new("/p/");
+        let mut kept = Kept::new("/p/", "own");
         for number in 0..ENTRIES_MAX + 50 {
             put(&mut kept, &format!("/p/n{number}"), r#"{"address": "h:1"}"#);
             put(&mut kept, &format!("/p/w{number}"), "rubbish");
@@ -102,6 +117,13 @@ mod tests {
         let said = kept.said();
         let nodes = said.nodes.expect("it is there");
         assert_eq!((nodes.len(), said.wrong.len()), (ENTRIES_MAX, WRONG_MAX));
+        put(&mut kept, "/p/own", r#"{"address": "h:3", "exports": ["data"]}"#);
+        assert!(kept.get("own").is_some(), "or it would be written again and again");
+        put(&mut kept, &format!("/p/{}", "l".repeat(65)), r#"{"address": "h:1"}"#);
+        assert_eq!(kept.said().wrong.len(), WRONG_MAX);
+        let many = vec!["\"e\""; 900].join(",");
+        put(&mut kept, "/p/n2", &format!("{{\"address\": \"h:1\", \"exports\": [{many}]}}"));
+        assert_eq!(kept.get("n2").map(|found| found.exports.len()), Some(EXPORTS_MAX));
         put(&mut kept, "/p/n1", r#"{"address": "h:2"}"#);
         assert_eq!(kept.get("n1").map(|found| found.address.as_str()), Some("h:2"));
     }

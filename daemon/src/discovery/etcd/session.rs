@@ -17,7 +17,7 @@ use super::tls::Tls;
 /// How often a member is asked whether it is there, at least.
 const TICK: Duration = Duration::from_secs(2);
 /// News wait so long for more of them.
-const GATHER: Duration = Duration::from_millis(50);
+const GATHER: Duration = Duration::from_millis(200);
 /// How often others are told of the load.
 const LOAD_EVERY: Duration = Duration::from_secs(60);
 /// Most answers that are read of one state: entries may be no nodes, and without end.
@@ -33,27 +33,29 @@ pub(super) struct Session<'a> {
     tls: Tls,
     token: Option<String>,
     kept: Kept,
-    published: Option<Published>,
+    /// The lease that this node had last, of whatever session.
+    lease: &'a mut Option<i64>,
+    /// The entry of this node as it was written, and when the load in it was measured.
+    published: Option<(Found, Instant)>,
     was_heard: bool,
 }
 
-/// The entry of this node.
-struct Published {
-    lease: i64,
-    entry: Found,
-    /// When the load in it was measured.
-    at: Instant,
-}
-
 impl<'a> Session<'a> {
-    pub(super) fn new(ear: &'a mut Ear, etcd: &'a Etcd, endpoint: &'a Endpoint, tls: Tls) -> Self {
+    pub(super) fn new(
+        ear: &'a mut Ear,
+        (etcd, endpoint): (&'a Etcd, &'a Endpoint),
+        tls: Tls,
+        lease: &'a mut Option<i64>,
+    ) -> Self {
+        let kept = Kept::new(&etcd.prefix, &ear.control.node);
         Self {
             ear,
             etcd,
             endpoint,
             tls,
             token: None,
-            kept: Kept::new(&etcd.prefix),
+            kept,
+            lease,
             published: None,
             was_heard: false,
         }
@@ -100,23 +102,40 @@ impl<'a> Session<'a> {
 
     /// Reads all entries, and the state that they are of.
     async fn read(&mut self, line: &mut Connection) -> Result<i64, Fault> {
-        self.kept = Kept::new(&self.etcd.prefix);
+        let own = self.ear.control.node.clone();
+        self.kept = Kept::new(&self.etcd.prefix, &own);
         let (mut from, mut revision) = (self.prefix().to_vec(), 0);
+        let mut most = api::PAGE_MAX;
         for _ in 0..PAGES_MAX {
-            let (of, entries, more) = api::read(line, from, self.prefix(), revision).await?;
+            let page = (from.clone(), self.prefix());
+            let (of, entries, more) = match api::read(line, page, most, revision).await {
+                // Some entries are no nodes, and long.
+                Err(Fault::Long(_)) if most > 1 => {
+                    most /= 2;
+                    *line = self.connect().await?;
+                    continue;
+                }
+                read => read?,
+            };
             revision = of;
             let last = entries.last().map(|(key, _)| key.clone());
             for (key, value) in entries {
                 self.kept.apply((key, Some(value)));
             }
-            let Some(mut last) = last.filter(|_| more && !self.kept.is_full()) else {
-                return Ok(revision);
-            };
+            let Some(mut last) = last.filter(|_| more && !self.kept.is_full()) else { break };
             // The next key after it.
             last.push(0);
             from = last;
         }
-        // Whatever else is there is no node, or comes too late in the order of names.
+        // Whatever else is there is no node, or comes too late in the order of names; but for this
+        // node's own entry.
+        if self.kept.get(&own).is_none() {
+            let key = [self.prefix(), own.as_bytes()].concat();
+            let (_, entries, _) = api::read(line, (key.clone(), &key), 1, revision).await?;
+            for (key, value) in entries {
+                self.kept.apply((key, Some(value)));
+            }
+        }
         Ok(revision)
     }
 
@@ -148,23 +167,24 @@ impl<'a> Session<'a> {
     async fn publish(&mut self, line: &mut Connection) -> Result<(), Fault> {
         let last = self.published.take();
         let load = match &last {
-            Some(last) if last.at.elapsed() < LOAD_EVERY => (last.entry.load_percent, last.at),
+            Some((entry, at)) if at.elapsed() < LOAD_EVERY => (entry.load_percent, *at),
             _ => (load_percent(), Instant::now()),
         };
         let Some(entry) = self.entry(load.0) else {
             return api::touch(line, self.prefix()).await;
         };
-        let kept = match &last {
-            Some(Published { lease, .. }) => api::renew(line, *lease).await?,
+        let kept = match *self.lease {
+            Some(lease) => api::renew(line, lease).await?,
             None => false,
         };
-        let lease = match last.as_ref().filter(|_| kept) {
-            Some(last) => last.lease,
+        let lease = match self.lease.filter(|_| kept) {
+            Some(lease) => lease,
             None => api::grant(line, self.etcd.lease.0.as_secs()).await?,
         };
+        *self.lease = Some(lease);
         let name = self.ear.control.node.clone();
         let is_ours = self.kept.get(&name) == Some(&entry);
-        let was_told = kept && last.as_ref().is_some_and(|last| last.entry == entry);
+        let was_told = kept && last.is_some_and(|(told, _)| told == entry);
         if was_told && !is_ours {
             self.ear.say_overwritten();
         }
@@ -173,7 +193,7 @@ impl<'a> Session<'a> {
             let value = serde_json::to_vec(&entry).map_err(|it| Fault::Odd(it.to_string()))?;
             api::put(line, (key, value), lease).await?;
         }
-        self.published = Some(Published { lease, entry, at: load.1 });
+        self.published = Some((entry, load.1));
         Ok(())
     }
 

@@ -293,9 +293,10 @@ impl Peer {
         !self.removed && (self.used || self.dialling == Dialling::Always)
     }
 
-    /// Lanes that this node has with it, if all are up.
+    /// Lanes that this node has with it, if all are up. One that rests has its places, too: what is
+    /// opened there must not wait for strangers to leave.
     pub(super) fn lanes_dialled(&self) -> u32 {
-        if self.is_wanted() { 2 + u32::from(self.ways.is_some()) } else { 0 }
+        2 + u32::from(self.ways.is_some())
     }
 
     /// Whether it has a lane of a class, or had one.

@@ -11,7 +11,7 @@ use std::process::Output;
 use piped_client::{Client, OpenOptions, Status};
 use serde_json::Value;
 use system_tests::http::{get, over_unix};
-use system_tests::process::{Pair, Programs, command, words};
+use system_tests::process::{Daemon, Pair, Programs, command, words};
 
 /// What Prometheus itself adds.
 const OF_PROMETHEUS: [&str; 2] = ["up", "ALERTS"];
@@ -111,6 +111,8 @@ fn shown() -> Option<BTreeMap<String, BTreeSet<(String, String)>>> {
     let programs = Programs::find()?;
     let directory = tempfile::tempdir().expect("a directory");
     let pair = Pair::start(&programs, directory.path());
+    let files = format!("[discovery]\nfiles = \"{}\"\n", directory.path().display());
+    let gamma = Daemon::start(&programs, directory.path(), "gamma", &files);
     let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
     let mut queue = client.queue().expect("a queue");
     let options = OpenOptions::read_write();
@@ -126,7 +128,7 @@ fn shown() -> Option<BTreeMap<String, BTreeSet<(String, String)>>> {
     let mut shown: BTreeMap<String, BTreeSet<(String, String)>> = BTreeMap::new();
     queue.sync(&file).expect("synced");
     queue.nop().expect("done at once");
-    for daemon in [&pair.alpha, &pair.beta] {
+    for daemon in [&pair.alpha, &pair.beta, &gamma] {
         let (_, text) = over_unix(&daemon.admin_socket(), &get("/metrics"));
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (series, _) = line.rsplit_once(' ').expect("a value");

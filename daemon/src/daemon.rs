@@ -224,11 +224,11 @@ impl Daemon {
                 return Err(error);
             }
         };
+        discovery::follow(&control).await;
         let files = open_doors(&control, doors);
         tokio::task::spawn_local(watchdog::answer(Rc::clone(&control)));
         tokio::task::spawn_local(keep(Rc::clone(&control)));
         tokio::task::spawn_local(reload_when_told(Rc::clone(&control), hangup));
-        discovery::follow(&control);
         systemd::ready(&format!("{} serves", control.node));
         tracing::info!(node = control.node, shards = shards.len(), "ready");
         let died = tokio::select! {

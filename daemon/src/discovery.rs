@@ -13,6 +13,7 @@ use piped_config::Found;
 use piped_control::discovery::Source;
 use piped_control::journal::{Cause, Party};
 use piped_text::shown;
+use tokio::sync::oneshot;
 
 use crate::control::Control;
 use crate::io::clock;
@@ -22,10 +23,21 @@ const WRONG_MAX: usize = 16;
 /// Letters of a text that others wrote.
 const TEXT_MAX: usize = 240;
 
-/// Has all sources of the configuration asked for as long as the daemon runs.
-pub(crate) fn follow(control: &Rc<Control>) {
+/// Clients are let in when each source has spoken, or after this time: what a client had open at a
+/// peer is opened again as soon as the daemon is there, and the peer must be known by then.
+const FIRST_WORD: Duration = Duration::from_secs(2);
+
+/// Has all sources of the configuration asked for as long as the daemon runs. Returns when they
+/// have spoken for the first time, or could have.
+pub(crate) async fn follow(control: &Rc<Control>) {
     let discovery = control.config().discovery.clone();
-    let ear = |source| Ear { control: Rc::clone(control), source, last: Wrong::default() };
+    let mut first = Vec::new();
+    let mut ear = |source| {
+        let (spoken, hears) = oneshot::channel();
+        first.push(hears);
+        let (control, last) = (Rc::clone(control), Wrong::default());
+        Ear { control, source, last, spoken: Some(spoken) }
+    };
     if !discovery.files.as_os_str().is_empty() {
         spawn(control, files::follow(ear(Source::Files), discovery.files.clone()));
     }
@@ -35,6 +47,15 @@ pub(crate) fn follow(control: &Rc<Control>) {
     }
     if !discovery.etcd.endpoints.is_empty() {
         spawn(control, etcd::follow(ear(Source::Etcd), discovery.etcd));
+    }
+    let all = async {
+        for hears in first {
+            // A source that ends without a word will not speak.
+            let _ = hears.await;
+        }
+    };
+    if tokio::time::timeout(FIRST_WORD, all).await.is_err() {
+        tracing::warn!("discovery: a source has not spoken yet; its peers are not known");
     }
 }
 
@@ -82,6 +103,8 @@ struct Ear {
     control: Rc<Control>,
     source: Source,
     last: Wrong,
+    /// Told once when the source has spoken for the first time.
+    spoken: Option<oneshot::Sender<()>>,
 }
 
 impl Ear {
@@ -100,6 +123,9 @@ impl Ear {
             tokio::time::sleep(Duration::from_nanos(due.since(clock::now()).0)).await;
             self.control.decide(|core, now| core.settle(now));
             self.control.tell_shards().await;
+        }
+        if let Some(spoken) = self.spoken.take() {
+            let _ = spoken.send(());
         }
     }
 

@@ -392,7 +392,7 @@ fn zeros_are_written_where_there_is_nothing_better() {
 #[test]
 fn what_is_trimmed_takes_no_room_and_the_length_stays() {
     let world = World::new();
-    let file = world.file("data", [9; 1 << 20]);
+    let file = world.file("data", vec![9; 1 << 20]);
     file.sync_all().expect("synced");
     let before = file.metadata().expect("there").blocks();
     assert_eq!(done(&file, Call::Trim { range: range(4096, 1 << 21) }), Ok(()));

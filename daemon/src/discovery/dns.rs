@@ -46,7 +46,7 @@ pub(super) async fn follow(mut ear: Ear, name: String, servers: Vec<SocketAddr>)
     }
 }
 
-/// Records and addresses.
+/// Records, with the addresses of their targets.
 struct Looked {
     records: Vec<SRV>,
     /// Addresses of the targets that have one.

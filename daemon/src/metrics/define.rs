@@ -146,8 +146,6 @@ metrics! {
          answer that was taken.";
     GREETINGS COUNTER "piped_peer_handshakes_total" ["outcome"]
         "Peers that connected: proven, or why they got no lane.";
-    DISCOVERY_NODES GAUGE "piped_discovery_nodes" ["source"]
-        "Nodes that a source of discovery named when it was last there.";
     DISCOVERY_AWAY GAUGE "piped_discovery_away" ["source"]
         "1 if a source of discovery does not answer; what it said last stays.";
     BOUNCES COUNTER "piped_bounces_total" ["reason"]

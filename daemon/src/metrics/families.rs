@@ -34,8 +34,8 @@ pub(super) struct Snapshot {
     pub(super) refusals: Refusals,
     pub(super) sent_away: SentAway,
     pub(super) greetings: Greetings,
-    /// Sources of discovery: the name, how many nodes each knows, and whether it is away.
-    pub(super) sources: Vec<(&'static str, usize, bool)>,
+    /// Sources of discovery, and whether each is away.
+    pub(super) sources: Vec<(&'static str, bool)>,
     /// Memory shared with clients, made for them and lent by them, each with its limit.
     pub(super) memory: [(u64, u64); 2],
     /// Names of peers in the configuration.
@@ -87,8 +87,7 @@ impl Snapshot {
         for how in Greeting::ALL {
             table.count(&define::GREETINGS, &[how.name()], self.greetings[how as usize]);
         }
-        for (source, nodes, is_away) in &self.sources {
-            table.count(&define::DISCOVERY_NODES, &[source], *nodes as u64);
+        for (source, is_away) in &self.sources {
             table.count(&define::DISCOVERY_AWAY, &[source], (*is_away).into());
         }
         table.families.into_values().collect()

@@ -95,9 +95,7 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
     let allowed = config.exports.values().flat_map(|export| &export.peers);
     let core = control.core.borrow();
     let sources = core.discovery().sources();
-    let sources = sources
-        .map(|(source, heard)| (source.name(), heard.nodes().len(), heard.away().is_some()))
-        .collect();
+    let sources = sources.map(|(source, heard)| (source.name(), heard.away().is_some())).collect();
     Ok(Snapshot {
         begun: (env!("CARGO_PKG_VERSION"), control.started_unix),
         shards,

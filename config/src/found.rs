@@ -52,8 +52,9 @@ impl Found {
     /// Whether another word of the node leads to the same place and key.
     #[must_use]
     pub fn is_where(&self, other: &Self) -> bool {
-        let place = |it: &Self| (it.address.clone(), it.second_address.clone(), it.key);
-        place(self) == place(other)
+        self.address == other.address
+            && self.second_address == other.second_address
+            && self.key == other.key
     }
 
     /// Takes the first names of a node's exports, as many as others read.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use piped_config::Found;
 use piped_control::discovery::Source;
 use piped_control::journal::{Cause, Party};
+use piped_core::units::Nanos;
 use piped_text::shown;
 use tokio::sync::oneshot;
 
@@ -85,6 +86,11 @@ impl Said {
     }
 }
 
+/// How long it is until then; no time if there is nothing to wait for.
+fn until(due: Option<Nanos>) -> Duration {
+    Duration::from_nanos(due.map_or(0, |due| due.since(clock::now()).0))
+}
+
 /// The beginning of a text that others wrote.
 fn clipped(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
@@ -109,10 +115,10 @@ struct Ear {
 
 impl Ear {
     /// Has what the source said decided on, and told to the shards once it is due.
-    async fn take(&mut self, said: Said) {
+    async fn take(&mut self, mut said: Said) {
+        said.wrong.truncate(WRONG_MAX);
         self.log(&said);
-        let Said { nodes, mut wrong } = said;
-        wrong.truncate(WRONG_MAX);
+        let Said { nodes, wrong } = said;
         self.last = Wrong { away: nodes.as_ref().err().cloned(), lines: wrong };
         let source = self.source;
         let due = self.control.decide(|core, now| {
@@ -120,7 +126,7 @@ impl Ear {
             core.discovery().due()
         });
         if let Some(due) = due {
-            tokio::time::sleep(Duration::from_nanos(due.since(clock::now()).0)).await;
+            tokio::time::sleep(until(Some(due))).await;
             self.control.decide(|core, now| core.settle(now));
             self.control.tell_shards().await;
         }
@@ -140,8 +146,7 @@ impl Ear {
             let error = shown(error);
             tracing::warn!(%error, left_out, "discovery.{source}: the last known addresses stay");
         }
-        let lines = said.wrong.iter().take(WRONG_MAX);
-        for line in lines.filter(|line| !self.last.lines.contains(line)) {
+        for line in said.wrong.iter().filter(|line| !self.last.lines.contains(line)) {
             let Some(left_out) = self.may_say() else { break };
             tracing::warn!(left_out, "discovery.{source}: {}", shown(&clipped(line)));
         }

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use piped_config::Found;
 use piped_control::discovery::NODES_MAX;
 
-use super::super::Said;
+use super::super::{Said, WRONG_MAX};
 use super::api::Change;
 
 /// Most entries that are kept: the control thread takes fewer, and says how many are left out.
 const ENTRIES_MAX: usize = 2 * NODES_MAX;
-/// Most lines about entries that name no node.
-const WRONG_MAX: usize = 16;
 /// Longest name of a node, and of what is shown of it; and most exports that are shown.
 const WORD_BYTES_MAX: usize = 64;
 const EXPORTS_MAX: usize = 64;

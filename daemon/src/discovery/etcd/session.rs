@@ -4,22 +4,24 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use piped_config::{Endpoint, Etcd, Found, read_text};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use piped_core::units::Nanos;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use zeroize::Zeroizing;
 
-use super::super::Ear;
+use super::super::{Ear, until};
 use super::Fault;
 use super::api::{self, Watching};
 use super::http::Connection;
 use super::kept::Kept;
 use super::tls::Tls;
+use crate::io::clock;
 
 /// How often a member is asked whether it is there, at least.
 const TICK: Duration = Duration::from_secs(2);
 /// News wait so long for more of them.
-const GATHER: Duration = Duration::from_millis(200);
+const GATHER: Nanos = Nanos::from_millis(200);
 /// How often others are told of the load.
-const LOAD_EVERY: Duration = Duration::from_secs(60);
+const LOAD_EVERY: Nanos = Nanos::from_millis(60_000);
 /// Most answers that are read of one state: entries may be no nodes, and without end.
 const PAGES_MAX: u32 = 64;
 /// Before all is read again that a watch lost.
@@ -36,7 +38,7 @@ pub(super) struct Session<'a> {
     /// The lease that this node had last, of whatever session.
     lease: &'a mut Option<i64>,
     /// The entry of this node as it was written, and when the load in it was measured.
-    published: Option<(Found, Instant)>,
+    published: Option<(Found, Nanos)>,
     was_heard: bool,
 }
 
@@ -95,6 +97,11 @@ impl<'a> Session<'a> {
         self.etcd.prefix.as_bytes()
     }
 
+    /// The key of the entry of this node.
+    fn own_key(&self) -> Vec<u8> {
+        [self.prefix(), self.ear.control.node.as_bytes()].concat()
+    }
+
     async fn hand_over(&mut self) {
         self.was_heard = true;
         self.ear.take(self.kept.said()).await;
@@ -130,7 +137,7 @@ impl<'a> Session<'a> {
         // Whatever else is there is no node, or comes too late in the order of names; but for this
         // node's own entry.
         if self.kept.get(&own).is_none() {
-            let key = [self.prefix(), own.as_bytes()].concat();
+            let key = self.own_key();
             let (_, entries, _) = api::read(line, (key.clone(), &key), 1, revision).await?;
             for (key, value) in entries {
                 self.kept.apply((key, Some(value)));
@@ -143,17 +150,17 @@ impl<'a> Session<'a> {
     async fn watch(&mut self, line: &mut Connection, mut watch: Watching) -> Result<(), Fault> {
         let mut tick = interval(TICK.min(self.etcd.lease.0 / 3));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut due: Option<Instant> = None;
+        let mut due: Option<Nanos> = None;
         loop {
             tokio::select! {
                 changes = watch.next() => {
                     let Some(changes) = changes? else { return Ok(()) };
                     if !changes.is_empty() {
-                        due.get_or_insert_with(|| Instant::now() + GATHER);
+                        due.get_or_insert_with(|| clock::now() + GATHER);
                     }
                     changes.into_iter().for_each(|change| self.kept.apply(change));
                 }
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                () = sleep(until(due)), if due.is_some() => {
                     due = None;
                     self.hand_over().await;
                 }
@@ -165,10 +172,10 @@ impl<'a> Session<'a> {
     /// Keeps the lease, and has this node's entry say what is so. If there is nothing to publish,
     /// the member is asked whether it is there.
     async fn publish(&mut self, line: &mut Connection) -> Result<(), Fault> {
-        let last = self.published.take();
+        let (last, now) = (self.published.take(), clock::now());
         let load = match &last {
-            Some((entry, at)) if at.elapsed() < LOAD_EVERY => (entry.load_percent, *at),
-            _ => (load_percent(), Instant::now()),
+            Some((entry, at)) if now.since(*at) < LOAD_EVERY => (entry.load_percent, *at),
+            _ => (load_percent(), now),
         };
         let Some(entry) = self.entry(load.0) else {
             return api::touch(line, self.prefix()).await;
@@ -189,7 +196,7 @@ impl<'a> Session<'a> {
             self.ear.say_overwritten();
         }
         if !was_told || !is_ours {
-            let key = [self.prefix(), name.as_bytes()].concat();
+            let key = self.own_key();
             let value = serde_json::to_vec(&entry).map_err(|it| Fault::Odd(it.to_string()))?;
             api::put(line, (key, value), lease).await?;
         }

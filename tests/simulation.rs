@@ -227,6 +227,19 @@ fn nodes_that_move_find_each_other_whatever_others_say() {
 }
 
 #[test]
+fn a_cluster_trusts_what_its_key_signed_whatever_the_source_says() {
+    let life = Life::Network(network::Options::cluster);
+    let must_see = &[
+        "sealed connection",
+        "handshake failed",
+        "certificate renewed",
+        "nodes can be connected",
+        "forbidden connection seen",
+    ];
+    Campaign { name: "a_cluster", seeds: 200, life, must_see }.run();
+}
+
+#[test]
 fn a_key_that_is_changed_as_the_documents_say_leaves_no_node_alone() {
     let life = Life::Network(network::Options::careful);
     let must_see = &["sealed connection", "reload"];

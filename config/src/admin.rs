@@ -25,6 +25,7 @@ use crate::node_key::PublicKey;
 
 pub mod advice;
 pub mod calibrate;
+pub mod cluster;
 pub mod dials;
 pub mod ending;
 pub mod limits;

@@ -1,8 +1,48 @@
-//! A drop-in that keeps limits which were changed while running.
+//! Drop-ins that programs write: limits that were changed while running, and the cluster that this
+//! node is in.
 
-use toml_edit::{DocumentMut, Item, Table, value};
+use toml_edit::{Array, DocumentMut, Item, Table, value};
 
+use crate::cluster::ClusterKey;
 use crate::limits::Amount;
+use crate::network::HostPort;
+use crate::node_key::PublicKey;
+
+/// File name in `conf.d` of what a cluster says.
+pub const CLUSTER_DROP_IN: &str = "40-cluster.toml";
+
+const CLUSTER_HEAD: &str = "\
+# The cluster that this node is in (`pipectl cluster init`, `piped join`). Without this file it is \
+in none.
+";
+
+/// Text of the drop-in of a node in a cluster with these keys. `name`: the node's own, if no other
+/// file says it. `issuer`: the node that renews its certificate, and its key; none on a node that
+/// signs itself, with the key beside the main file.
+#[must_use]
+pub fn cluster_drop_in(
+    keys: &[ClusterKey],
+    name: Option<&str>,
+    issuer: Option<(&HostPort, PublicKey)>,
+) -> String {
+    let mut document = DocumentMut::new();
+    if let Some(name) = name {
+        let mut node = Table::new();
+        node.insert("name", value(name));
+        document.insert("node", Item::Table(node));
+    }
+    let mut cluster = Table::new();
+    cluster.insert("keys", value(keys.iter().map(ToString::to_string).collect::<Array>()));
+    match issuer {
+        Some((at, key)) => {
+            cluster.insert("issuer", value(at.as_str()));
+            cluster.insert("issuer_key", value(key.to_string()));
+        }
+        None => drop(cluster.insert("signing_key_file", value("auto"))),
+    }
+    document.insert("cluster", Item::Table(cluster));
+    format!("{CLUSTER_HEAD}\n{document}")
+}
 
 /// File name in `conf.d`, sorted behind the files that an operator writes by hand.
 pub const LIMITS_DROP_IN: &str = "90-limits.toml";
@@ -66,6 +106,23 @@ mod tests {
         expected.client.requests = 7;
         assert_eq!(limits_of(&second), expected);
         assert!(second.contains("# mine") && second.starts_with("# Limits"), "{second}");
+    }
+
+    #[test]
+    fn the_drop_in_of_a_cluster_is_what_was_joined() {
+        let key = crate::SigningKey::generate().expect("random").public();
+        let issuer = crate::NodeKey::generate().expect("random").public();
+        let at: HostPort = "10.9.0.1:7440".parse().expect("an address");
+        let config = |text: String| {
+            let file = Input::File { path: "40-cluster.toml".into(), text };
+            parse(&[file]).expect("a good drop-in").config
+        };
+        let joined = config(cluster_drop_in(&[key], Some("beta"), Some((&at, issuer))));
+        assert_eq!((joined.node.name.as_str(), joined.cluster.keys), ("beta", vec![key]));
+        assert_eq!((joined.cluster.issuer, joined.cluster.issuer_key), (at, Some(issuer)));
+        let first = config(cluster_drop_in(&[key], None, None));
+        assert!(first.cluster.signing_key_path(Some("/etc/p/p.toml".as_ref())).is_some());
+        assert_eq!((first.node.name.as_str(), first.cluster.issuer_key), ("", None));
     }
 
     #[test]

@@ -182,7 +182,7 @@ macro_rules! debug_is_text {
 
 debug_is_text! {
     ConfigError, Findings, crate::admin::BodyError, crate::network::NetworkError,
-    crate::node_key::KeyFileError, crate::node_key::NoPublicKey, crate::quantity::QuantityError,
+    crate::secret_file::KeyFileError, crate::node_key::NoPublicKey, crate::quantity::QuantityError,
 }
 
 #[cfg(test)]

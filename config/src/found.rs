@@ -13,6 +13,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::{NodeCertificate, NotSealed, Revocations};
 use crate::network::HostPort;
 use crate::node_key::PublicKey;
 use crate::regular::read_text;
@@ -39,6 +40,9 @@ pub struct Found {
     /// this one.
     #[serde(serialize_with = "write_key", deserialize_with = "read_key")]
     pub key: Option<PublicKey>,
+    /// Certificate that the node says it has; whether it counts, its reader decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<NodeCertificate>,
     /// Names of the directories that the node offers.
     pub exports: Vec<String>,
     /// Version of the node's daemon.
@@ -55,6 +59,7 @@ impl Found {
         self.address == other.address
             && self.second_address == other.second_address
             && self.key == other.key
+            && self.certificate == other.certificate
     }
 
     /// Takes the first names of a node's exports, as many as others read.
@@ -94,8 +99,8 @@ impl Found {
 }
 
 /// Fields of [`Found`] that this version knows.
-const FIELDS: [&str; 6] =
-    ["address", "second_address", "key", "exports", "version", "load_percent"];
+const FIELDS: [&str; 7] =
+    ["address", "second_address", "key", "certificate", "exports", "version", "load_percent"];
 
 fn check_name(name: &str) -> Result<(), String> {
     check_node_name(name).map_err(|why| format!("the name of a node {why}"))
@@ -116,9 +121,14 @@ pub struct FoundNodes {
     pub nodes: BTreeMap<String, Found>,
     /// One line for each file that cannot be used, with its cause.
     pub wrong: Vec<String>,
+    /// The list of revoked keys in the file [`Self::REVOKED`], whoever signed it.
+    pub revocations: Option<Revocations>,
 }
 
 impl FoundNodes {
+    /// Name of the file with a list of revoked keys. No node has it.
+    pub const REVOKED: &'static str = "revoked";
+
     /// Reads the files of a directory. May block in the file system.
     ///
     /// # Errors
@@ -130,6 +140,12 @@ impl FoundNodes {
                 return Err(io::Error::other(format!("it has more than {FILES_MAX} files")));
             }
             let path = entry?.path();
+            if path.file_name() == Some(OsStr::new(Self::REVOKED)) {
+                match read_list(&path) {
+                    Ok(list) => found.revocations = Some(list),
+                    Err(why) => found.wrong.push(format!("{}: {why}", path.display())),
+                }
+            }
             let Some(name) = node_of(&path) else { continue };
             match read_one(&name, &path) {
                 Ok(node) => drop(found.nodes.insert(name, node)),
@@ -145,6 +161,11 @@ fn node_of(path: &Path) -> Option<String> {
     let is_node = path.extension() == Some(OsStr::new("toml"));
     let stem = path.file_stem().filter(|_| is_node)?.to_string_lossy().into_owned();
     (!stem.starts_with('.')).then_some(stem)
+}
+
+fn read_list(path: &Path) -> Result<Revocations, String> {
+    let text = read_text(path).map_err(|error| error.to_string())?;
+    text.parse().map_err(|error: NotSealed| error.to_string())
 }
 
 fn read_one(name: &str, path: &Path) -> Result<Found, String> {

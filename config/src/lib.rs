@@ -21,6 +21,7 @@ pub mod measured;
 pub mod program;
 pub mod units;
 
+mod cluster;
 mod discovery;
 mod drop_in;
 mod error;
@@ -38,10 +39,16 @@ mod preflight;
 mod quantity;
 mod regular;
 mod schema;
+mod secret_file;
 mod validate;
 
+pub use cluster::{
+    CERTIFICATE_BYTES_MAX, CLUSTER_KEYS_MAX, CertificateFault, Cluster, ClusterKey, GROUP_MARK,
+    GROUPS_MAX, JoinToken, NoClusterKey, NoToken, NodeCertificate, NotSealed, REVOKED_MAX,
+    Revocations, SigningKey, Subject, UnixTime,
+};
 pub use discovery::{Discovery, Endpoint, Etcd, NoEndpoint};
-pub use drop_in::{LIMITS_DROP_IN, limits_drop_in};
+pub use drop_in::{CLUSTER_DROP_IN, LIMITS_DROP_IN, cluster_drop_in, limits_drop_in};
 pub use error::{ConfigError, Findings, Place};
 pub use found::{Found, FoundNodes};
 pub use keys::nearest;
@@ -53,7 +60,7 @@ pub use modes::{
 };
 pub use names::{Names, UnknownName};
 pub use network::{HostPort, Network, NetworkError};
-pub use node_key::{KEY_BYTES, KEY_FILE_OPEN_MODE, KeyFileError, NoPublicKey, NodeKey, PublicKey};
+pub use node_key::{KEY_BYTES, NoPublicKey, NodeKey, PublicKey};
 pub use preflight::{Look, MADE_BY_UNIT, Preflight, User, as_user, preflight};
 pub use quantity::{Bytes, MemoryLimit, Period, QuantityError};
 pub use regular::read_text;
@@ -61,4 +68,5 @@ pub use schema::{
     Access, Admin, Client, Config, Export, Io, Listen, Log, Metrics, Node, Peer, Planner, Sandbox,
     Security, Shards,
 };
+pub use secret_file::{KEY_FILE_OPEN_MODE, KeyFileError};
 pub use validate::{Fault, PEERS_MAX, check_node_name, check_planner_mode};

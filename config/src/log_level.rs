@@ -15,9 +15,10 @@ const CRATE: &str = "piped";
 
 /// Parts of the daemon that write to the log (`piped::PART`); a test of the daemon compares them
 /// with its sources.
-pub const LOG_PARTS: [&str; 18] = [
+pub const LOG_PARTS: [&str; 19] = [
     "admin",
     "client",
+    "cluster",
     "connection",
     "control",
     "daemon",

@@ -7,10 +7,7 @@
 
 use core::fmt;
 use core::str::FromStr;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -20,7 +17,7 @@ use snow::resolvers::{CryptoResolver as _, DefaultResolver};
 use snow::types::Dh;
 use zeroize::Zeroizing;
 
-use crate::regular::open_unwaited;
+use crate::secret_file::{KeyFileError, SecretKind, decode_secret};
 
 /// Length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
@@ -28,15 +25,13 @@ pub const KEY_BYTES: usize = 32;
 /// Length of a key in base64.
 const KEY_LETTERS: usize = 44;
 
-/// A longer file is no key file.
-const FILE_BYTES_MAX: u64 = 4096;
-
-/// Permissions that a key file must not have: all of others, and writing by its group.
-pub const KEY_FILE_OPEN_MODE: u32 = 0o037;
-
-/// Head of a key file, for a person that finds one.
-const FILE_HEAD: &str = "# Private key of this piped node: with it anybody can pose as the node. \
-    `pipectl keys show` prints the public one.\n";
+const FILE: SecretKind = SecretKind {
+    head: "# Private key of this piped node: with it anybody can pose as the node. `pipectl keys \
+        show` prints the public one.\n",
+    prefix: "",
+    what: "private key",
+    maker: "pipectl keys generate",
+};
 
 /// Public half of a key, by which others know a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,7 +73,7 @@ impl FromStr for PublicKey {
     type Err = NoPublicKey;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        decode(text).map(|bytes| Self(*bytes)).filter(Self::is_sound).ok_or(NoPublicKey)
+        decode_secret(text).map(|bytes| Self(*bytes)).filter(Self::is_sound).ok_or(NoPublicKey)
     }
 }
 
@@ -112,12 +107,6 @@ fn curve() -> Box<dyn Dh> {
     DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("snow is built with it")
 }
 
-fn decode(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
-    let bytes = Zeroizing::new(BASE64_STANDARD.decode(text).ok()?);
-    let exact: [u8; KEY_BYTES] = bytes.as_slice().try_into().ok()?;
-    Some(Zeroizing::new(exact))
-}
-
 /// Key of a node, both halves.
 #[derive(Clone)]
 pub struct NodeKey {
@@ -128,69 +117,6 @@ pub struct NodeKey {
 impl fmt::Debug for NodeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeKey").field("public", &self.public).finish_non_exhaustive()
-    }
-}
-
-/// A key file that cannot be used.
-#[derive(thiserror::Error)]
-pub enum KeyFileError {
-    /// Failure that the kernel reports.
-    #[error("{}: {action} ({error}){}", path.display(), fix_of(error))]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// Name of the action that failed.
-        action: &'static str,
-        /// Reason that the kernel gives.
-        error: std::io::Error,
-    },
-    /// Key file that others can read.
-    #[error(
-        "{}: others than its owner and group can read or change it (mode {mode:03o}), so the key \
-         may be known; make a new one, or if you are sure of it: chmod 640", path.display()
-    )]
-    Open {
-        /// Path of the file.
-        path: PathBuf,
-        /// Permissions of the file.
-        mode: u32,
-    },
-    /// File that holds something else.
-    #[error(
-        "{}{} holds no private key; name the right file, or remove it and run `pipectl keys \
-         generate`",
-        path.display(), line.map_or_else(String::new, |line| format!(":{line}"))
-    )]
-    Content {
-        /// Path of the file.
-        path: PathBuf,
-        /// First line that is wrong; none if one is missing, or if it is no file.
-        line: Option<usize>,
-    },
-    /// File that exists already.
-    #[error(
-        "{} is there already, and peers may trust it; name another --file, or remove it first",
-        .0.display()
-    )]
-    Exists(PathBuf),
-}
-
-impl KeyFileError {
-    /// Whether only the rights of this user are missing.
-    #[must_use]
-    pub fn is_denied(&self) -> bool {
-        use std::io::ErrorKind::PermissionDenied;
-        matches!(self, Self::Io { error, .. } if error.kind() == PermissionDenied)
-    }
-}
-
-fn fix_of(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            "; its owner is root, its group the daemon's: try sudo"
-        }
-        std::io::ErrorKind::NotFound => "; make one with `pipectl keys generate`",
-        _ => "",
     }
 }
 
@@ -233,30 +159,7 @@ impl NodeKey {
     /// # Errors
     /// [`KeyFileError`], with the fix.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let io = |action| move |error| KeyFileError::Io { path: path.to_owned(), action, error };
-        let file = open_unwaited(path).map_err(io("cannot be opened"))?;
-        let metadata = file.metadata().map_err(io("cannot be looked at"))?;
-        let mode = metadata.permissions().mode() & 0o777;
-        if !metadata.is_file() {
-            return Err(KeyFileError::Content { path: path.to_owned(), line: None });
-        }
-        if mode & KEY_FILE_OPEN_MODE != 0 {
-            return Err(KeyFileError::Open { path: path.to_owned(), mode });
-        }
-        // The buffer has its full size from the start: memory left behind by growing would not be
-        // wiped.
-        let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize));
-        let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
-        read.map_err(io("cannot be read"))?;
-        let content = |line| KeyFileError::Content { path: path.to_owned(), line };
-        let numbered = text.lines().map(str::trim).enumerate();
-        let mut lines = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-        let (at, line) = lines.next().ok_or_else(|| content(None))?;
-        let key = decode(line).ok_or_else(|| content(Some(at + 1)))?;
-        match lines.next() {
-            Some((at, _)) => Err(content(Some(at + 1))),
-            None => Ok(Self::of_private(key)),
-        }
+        FILE.read(path).map(Self::of_private)
     }
 
     /// Writes a new key file that only the user and, if given, `group` can read. An existing file
@@ -265,38 +168,14 @@ impl NodeKey {
     /// # Errors
     /// [`KeyFileError`]; then no file is left behind.
     pub fn write(&self, path: &Path, group: Option<u32>) -> Result<(), KeyFileError> {
-        let io = |action| move |error| KeyFileError::Io { path: path.to_owned(), action, error };
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let mut file = file.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => KeyFileError::Exists(path.to_owned()),
-            _ => io("cannot be created")(error),
-        })?;
-        let written = self.fill(&mut file, group);
-        if written.is_err() {
-            let _ = std::fs::remove_file(path);
-        }
-        written.map_err(io("cannot be written"))
-    }
-
-    fn fill(&self, file: &mut File, group: Option<u32>) -> std::io::Result<()> {
-        let letters = Zeroizing::new(BASE64_STANDARD.encode(self.private.as_slice()));
-        file.write_all(FILE_HEAD.as_bytes())?;
-        file.write_all(letters.as_bytes())?;
-        file.write_all(b"\n")?;
-        if let Some(group) =
-            group.filter(|group| file.metadata().map_or(true, |it| it.gid() != *group))
-        {
-            fchown(&*file, None, Some(group))?;
-        }
-        if group.is_some() {
-            file.set_permissions(std::fs::Permissions::from_mode(0o640))?;
-        }
-        file.sync_all()
+        FILE.write(path, &self.private, group)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn folder() -> tempfile::TempDir {

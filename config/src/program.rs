@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::{CommandFactory as _, Parser};
+use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand};
 
 /// Moves bytes between memory, files and other nodes.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "piped", version)]
 pub struct Args {
     /// Configuration file [default: $PIPED_CONFIG, or /etc/piped/piped.toml if it exists]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
     /// A setting that wins over all files, as in --set shards.count=2
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -21,6 +21,32 @@ pub struct Args {
     /// this machine
     #[arg(long, requires = "check_config")]
     pub no_filesystem: bool,
+    /// Something else to do than to serve.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What the program does that is not to serve.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Take this node into a cluster, with a token from a node that signs
+    ///
+    /// Makes this node's key if there is none, has it signed, and writes the certificate and a
+    /// drop-in beside the main file. Nothing is changed if that does not succeed. A daemon that
+    /// runs takes it with `pipectl config reload`.
+    Join(JoinArgs),
+}
+
+/// Arguments of `piped join`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct JoinArgs {
+    /// What `pipectl cluster token create` printed there; `-` reads it from standard input, where
+    /// no other user of this machine sees it
+    #[arg(value_name = "TOKEN@HOST:PORT")]
+    pub target: String,
+    /// The name that this node gives itself [default: node.name, or the host's name]
+    #[arg(long)]
+    pub name: Option<String>,
 }
 
 /// Definition of the arguments, for the manual page.

@@ -11,6 +11,7 @@ use piped_core::modes::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::cluster::Cluster;
 use crate::discovery::Discovery;
 use crate::limits::Limits;
 use crate::modes::{AutoPath, LandlockMode, Principal, Spin, SyscallsMode, eager, planner_form};
@@ -53,6 +54,8 @@ pub struct Config {
     pub peers: BTreeMap<String, Peer>,
     /// Sources that say where peers are.
     pub discovery: Discovery,
+    /// Trust in nodes whose keys the cluster has signed.
+    pub cluster: Cluster,
     /// Directories that this node offers, by name.
     pub exports: BTreeMap<String, Export>,
     /// Settings of the log.
@@ -394,7 +397,8 @@ pub struct Export {
     pub users: Vec<Principal>,
     /// Groups that may use it. Both lists empty: all users that `[access]` admits.
     pub groups: Vec<Principal>,
-    /// Peers that may use it; empty for all that may connect.
+    /// Peers that may use it, by their names, or by a group of nodes as in `@storage`; empty for
+    /// all that may connect.
     pub peers: Vec<String>,
 }
 

@@ -9,6 +9,7 @@ use piped_core::limits::LANES_MAX;
 use piped_core::link::Protection;
 use piped_core::modes::{EagerMode, PlannerMode};
 
+use crate::cluster::GROUP_MARK;
 use crate::discovery::{Discovery, Endpoint, Etcd};
 use crate::log_level;
 use crate::modes::{AutoPath, Spin};
@@ -30,7 +31,7 @@ const SOCKET_PATH_MAX: usize = 107;
 /// Most peers of a node (the engine has no room for more).
 pub const PEERS_MAX: usize = 256;
 /// Longest node, peer or export name: it travels in one handshake message.
-const NAME_MAX: usize = 64;
+pub(crate) const NAME_MAX: usize = 64;
 /// Bounds of the ring (its layout has the same limits).
 const QUEUE_ENTRIES_MAX: u32 = 4096;
 const QUEUES_MAX: u32 = 64;
@@ -214,6 +215,7 @@ impl Config {
             format!("are {}: a node asks at most {PEERS_MAX} others", self.peers.len())
         });
         check_discovery(&self.discovery, self.listen.address, faults);
+        self.cluster.check(faults);
         let is_followed = self.discovery.is_on();
         let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_followed) {
             (true, false) => 0,
@@ -234,7 +236,8 @@ impl Config {
             faults.check(*name != self.node.name, &format!("peers.{name}"), || {
                 "has this node's own name: a peer is another node".to_owned()
             });
-            faults.check(!peer.address.is_empty() || peer.key.is_some(), &key, || {
+            let has_proof = peer.key.is_some() || self.cluster.is_on();
+            faults.check(!peer.address.is_empty() || has_proof, &key, || {
                 "is not set: write where the peer listens, as in \"10.9.0.2:7440\"; or `key`, if \
                  it only connects to this node"
                     .to_owned()
@@ -254,11 +257,12 @@ impl Config {
                 let literal = address.as_str().parse::<SocketAddr>().map(|a| a.ip());
                 let needs_key =
                     literal.is_ok_and(|ip: IpAddr| !self.listen.admits_plain(ip, false));
-                faults.check(peer.key.is_some() || !needs_key, key, || {
+                faults.check(has_proof || !needs_key, key, || {
                     format!(
                         "is {address}, outside loopback, and the peer has no key, so lanes to it \
                          would be plain: run `pipectl keys trust {name} KEY`, or add its network \
-                         to listen.allow_plain if you trust everybody in it"
+                         to listen.allow_plain if you trust everybody in it; nodes of a cluster \
+                         need neither: `piped join`"
                     )
                 });
             }
@@ -311,6 +315,11 @@ impl Config {
                 )
             });
         }
+        faults.check(own.is_some() || !self.cluster.is_on(), "cluster.keys", || {
+            "are set, but this node has no key of its own to prove its identity: run `pipectl keys \
+             generate`"
+                .to_owned()
+        });
         for (name, peer) in &self.peers {
             faults.check(peer.key.is_none() || own.is_some(), &format!("peers.{name}.key"), || {
                 "is set, but this node has no key of its own to prove its identity: run `pipectl \
@@ -343,7 +352,11 @@ impl Config {
                 "is true without `write`, which it needs: allow that, or take this back".to_owned()
             });
             for peer in &export.peers {
-                faults.name(peer, &key("peers"));
+                let group = peer.strip_prefix(GROUP_MARK);
+                faults.name(group.unwrap_or(peer), &key("peers"));
+                faults.check(group.is_none() || self.cluster.is_on(), &key("peers"), || {
+                    format!("names the group {peer}, but nodes have groups in a cluster only")
+                });
             }
         }
     }

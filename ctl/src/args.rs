@@ -11,6 +11,7 @@ use piped_core::modes::{CalibrationMode, PlannerMode, Profile};
 use piped_theory::ModelArgs;
 
 use crate::commands::calibrate::CalibrateArgs;
+use crate::commands::cluster::ClusterArgs;
 use crate::commands::config::ConfigArgs;
 use crate::commands::cp::CpArgs;
 use crate::commands::dial::DialArgs;
@@ -117,6 +118,8 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Make and show this node's key, and say which nodes are trusted
     Keys(KeysArgs),
+    /// Begin a cluster, sign the keys of its nodes, and revoke them
+    Cluster(ClusterArgs),
     /// Check machine, configuration and daemon, and suggest fixes
     ///
     /// Works without a daemon, and says more with one. Exit code 1 if there is an error.

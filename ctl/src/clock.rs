@@ -8,7 +8,10 @@ pub(crate) fn now() -> Instant {
 }
 
 /// Calendar time as seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "a support dump says when it was made")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "certificates and support dumps say when they were made"
+)]
 pub(crate) fn calendar() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

@@ -20,6 +20,7 @@ use piped_control::journal::{Cause, Party};
 use piped_control::keyring::Keyring;
 use piped_control::patrol::Verdict;
 use piped_control::sessions::Session;
+use piped_control::tokens::Tokens;
 use piped_core::ids::{PeerId, RegionId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -34,6 +35,7 @@ use crate::admin::sent::{Door, Sent, SentAway};
 use crate::arenas::{Arenas, Maker};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
+use crate::cluster::{Book, Renewal};
 use crate::doorstep::Doorstep;
 use crate::io::clock;
 use crate::kept::Keeper;
@@ -130,6 +132,12 @@ pub(crate) struct Control {
     pub(crate) sandbox: Arc<Sandbox>,
     /// Measured costs that outlive restarts of the daemon.
     pub(crate) keeper: Keeper,
+    /// Names that this node has signed, where it signs.
+    pub(crate) book: RefCell<Book>,
+    /// Tokens with which nodes join.
+    pub(crate) tokens: RefCell<Tokens>,
+    /// What was tried of a renewal of the certificate.
+    pub(crate) renewal: RefCell<Renewal>,
     closer: Closer,
     /// Told when no shard uses a region any more.
     withdrawals: RefCell<HashMap<RegionId, oneshot::Sender<()>>>,
@@ -173,6 +181,7 @@ pub(crate) struct Parts {
     pub(crate) sandbox: Sandbox,
     pub(crate) limiter: Limiter,
     pub(crate) keeper: Keeper,
+    pub(crate) book: Book,
     pub(crate) closer: Closer,
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -181,7 +190,7 @@ impl Control {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { config, reload, node, incarnation, spin, shards, .. } = parts;
         let Parts { rules, exports, keyring, sandbox, names, limiter, keeper, .. } = parts;
-        let Parts { closer, stopping, .. } = parts;
+        let Parts { book, closer, stopping, .. } = parts;
         let slots = |count| Arc::new(Semaphore::new(count));
         let nofile = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let doorstep = || Doorstep::new(&closer, nofile);
@@ -215,6 +224,9 @@ impl Control {
             limiter,
             sandbox: Arc::new(sandbox),
             keeper,
+            book: RefCell::new(book),
+            tokens: RefCell::default(),
+            renewal: RefCell::default(),
             closer,
             withdrawals: RefCell::default(),
             stopping,

@@ -39,7 +39,9 @@ use crate::sandbox::{Filtering, Sandbox, SandboxError};
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
-use crate::{admin, client, discovery, machine, metrics, peer, settings, systemd, watchdog};
+use crate::{
+    admin, client, cluster, discovery, machine, metrics, peer, settings, systemd, watchdog,
+};
 
 /// Reason why the daemon did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -228,6 +230,7 @@ impl Daemon {
         let files = open_doors(&control, doors);
         tokio::task::spawn_local(watchdog::answer(Rc::clone(&control)));
         tokio::task::spawn_local(keep(Rc::clone(&control)));
+        tokio::task::spawn_local(cluster::watch(Rc::clone(&control)));
         tokio::task::spawn_local(reload_when_told(Rc::clone(&control), hangup));
         systemd::ready(&format!("{} serves", control.node));
         tracing::info!(node = control.node, shards = shards.len(), "ready");
@@ -284,6 +287,10 @@ async fn start(
     let rules = Rules::new(&config, &names, own)?;
     let exports = Exports::new(&config.exports, &names)?;
     let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
+    let main_file = reload.sources().map(Sources::main_file);
+    let (keyring, news) = cluster::with_files(keyring, &config, main_file);
+    news.log(&config.node.name_or(&machine::host_name()), &keyring);
+    let book = cluster::read_book(&config);
     let keeper = Keeper::start(&config).await;
     let node = config.node.name_or(&machine::host_name()).to_owned();
     let incarnation = machine::random();
@@ -331,6 +338,7 @@ async fn start(
         sandbox,
         limiter,
         keeper,
+        book,
         closer,
         stopping,
     }));

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use piped_config::Found;
+use piped_config::{Found, Revocations};
 use piped_control::discovery::Source;
 use piped_control::journal::{Cause, Party};
 use piped_core::units::Nanos;
 use piped_text::shown;
 use tokio::sync::oneshot;
 
+use crate::cluster;
 use crate::control::Control;
 use crate::io::clock;
 
@@ -78,11 +79,13 @@ struct Said {
     nodes: Result<BTreeMap<String, Found>, String>,
     /// One line for each entry that names no node.
     wrong: Vec<String>,
+    /// A list of revoked keys, whoever signed it.
+    revocations: Option<Revocations>,
 }
 
 impl Said {
     fn away(why: &str) -> Self {
-        Self { nodes: Err(clipped(why)), wrong: Vec::new() }
+        Self { nodes: Err(clipped(why)), wrong: Vec::new(), revocations: None }
     }
 }
 
@@ -118,8 +121,11 @@ impl Ear {
     async fn take(&mut self, mut said: Said) {
         said.wrong.truncate(WRONG_MAX);
         self.log(&said);
-        let Said { nodes, wrong } = said;
+        let Said { nodes, wrong, revocations } = said;
         self.last = Wrong { away: nodes.as_ref().err().cloned(), lines: wrong };
+        if let Some(list) = revocations {
+            cluster::take_revocations(&self.control, list).await;
+        }
         let source = self.source;
         let due = self.control.decide(|core, now| {
             core.hear(source, nodes, now);
@@ -127,7 +133,7 @@ impl Ear {
         });
         if let Some(due) = due {
             tokio::time::sleep(until(Some(due))).await;
-            self.control.decide(|core, now| core.settle(now));
+            self.control.decide(|core, _| core.settle(clock::times()));
             self.control.tell_shards().await;
         }
         if let Some(spoken) = self.spoken.take() {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use piped::{Daemon, Inherited};
-use piped_config::program::Args;
+use piped_config::program::{Args, Command};
 use piped_config::{Findings, Loaded, Look, MADE_BY_UNIT, Names, Sources, load, preflight};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -31,6 +31,9 @@ fn run(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let file = args.config.or_else(|| std::env::var_os("PIPED_CONFIG").map(PathBuf::from));
     let sources = Sources::of_process(file, args.settings);
+    if let Some(Command::Join(asked)) = args.command {
+        return Ok(piped::join(&sources, &asked)?);
+    }
     let loaded = load(&sources)?;
     if args.check_config {
         return check(&loaded, &sources, args.no_filesystem);

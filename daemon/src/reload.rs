@@ -26,6 +26,7 @@ use piped_core::units::Nanos;
 use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::cluster::{self, CertificateNews};
 use crate::control::Control;
 use crate::io::clock;
 use crate::limits::RELOAD_TIMEOUT;
@@ -65,6 +66,7 @@ struct Prepared {
     rules: Rules,
     exports: Exports,
     keyring: Keyring,
+    news: CertificateNews,
     names: Names,
     /// Exports that wait for a restart: the sandbox keeps their directories from us.
     outside: Outside,
@@ -265,12 +267,14 @@ fn read(sources: &Sources, before: Before, turn: OwnedMutexGuard<()>) -> Result<
     let own = own.map_err(|error| format!("security.key_file: {error}"))?;
     let keyring = Keyring::new(&loaded.config, own);
     let keyring = keyring.map_err(|fault| format!("`{}` {}", fault.key, fault.problem))?;
-    Ok(Prepared { loaded, rules, exports, keyring, names, outside, _turn: turn })
+    let (keyring, news) = cluster::with_files(keyring, &loaded.config, Some(sources.main_file()));
+    Ok(Prepared { news, loaded, rules, exports, keyring, names, outside, _turn: turn })
 }
 
 /// Nothing of this can fail; what the kernel refuses is logged.
 async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
-    let Prepared { loaded, rules, exports, keyring, names, outside, _turn } = prepared;
+    let Prepared { loaded, rules, exports, keyring, news, names, outside, _turn } = prepared;
+    news.log(&control.node, &keyring);
     for (name, export) in &outside {
         let until = match export {
             Some(_) => "until then it gives what it gave before and the files still give",
@@ -296,7 +300,11 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
         grants: exports.grants(),
         names,
     };
-    let done = control.decide(|core, _| core.reload(next));
+    let done = control.decide(|core, _| {
+        let done = core.reload(next);
+        core.check_members(clock::times());
+        done
+    });
     control.replace_exports(exports);
     let mut changed = done.changed;
     let Live { config: effect, rules, keyring, .. } = control.live();

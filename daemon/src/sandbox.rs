@@ -219,6 +219,14 @@ fn needs(
     // Keys are read again by a reload, after `pipectl keys` has put others in their place.
     let key = config.security.key_path(sources.map(Sources::main_file));
     needs.extend(key.map(|path| (folder_of(&path), AccessFs::ReadFile.into())));
+    let main_file = sources.map(Sources::main_file);
+    let of_cluster =
+        [config.cluster.certificate_path(main_file), config.cluster.signing_key_path(main_file)];
+    if config.cluster.is_on() {
+        // They are read again, too; the private key with each signature.
+        let folders = of_cluster.iter().flatten().map(|path| folder_of(path));
+        needs.extend(folders.map(|folder| (folder, AccessFs::ReadFile.into())));
+    }
     if !config.discovery.files.as_os_str().is_empty() {
         needs.push((config.discovery.files.clone(), LOOK));
     }

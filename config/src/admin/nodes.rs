@@ -40,8 +40,8 @@ pub struct NodeReport {
     pub address: String,
     /// Second address; empty if it has none.
     pub second_address: String,
-    /// Whether this node dials it there: `[peers]` has a key for it and no address, and no earlier
-    /// source knows it.
+    /// Whether this node dials it there: `[peers]` has a key for it and no address, or it is a node
+    /// of the cluster; and no earlier source knows it.
     pub dialled: bool,
     /// Directories that it offers, as the source says.
     pub exports: Vec<String>,

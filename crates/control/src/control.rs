@@ -6,18 +6,21 @@ use std::sync::Arc;
 
 use piped_config::{Config, Found, Names, PEERS_MAX};
 use piped_core::ids::{PeerId, RegionId, SessionId};
+use piped_core::names::node_of;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest, Origin, Standing};
 
 use crate::access::Rules;
 use crate::channels::Channels;
+use crate::cluster::roll;
 use crate::dial::Dial;
 use crate::discovery::{Discovery, Source};
 use crate::grants::Grants;
 use crate::holdings::{Holdings, Place};
 use crate::journal::{Cause, Journal, Party};
 use crate::keyring::Keyring;
+use crate::members::Members;
 use crate::note::Note;
 use crate::opens::Node;
 use crate::parties::{Credentials, node_of_shard};
@@ -26,6 +29,7 @@ use crate::peers::Peers;
 use crate::regions::{Regions, Withdrawals};
 use crate::reload::{Doubt, Next, Outside, Reloaded, commands, in_effect};
 use crate::sessions::{Sessions, Used};
+use crate::times::Times;
 
 /// The group of a user that has none; no user is in it.
 const NO_GROUP: u32 = u32::MAX;
@@ -106,6 +110,8 @@ pub struct Control<M> {
     peers: Peers,
     /// What sources say of where peers are.
     discovery: Discovery,
+    /// Nodes of the cluster whose certificates were seen.
+    pub(crate) members: Members,
     pub(crate) sessions: Sessions,
     pub(crate) regions: Regions<M>,
     pub(crate) channels: Channels,
@@ -130,6 +136,7 @@ impl<M: Clone> Control<M> {
             peers: Peers::new(&live.config),
             live,
             discovery: Discovery::default(),
+            members: Members::default(),
             sessions: Sessions::default(),
             regions: Regions::default(),
             channels: Channels::default(),
@@ -188,7 +195,11 @@ impl<M: Clone> Control<M> {
                 self.effects.push_back(Effect::Opened { ticket, result });
             }
             Event::ServeOpen { ticket, peer, standing, open } => {
-                let node = Node { name: peer, standing };
+                let groups = match standing {
+                    Standing::Proven => self.members.groups_of(node_of(&peer)).to_vec(),
+                    Standing::Plain(_) => Vec::new(),
+                };
+                let node = Node { name: peer, standing, groups };
                 self.effects.push_back(Effect::Open { shard, ticket, node, open });
             }
             Event::ServeClosed { ticket } => self.holdings.leave(Place::Peer(shard, ticket)),
@@ -313,10 +324,12 @@ impl<M: Clone> Control<M> {
     pub fn own_entry(&self, version: &str, load_percent: Option<u32>) -> Option<Found> {
         let config = &self.live.config;
         let mut addresses = config.discovery.advertised(config.listen.address).into_iter();
+        let keyring = self.keyring();
         let entry = Found {
             address: addresses.next()?,
             second_address: addresses.next().unwrap_or_default(),
-            key: self.keyring().identity().map(|identity| identity.own().public()),
+            key: keyring.identity().map(|identity| identity.own().public()),
+            certificate: keyring.identity().and_then(|it| it.certificate().cloned()),
             exports: Vec::new(),
             version: version.to_owned(),
             load_percent,
@@ -335,12 +348,16 @@ impl<M: Clone> Control<M> {
     }
 
     /// Sends peers to where they are now, once that is due ([`Discovery::due`]).
-    pub fn settle(&mut self, now: Nanos) {
-        if self.discovery.take_due(now) {
-            for moved in self.peers.follow(&self.live.config, &self.discovery) {
-                let commands = self.peers.tell(moved);
-                commands.iter().for_each(|command| self.tell_all(command));
-            }
+    pub fn settle(&mut self, times: Times) {
+        if !self.discovery.take_due(times.now) {
+            return;
+        }
+        self.certify(times);
+        let keyring = self.keyring();
+        let roll = roll(&keyring, &self.members);
+        for moved in self.peers.follow(&self.live.config, &self.discovery, roll) {
+            let commands = self.peers.tell(moved);
+            commands.iter().for_each(|command| self.tell_all(command));
         }
     }
 
@@ -409,12 +426,35 @@ impl<M: Clone> Control<M> {
         Ok(())
     }
 
+    /// Has what sources said decided on anew.
+    pub(crate) fn renew_discovery(&mut self, now: Nanos) {
+        self.discovery.renew(now);
+    }
+
+    /// Takes a keyring with another certificate of this node, or another list of revoked keys.
+    pub(crate) fn replace_keyring(&mut self, keyring: Rc<Keyring>) {
+        self.live.keyring = keyring;
+    }
+
+    /// Nodes of the cluster whose certificates were seen.
+    #[must_use]
+    pub const fn members(&self) -> &Members {
+        &self.members
+    }
+
     /// Takes another configuration, which cannot fail. The changes of what is in effect come back;
     /// the effects are what the shards are told.
-    pub fn reload(&mut self, next: Next<'_>) -> Reloaded {
+    pub fn reload(&mut self, mut next: Next<'_>) -> Reloaded {
+        // What the cluster has revoked stays revoked, whatever the files say.
+        let keyring = self.keyring();
+        if let Some(list) = keyring.identity().and_then(|it| it.revocations()) {
+            let with_list = std::mem::take(&mut next.keyring).with_revocations(Arc::clone(list));
+            next.keyring = with_list.unwrap_or_else(|without| without);
+        }
         let effect = Rc::new(in_effect(&self.live.config, next.after, next.outside));
         let changed = self.live.config.changes_to(&effect);
         let doubt = Doubt::of(&self.live.rules, &self.live.keyring, &self.live.names, &next);
+        let distrusted = keyring.proves_otherwise(&next.keyring);
         let Next { before, after, rules, keyring, grants, names, .. } = next;
         self.live = Live {
             config: effect,
@@ -424,8 +464,16 @@ impl<M: Clone> Control<M> {
             names: Rc::new(names),
         };
         let (ended_sessions, ended_handles) = self.take_back();
-        for command in commands((&mut self.peers, &self.discovery), before, after, doubt) {
+        let keyring = self.keyring();
+        let told = (&mut self.peers, &self.discovery, roll(&keyring, &self.members));
+        for command in commands(told, before, after, doubt) {
             self.tell_all(&command);
+        }
+        if distrusted {
+            // They prove themselves anew, with what is agreed on now.
+            let names: Vec<String> =
+                self.members.iter().map(|it| it.subject().name.clone()).collect();
+            self.expel(&names);
         }
         Reloaded { changed, ended_sessions, ended_handles }
     }

@@ -1,10 +1,14 @@
 //! Dials: how a connection to a peer comes about, one step after the other.
 //!
 //! ```text
-//!   begin ─► wait ─► look the host up ─► connect ─► prove ─► deliver to the shard
-//!                         │    next address ▲ ▲ next key │
-//!                         └──────► fail ◄───┴─┴──────────┘
+//!   begin ─► wait ─► look the host up ─► connect ─┬────────► prove ─► deliver to the shard
+//!                         │                  ▲ ▲  └► ask ────▲ │
+//!                         │    next address  │ │ next proof    │
+//!                         └──────► fail ◄────┴─┴───────────────┘
 //! ```
+//!
+//! A node of the cluster proves the key of its certificate. If that is not known, the node is asked
+//! for it first: anybody may say it, and only its owner can prove the key in it.
 //!
 //! Where nobody answers at a peer's address, its second address is looked up as well, if the peer
 //! has a key: by that it proves there that it is the same.
@@ -19,15 +23,16 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use piped_config::{HostPort, Peer, PublicKey};
+use piped_config::{CertificateFault, HostPort, NodeCertificate, Peer, PublicKey};
 use piped_core::ids::PeerId;
 use piped_core::link::LaneClass;
 use piped_core::units::Nanos;
 
 use crate::control::Control;
 use crate::journal::Cause;
-use crate::keyring::Keyring;
+use crate::keyring::{Keyring, Refusal};
 use crate::note::Note;
+use crate::times::Times;
 
 /// How long a dial may take after its back-off, to look up, connect and prove; as long again at a
 /// second address.
@@ -51,13 +56,28 @@ pub struct Dial {
     /// Addresses that were not tried yet.
     addresses: VecDeque<SocketAddr>,
     address: Option<SocketAddr>,
-    /// Keys that were not tried at this address yet; none: the connection is plain.
-    keys: VecDeque<Option<PublicKey>>,
+    /// Proofs that were not tried at this address yet.
+    proofs: VecDeque<Proof>,
+    /// The certificate by which the key counts that is being proved.
+    shown: Option<NodeCertificate>,
     /// The keyring of the proof under way.
     keyring: Option<Rc<Keyring>>,
     /// Why the last proof at this address failed.
     unproven: Option<String>,
     fault: DialFault,
+}
+
+/// How a peer may prove itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// By a key that the configuration names.
+    Pinned(PublicKey),
+    /// By the key of the certificate that is known.
+    Member,
+    /// By the key of a certificate that it is asked for.
+    Asked,
+    /// Not at all.
+    Plain,
 }
 
 /// What the driver of a dial does next.
@@ -69,6 +89,8 @@ pub enum Step {
     Resolve(HostPort),
     /// Connect to an address, anew if there is a connection already.
     Connect(SocketAddr),
+    /// Ask the other side for its certificate.
+    Ask,
     /// Prove the key of this node, and have the peer prove this one.
     Prove {
         /// The keyring of the proof. A reload makes another one.
@@ -93,6 +115,8 @@ pub enum Progress {
     Resolved(Result<Vec<SocketAddr>, String>),
     /// There is a connection, or none.
     Connected(Result<(), String>),
+    /// The other side showed these bytes as its certificate, or nothing.
+    Showed(Result<Vec<u8>, String>),
     /// Both sides proved their keys, or did not.
     Proved(Result<(), String>),
     /// The time of the dial is over.
@@ -132,7 +156,8 @@ impl Dial {
             has_resort: false,
             addresses: VecDeque::new(),
             address: None,
-            keys: VecDeque::new(),
+            proofs: VecDeque::new(),
+            shown: None,
             keyring: None,
             unproven: None,
             fault: DialFault::NoAddress,
@@ -158,7 +183,8 @@ impl Dial {
 
 impl<M: Clone> Control<M> {
     /// Takes how a step of a dial went; the next one.
-    pub fn advance(&mut self, dial: &mut Dial, progress: Progress, now: Nanos) -> Step {
+    pub fn advance(&mut self, dial: &mut Dial, progress: Progress, times: Times) -> Step {
+        let now = times.now;
         match progress {
             Progress::Begun => Step::Wait(dial.after),
             Progress::Waited => {
@@ -171,16 +197,20 @@ impl<M: Clone> Control<M> {
                     LaneClass::Latency | LaneClass::Bulk => &target.address,
                     LaneClass::Second => &target.second_address,
                 };
-                let (is_other, has_key) = (*host != target.second_address, target.key.is_some());
-                dial.has_resort = is_other && has_key && !target.second_address.is_empty();
-                Step::Resolve(host.clone())
+                let is_other = *host != target.second_address;
+                let has_resort = is_other && !target.second_address.is_empty();
+                let host = host.clone();
+                dial.has_resort = has_resort && self.must_prove(&dial.target);
+                Step::Resolve(host)
             }
             Progress::Resolved(Ok(addresses)) => {
                 dial.addresses = addresses.into();
                 self.next_address(dial, now)
             }
-            Progress::Connected(Ok(())) => self.connected(dial, now),
-            Progress::Proved(Ok(())) => self.proved(dial, now),
+            Progress::Connected(Ok(())) => self.connected(dial, times),
+            Progress::Showed(Ok(shown)) => self.showed(dial, &shown, times),
+            Progress::Showed(Err(why)) => self.unproven(dial, why, now),
+            Progress::Proved(Ok(())) => self.proved(dial, times),
             Progress::Proved(Err(why)) => self.unproven(dial, why, now),
             Progress::Connected(Err(why)) => {
                 dial.fault = DialFault::Failed(why);
@@ -204,21 +234,79 @@ impl<M: Clone> Control<M> {
                 continue;
             }
             dial.address = Some(address);
-            // A peer that changes its key may have either.
-            dial.keys = dial.target.keys().map(Some).collect();
-            if dial.keys.is_empty() {
-                dial.keys.push_back(None);
-            }
+            dial.proofs = self.proofs(dial);
             return Step::Connect(address);
         }
         dial.leave_host(dial.fault.clone(), now)
     }
 
-    fn connected(&mut self, dial: &mut Dial, now: Nanos) -> Step {
+    /// The proofs to try, one after the other.
+    fn proofs(&self, dial: &Dial) -> VecDeque<Proof> {
+        // A peer that changes its key may have either.
+        let pinned: VecDeque<Proof> = dial.target.keys().map(Proof::Pinned).collect();
+        match (pinned.is_empty(), self.must_prove(&dial.target)) {
+            (false, _) => pinned,
+            (true, false) => [Proof::Plain].into(),
+            // It may have another certificate by now than the one that is known.
+            (true, true) => [Proof::Member, Proof::Asked].into(),
+        }
+    }
+
+    fn connected(&mut self, dial: &mut Dial, times: Times) -> Step {
         if !self.is_still(dial) {
             return Step::Fail(DialFault::Changed);
         }
-        let Some(key) = dial.keys.pop_front().flatten() else { return Step::Deliver };
+        dial.shown = None;
+        match dial.proofs.pop_front() {
+            Some(Proof::Plain) => Step::Deliver,
+            Some(Proof::Pinned(key)) => self.prove(dial, key, times.now),
+            Some(Proof::Member) => {
+                let known = self.members().certificate(&self.name_of(dial.peer)).cloned();
+                // Without another connection: nothing was said on this one.
+                match known.filter(|it| self.counts(it, times).is_ok()) {
+                    Some(known) => self.prove_member(dial, known, times.now),
+                    None => self.connected(dial, times),
+                }
+            }
+            Some(Proof::Asked) => Step::Ask,
+            None => self.leave_address(dial, times.now),
+        }
+    }
+
+    /// Whether a certificate counts.
+    fn counts(&self, shown: &NodeCertificate, times: Times) -> Result<(), Refusal> {
+        let keyring = self.keyring();
+        let identity = keyring.identity().ok_or(Refusal::Unknown)?;
+        identity.check(shown, times.calendar)
+    }
+
+    fn showed(&mut self, dial: &mut Dial, shown: &[u8], times: Times) -> Step {
+        if shown.is_empty() {
+            let why = "it has no certificate, and no key in [peers] here: `piped join` there";
+            return self.unproven(dial, why.to_owned(), times.now);
+        }
+        let name = self.name_of(dial.peer);
+        let read = NodeCertificate::from_bytes(shown).map_err(CertificateFault::Unreadable);
+        let checked = read.map_err(Refusal::from).and_then(|shown| {
+            self.counts(&shown, times)?;
+            match shown.subject().name == name {
+                true => Ok(shown),
+                false => Err(CertificateFault::OtherName(shown.subject().name.clone()).into()),
+            }
+        });
+        match checked {
+            Ok(shown) => self.prove_member(dial, shown, times.now),
+            Err(why) => self.unproven(dial, why.to_string(), times.now),
+        }
+    }
+
+    fn prove_member(&mut self, dial: &mut Dial, shown: NodeCertificate, now: Nanos) -> Step {
+        let key = shown.subject().key;
+        dial.shown = Some(shown);
+        self.prove(dial, key, now)
+    }
+
+    fn prove(&mut self, dial: &mut Dial, key: PublicKey, now: Nanos) -> Step {
         let keyring = self.keyring();
         if keyring.identity().is_none() {
             // A configuration that has the one key without the other is refused.
@@ -228,19 +316,25 @@ impl<M: Clone> Control<M> {
         Step::Prove { keyring, key }
     }
 
-    fn proved(&mut self, dial: &mut Dial, now: Nanos) -> Step {
+    fn proved(&mut self, dial: &mut Dial, times: Times) -> Step {
         let keyring = dial.keyring.take();
         if !keyring.is_some_and(|keyring| Rc::ptr_eq(&keyring, &self.keyring())) {
             // What was agreed on is not what is to be now.
             let why = "the configuration was loaded again meanwhile".to_owned();
-            return self.unproven(dial, why, now);
+            return self.unproven(dial, why, times.now);
         }
-        if self.is_still(dial) { Step::Deliver } else { Step::Fail(DialFault::Changed) }
+        if !self.is_still(dial) {
+            return Step::Fail(DialFault::Changed);
+        }
+        if let Some(shown) = dial.shown.take() {
+            self.enter_member(shown, times.now);
+        }
+        Step::Deliver
     }
 
     fn unproven(&mut self, dial: &mut Dial, why: String, now: Nanos) -> Step {
         dial.unproven = Some(why);
-        match dial.address.filter(|_| !dial.keys.is_empty()) {
+        match dial.address.filter(|_| !dial.proofs.is_empty()) {
             Some(address) => Step::Connect(address),
             None => self.leave_address(dial, now),
         }
@@ -269,7 +363,14 @@ impl<M: Clone> Control<M> {
     /// Whether the connection would be sealed, or may be plain.
     fn may_be_dialled(&self, target: &Peer, address: SocketAddr) -> bool {
         let has_key = self.keyring().identity().is_some();
-        target.key.is_some() || self.config().listen.admits_plain(address.ip(), has_key)
+        self.must_prove(target) || self.config().listen.admits_plain(address.ip(), has_key)
+    }
+
+    /// Whether a peer has to prove itself: by the key of its entry, or by a certificate wherever
+    /// there is a cluster.
+    fn must_prove(&self, target: &Peer) -> bool {
+        let keyring = self.keyring();
+        target.key.is_some() || keyring.identity().is_some_and(|it| it.has_cluster())
     }
 
     fn name_of(&self, peer: PeerId) -> String {
@@ -279,7 +380,7 @@ impl<M: Clone> Control<M> {
 
 #[cfg(test)]
 mod tests {
-    use piped_config::Config;
+    use piped_config::{Config, UnixTime};
 
     use super::*;
     use crate::control::Live;
@@ -311,10 +412,11 @@ mod tests {
     fn hosts(class: LaneClass, with_key: bool, failed: impl Fn() -> Progress) -> Vec<String> {
         let (mut control, mut dial) = dialled(class, with_key);
         let mut now = Nanos::from_millis(1);
-        let mut hosts = vec![host(control.advance(&mut dial, Progress::Waited, now))];
+        let times = |now| Times { now, calendar: UnixTime(7) };
+        let mut hosts = vec![host(control.advance(&mut dial, Progress::Waited, times(now)))];
         loop {
             now = now + Nanos::from_millis(4_000);
-            match control.advance(&mut dial, failed(), now) {
+            match control.advance(&mut dial, failed(), times(now)) {
                 Step::Fail(_) => return hosts,
                 step => hosts.push(host(step)),
             }

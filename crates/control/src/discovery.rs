@@ -7,16 +7,19 @@
 //!
 //! A source tells all that it knows, each time anew, or that it is away; then the last it knew
 //! stays. What it says fills in the address of a peer that the configuration trusts by a key and
-//! has no address for. It gives no key, no right and no name that was not there before: who writes
-//! the source can lead a node to the wrong door, and nobody behind it has the key.
+//! has no address for, or names a node of the cluster, which has a certificate to show. It gives no
+//! key and no right: who writes the source can lead a node to the wrong door, and nobody behind it
+//! has the key.
 //!
 //! News wait for each other, so a source that changes a thousand times a second changes the peers
 //! five times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use piped_config::{Found, Peer};
+use piped_config::{Found, NodeCertificate, Peer};
 use piped_core::units::Nanos;
+
+use crate::members::Members;
 
 /// How long the peers stay as they are after a change of their addresses.
 pub const SETTLE: Nanos = Nanos::from_millis(200);
@@ -119,8 +122,7 @@ impl Discovery {
         let is_news = !lead_to_the_same(&heard.nodes, &nodes);
         heard.nodes = nodes;
         if is_news {
-            let rested = self.settled.map_or(now, |settled| settled + SETTLE);
-            self.due.get_or_insert(rested.max(now));
+            self.renew(now);
         }
     }
 
@@ -144,16 +146,48 @@ impl Discovery {
         self.sources.iter().map(|(source, heard)| (*source, heard))
     }
 
-    /// Where a peer is that has a key and no address of the operator's. A node that says that it
-    /// has another key is another node.
+    /// Where a peer is that has no address of the operator's, and a key or a certificate to prove
+    /// itself with. A node that says that it has another key is another node. `members`: those of
+    /// the cluster, if there is one.
     #[must_use]
-    pub fn find(&self, name: &str, peer: &Peer) -> Option<(Source, &Found)> {
-        let may_be = |found: &&Found| match found.key {
-            Some(said) => peer.keys().any(|key| key == said),
-            None => peer.key.is_some(),
+    pub fn find(
+        &self,
+        name: &str,
+        peer: &Peer,
+        members: Option<&Members>,
+    ) -> Option<(Source, &Found)> {
+        let may_be = |source: Source, found: &Found| match (peer.key, members) {
+            (Some(_), _) => found.key.is_none_or(|said| peer.keys().any(|key| key == said)),
+            (None, Some(members)) => match &found.certificate {
+                Some(shown) => members.certificate(name).is_some_and(|known| {
+                    known.subject().key == shown.subject().key && shown.subject().name == name
+                }),
+                // Each node writes its own there, and so could anybody who may write.
+                None => source != Source::Etcd,
+            },
+            (None, None) => false,
         };
-        self.sources()
-            .find_map(|(source, heard)| Some((source, heard.nodes.get(name).filter(may_be)?)))
+        self.sources().find_map(|(source, heard)| {
+            let found = heard.nodes.get(name).filter(|found| may_be(source, found))?;
+            Some((source, found))
+        })
+    }
+
+    /// All names under which nodes are known, each once.
+    pub(crate) fn names(&self) -> BTreeSet<&String> {
+        self.sources.values().flat_map(|heard| heard.nodes.keys()).collect()
+    }
+
+    /// The certificates that nodes are said to have.
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = (&str, &NodeCertificate)> {
+        let all = self.sources.values().flat_map(|heard| &heard.nodes);
+        all.filter_map(|(name, found)| Some((name.as_str(), found.certificate.as_ref()?)))
+    }
+
+    /// Has what is known taken up again: something else decides by it.
+    pub(crate) fn renew(&mut self, now: Nanos) {
+        let rested = self.settled.map_or(now, |settled| settled + SETTLE);
+        self.due.get_or_insert(rested.max(now));
     }
 }
 
@@ -184,7 +218,7 @@ mod tests {
     }
 
     fn address(discovery: &Discovery, peer: &Peer) -> Option<String> {
-        discovery.find("beta", peer).map(|(_, found)| found.address.to_string())
+        discovery.find("beta", peer, None).map(|(_, found)| found.address.to_string())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What this node offers of its files: which directory, to which users and peers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use piped_config::{Export, Names};
 use piped_core::access::{Access, Creation};
@@ -8,7 +8,7 @@ use piped_core::status::Status;
 
 use crate::access::{Circle, Misnamed};
 use crate::fault::OpenFault;
-use crate::parties::{Asker, Credentials};
+use crate::parties::{Asker, Credentials, NodeOf};
 
 /// Which directory an export is: the name may stay and another directory come under it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +26,8 @@ struct Grant {
     offered: Access,
     /// Local users that may use it; empty: all that got in.
     users: Circle,
-    /// Peers that may use it; `None`: all that got in.
-    peers: Option<BTreeSet<String>>,
+    /// Peers, and groups of them, that may use it; `None`: all that got in.
+    peers: Option<Vec<String>>,
 }
 
 /// The rights to all exports, by name.
@@ -57,7 +57,7 @@ impl Grants {
                 ..Access::NONE
             },
             users: Circle::new(&export.users, &export.groups, names)?,
-            peers: (!export.peers.is_empty()).then(|| export.peers.iter().cloned().collect()),
+            peers: (!export.peers.is_empty()).then(|| export.peers.clone()),
         };
         self.by_name.insert(name.to_owned(), grant);
         Ok(())
@@ -116,15 +116,17 @@ impl Grants {
 impl Grant {
     fn admits(&self, asker: Asker<'_>) -> bool {
         let user = |who: &Credentials| self.users.is_empty() || self.users.has(who);
-        let peer = |name: &str| self.peers.as_ref().is_none_or(|peers| peers.contains(name));
+        let peer = |node: NodeOf<'_>| self.peers.as_ref().is_none_or(|peers| node.is_in(peers));
+        // Groups are proved, and never said.
+        let named = |name| peer(NodeOf { name, groups: &[] });
         match asker {
             Asker::User(who) => user(who),
-            Asker::Peer(name) => peer(name),
+            Asker::Peer(node) => peer(node),
             // What it may do without a node of its own, and what its name may.
-            Asker::Plain { name, user: Some(who) } => user(who) && peer(name),
+            Asker::Plain { name, user: Some(who) } => user(who) && named(name),
             // Where users are told apart, nobody gets in by saying nothing.
             Asker::Plain { name, user: None } => {
-                peer(name) && (self.users.is_empty() || self.peers.is_some())
+                named(name) && (self.users.is_empty() || self.peers.is_some())
             }
         }
     }

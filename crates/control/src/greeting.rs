@@ -5,9 +5,12 @@
 //!                          └► plain network? ─► user admitted? ─► Caller::Unproven
 //! ```
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use piped_config::NodeCertificate;
 use piped_core::units::Nanos;
 use piped_engine::command::{Caller, Origin};
 
@@ -99,17 +102,30 @@ impl<M: Clone> Control<M> {
             }
             FarEnd::User(uid) => Origin::User(uid),
         };
-        Ok(Caller::Unproven { reserved: self.keyring().reserved(), origin })
+        Ok(Caller::Unproven { reserved: self.reserved(), origin })
     }
 
-    /// A caller comes in that was met under a keyring, unless a reload came in between.
+    /// Names that a plain caller cannot have: of nodes that prove theirs.
+    fn reserved(&self) -> Arc<BTreeSet<String>> {
+        let pinned = self.keyring().reserved();
+        let members: Vec<&str> =
+            self.members().iter().map(|it| it.subject().name.as_str()).collect();
+        if members.is_empty() {
+            return pinned;
+        }
+        let members = members.into_iter().map(str::to_owned);
+        Arc::new(pinned.iter().cloned().chain(members).collect())
+    }
+
+    /// A caller comes in that was met under a keyring, unless a reload came in between. `shown`:
+    /// the certificate by which its key counts.
     ///
     /// # Errors
     /// [`Unwelcome::Reloaded`].
     pub fn come_in(
         &mut self,
         caller: &Caller,
-        keyring: &Rc<Keyring>,
+        (keyring, shown): (&Rc<Keyring>, Option<NodeCertificate>),
         from: Origin,
         now: Nanos,
     ) -> Result<(), Unwelcome> {
@@ -118,6 +134,9 @@ impl<M: Clone> Control<M> {
         }
         let proven = matches!(caller, Caller::Proven { .. });
         self.patrol.give_back(from, proven, now);
+        if let Some(shown) = shown {
+            self.enter_member(shown, now);
+        }
         Ok(())
     }
 

@@ -23,7 +23,8 @@ use crate::access::Rules;
 use crate::control::Live;
 use crate::fault::OpenFault;
 use crate::grants::Root;
-use crate::parties::{Asker, Credentials};
+use crate::members::Members;
+use crate::parties::{Asker, Credentials, NodeOf};
 use crate::regions::Regions;
 
 /// Where a handle is.
@@ -53,10 +54,10 @@ pub enum Holder {
 
 impl Holder {
     /// The party that asks. `local`: the user of a node on this machine, as it is known now.
-    fn asker<'a>(&'a self, local: Option<&'a Credentials>) -> Asker<'a> {
+    fn asker<'a>(&'a self, local: Option<&'a Credentials>, members: &'a Members) -> Asker<'a> {
         match self {
             Self::User(who) => Asker::User(who),
-            Self::Peer(name) => Asker::Peer(name),
+            Self::Peer(name) => Asker::Peer(NodeOf { name, groups: members.groups_of(name) }),
             Self::Plain { name, .. } => Asker::Plain { name, user: local },
         }
     }
@@ -142,6 +143,7 @@ pub struct Holdings {
 pub(crate) struct Law<'a, M> {
     pub(crate) live: &'a Live,
     pub(crate) regions: &'a Regions<M>,
+    pub(crate) members: &'a Members,
 }
 
 impl<M: Clone> Law<'_, M> {
@@ -151,15 +153,18 @@ impl<M: Clone> Law<'_, M> {
             Holder::Plain { user: Some(uid), .. } => Some(self.live.credentials_of(*uid)),
             _ => None,
         };
-        let asker = holder.asker(local.as_ref());
+        let asker = holder.asker(local.as_ref(), self.members);
         if let Asker::User(who) | Asker::Plain { user: Some(who), .. } = asker
             && !self.live.rules.admits_client(who)
         {
             return Err(OpenFault::denied(format!("user {} may not use this daemon", who.uid)));
         }
         // A node that has got a key, or has lost it, has another standing when it comes again.
+        let can_prove = |name: &str| {
+            self.live.keyring.is_reserved(name) || self.members.certificate(name).is_some()
+        };
         if let Holder::Peer(name) | Holder::Plain { name, .. } = holder
-            && self.live.keyring.is_reserved(name) != matches!(holder, Holder::Peer(_))
+            && can_prove(name) != matches!(holder, Holder::Peer(_))
         {
             return Err(OpenFault::denied(format!("`{name}` has another standing now")));
         }
@@ -350,7 +355,8 @@ mod tests {
         let mut config = Config::default();
         let with = |live: &Live, holder: Holder| {
             let held = Right::Channel { name: "mail".to_owned() };
-            Law { live, regions: &Regions::<()>::default() }.admits(&holder, &held).is_ok()
+            let (regions, members) = (&Regions::<()>::default(), &Members::default());
+            Law { live, regions, members }.admits(&holder, &held).is_ok()
         };
         let plain = || Holder::Plain { name: "beta".to_owned(), user: None };
         let proven = || Holder::Peer("beta".to_owned());

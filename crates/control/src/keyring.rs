@@ -3,11 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use piped_config::{Config, Fault, NodeKey, PublicKey};
+use piped_config::{
+    CertificateFault, ClusterKey, Config, Fault, NodeCertificate, NodeKey, PublicKey, Revocations,
+    UnixTime,
+};
 use piped_core::link::Protection;
 
-/// The keys of one configuration; a reload makes another keyring.
-#[derive(Debug, Default)]
+/// The keys of one configuration; a reload makes another keyring, and so does a list of revoked
+/// keys.
+#[derive(Debug, Default, Clone)]
 pub struct Keyring {
     identity: Option<Identity>,
     /// Names of nodes that have keys: a plain connection cannot take them.
@@ -15,11 +19,45 @@ pub struct Keyring {
 }
 
 /// The identity of a node that has a key.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Identity {
     own: NodeKey,
     protection: Protection,
+    /// Nodes that the configuration pins to their keys.
     nodes: HashMap<PublicKey, String>,
+    /// Names of those nodes.
+    pinned: Arc<BTreeSet<String>>,
+    /// The keys that sign for the cluster; none: there is no cluster.
+    cluster: Vec<ClusterKey>,
+    /// Keys that the operator has revoked.
+    revoked: BTreeSet<PublicKey>,
+    /// Keys that the cluster has revoked.
+    list: Option<Arc<Revocations>>,
+    /// The certificate of this node.
+    certificate: Option<Arc<NodeCertificate>>,
+}
+
+/// A node that proved its key, and why that is enough.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The node's name.
+    pub node: String,
+    /// The certificate that says so; none if the configuration does.
+    pub certificate: Option<NodeCertificate>,
+}
+
+/// Why a node that proved its key is not admitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The configuration does not name the key, and no certificate was shown.
+    #[error("no [peers] entry has it, and no certificate came with it")]
+    Unknown,
+    /// The configuration names another key for that node.
+    #[error("its certificate is for the node {0:?}, which [peers] here pins to another key")]
+    Pinned(String),
+    /// The certificate does not count.
+    #[error("its certificate does not count: {0}")]
+    Certificate(#[from] CertificateFault),
 }
 
 impl Keyring {
@@ -33,13 +71,42 @@ impl Keyring {
             let peers = config.peers.iter();
             peers.flat_map(|(name, peer)| peer.keys().map(|key| (key, name.clone())))
         };
+        let reserved: Arc<BTreeSet<String>> = Arc::new(keyed().map(|(_, name)| name).collect());
         let identity = own.map(|own| Identity {
             own,
             protection: config.security.mode,
             nodes: keyed().collect(),
+            pinned: Arc::clone(&reserved),
+            cluster: config.cluster.keys.clone(),
+            revoked: config.cluster.revoked.iter().copied().collect(),
+            list: None,
+            certificate: None,
         });
-        let reserved = Arc::new(keyed().map(|(_, name)| name).collect());
         Ok(Self { identity, reserved })
+    }
+
+    /// The same keyring with the certificate of this node.
+    #[must_use]
+    pub fn with_certificate(mut self, certificate: Option<NodeCertificate>) -> Self {
+        if let Some(identity) = &mut self.identity {
+            identity.certificate = certificate.map(Arc::new);
+        }
+        self
+    }
+
+    /// The same keyring with a list of revoked keys, if the cluster signed it and it is later than
+    /// the list that there is.
+    ///
+    /// # Errors
+    /// The keyring as it was.
+    pub fn with_revocations(mut self, list: Arc<Revocations>) -> Result<Self, Self> {
+        match &mut self.identity {
+            Some(identity) if identity.would_follow(&list) => {
+                identity.list = Some(list);
+                Ok(self)
+            }
+            _ => Err(self),
+        }
     }
 
     /// The identity of this node, if it has a key.
@@ -60,7 +127,23 @@ impl Keyring {
         self.reserved.contains(name)
     }
 
-    /// The nodes with keys that have to prove themselves anew under `next`.
+    /// Whether this node shows another key under `next`, or asks for another protection.
+    #[must_use]
+    pub fn proves_otherwise(&self, next: &Self) -> bool {
+        let shown = |ring: &Self| {
+            ring.identity().map(|identity| (identity.own.public(), identity.protection))
+        };
+        shown(self) != shown(next)
+    }
+
+    /// Whether nodes are trusted by certificates, too.
+    #[must_use]
+    pub fn has_cluster(&self) -> bool {
+        self.identity().is_some_and(Identity::has_cluster)
+    }
+
+    /// The nodes that are pinned to keys and have to prove themselves anew under `next`. Of others
+    /// [`crate::members::Members`] knows.
     #[must_use]
     pub fn distrusted(&self, next: &Self) -> Vec<String> {
         let Some(before) = &self.identity else {
@@ -97,10 +180,99 @@ impl Identity {
         self.protection
     }
 
-    /// The name of the trusted node that has this key.
+    /// The node that the configuration pins to this key.
     #[must_use]
-    pub fn node(&self, key: &PublicKey) -> Option<&str> {
+    pub fn pinned(&self, key: &PublicKey) -> Option<&str> {
         self.nodes.get(key).map(String::as_str)
+    }
+
+    /// Whether nodes are trusted by certificates, too.
+    #[must_use]
+    pub const fn has_cluster(&self) -> bool {
+        !self.cluster.is_empty()
+    }
+
+    /// The certificate of this node.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&NodeCertificate> {
+        self.certificate.as_deref()
+    }
+
+    /// The keys that sign for the cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &[ClusterKey] {
+        &self.cluster
+    }
+
+    /// Keys that the operator of this node has revoked.
+    #[must_use]
+    pub const fn revoked_here(&self) -> &BTreeSet<PublicKey> {
+        &self.revoked
+    }
+
+    /// The list of revoked keys that was signed last.
+    #[must_use]
+    pub const fn revocations(&self) -> Option<&Arc<Revocations>> {
+        self.list.as_ref()
+    }
+
+    /// Whether a key counts no more, whatever certificate it has.
+    #[must_use]
+    pub fn has_revoked(&self, key: &PublicKey) -> bool {
+        let listed = |list: &Arc<Revocations>| list.keys().contains_key(key);
+        self.revoked.contains(key) || self.list.as_ref().is_some_and(listed)
+    }
+
+    /// Whether a list of revoked keys is of this cluster, and later than the one that there is.
+    #[must_use]
+    pub fn would_follow(&self, list: &Revocations) -> bool {
+        let is_later = self.list.as_ref().is_none_or(|it| it.number() < list.number());
+        is_later && list.is_by(&self.cluster)
+    }
+
+    /// Whether a certificate counts here and now.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check(&self, shown: &NodeCertificate, now: UnixTime) -> Result<(), Refusal> {
+        let subject = shown.subject();
+        if self.has_revoked(&subject.key) {
+            return Err(CertificateFault::Revoked.into());
+        }
+        shown.check(&self.cluster, now)?;
+        let is_other = self.pinned(&subject.key) != Some(&subject.name);
+        match is_other && self.pinned.contains(&subject.name) {
+            true => Err(Refusal::Pinned(subject.name.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// The node that has proved this key, and showed these bytes as its certificate; none if they
+    /// are empty. What the configuration says of a key goes before what a certificate says.
+    ///
+    /// # Errors
+    /// Why it is nobody.
+    pub fn admit(&self, key: &PublicKey, shown: &[u8], now: UnixTime) -> Result<Admitted, Refusal> {
+        let certificate = || {
+            let shown = NodeCertificate::from_bytes(shown).map_err(CertificateFault::Unreadable)?;
+            if shown.subject().key != *key {
+                return Err(CertificateFault::OtherKey.into());
+            }
+            self.check(&shown, now).map(|()| shown)
+        };
+        match self.pinned(key) {
+            Some(node) => {
+                // Its groups are welcome, and needless.
+                let certificate = certificate().ok().filter(|it| it.subject().name == node);
+                Ok(Admitted { node: node.to_owned(), certificate })
+            }
+            None if shown.is_empty() || !self.has_cluster() => Err(Refusal::Unknown),
+            None => {
+                let certificate = certificate()?;
+                let node = certificate.subject().name.clone();
+                Ok(Admitted { node, certificate: Some(certificate) })
+            }
+        }
     }
 }
 
@@ -158,7 +330,7 @@ mod tests {
         let changed = ring(&own, Integrity, &[("beta", other), ("gamma", gamma)]);
         assert_eq!(both.distrusted(&changed), ["beta"]);
         let identity = both.identity().expect("it has a key");
-        assert_eq!([beta, other].map(|key| identity.node(&key)), [Some("beta"); 2]);
+        assert_eq!([beta, other].map(|key| identity.pinned(&key)), [Some("beta"); 2]);
         let all = ["beta", "gamma"];
         assert_eq!(anew(&ring(&own, Encrypted, &[("beta", beta), ("gamma", gamma)])), all);
         assert_eq!(anew(&ring(&key(), Integrity, &[("beta", beta), ("gamma", gamma)])), all);

@@ -39,6 +39,7 @@
 
 pub mod access;
 pub mod channels;
+mod cluster;
 pub mod control;
 pub mod dial;
 pub mod discovery;
@@ -48,6 +49,7 @@ pub mod greeting;
 pub mod holdings;
 pub mod journal;
 pub mod keyring;
+pub mod members;
 pub mod note;
 pub mod offers;
 pub mod opens;
@@ -58,3 +60,5 @@ pub mod peers;
 pub mod regions;
 pub mod reload;
 pub mod sessions;
+pub mod times;
+pub mod tokens;

@@ -22,7 +22,7 @@ use crate::control::{Control, Effect};
 use crate::fault::OpenFault;
 use crate::holdings::{Holder, Law, Place, Right, check_echo, check_echo_of_node};
 use crate::offers::{self, Counts, Kind};
-use crate::parties::{Asker, Credentials};
+use crate::parties::{Asker, Credentials, NodeOf};
 use crate::regions::RegionSource;
 
 /// A node that asks for something: the name that it has given itself, and what stands behind that.
@@ -32,6 +32,8 @@ pub struct Node {
     pub name: String,
     /// What stands behind the name.
     pub standing: Standing,
+    /// Groups that the node is in, if it has proved its name.
+    pub groups: Vec<String>,
 }
 
 impl Node {
@@ -40,7 +42,7 @@ impl Node {
     pub fn asker<'a>(&'a self, user: Option<&'a Credentials>) -> Asker<'a> {
         let name = node_of(&self.name);
         match self.standing {
-            Standing::Proven => Asker::Peer(name),
+            Standing::Proven => Asker::Peer(NodeOf { name, groups: &self.groups }),
             Standing::Plain(_) => Asker::Plain { name, user },
         }
     }
@@ -205,7 +207,11 @@ impl<M: Clone> Control<M> {
             |_, who| !live.rules.admits_client(who),
             "[access] does not name it any more",
         );
-        let struck = self.holdings.strike(&Law { live: &live, regions: &self.regions });
+        let struck = self.holdings.strike(&Law {
+            live: &live,
+            regions: &self.regions,
+            members: &self.members,
+        });
         let mut handles = 0;
         for (_, held) in &struck {
             // A region that its owner has withdrawn ended by that.
@@ -322,6 +328,6 @@ impl<M: Clone> Control<M> {
     }
 
     fn law(&self) -> Law<'_, M> {
-        Law { live: self.live(), regions: &self.regions }
+        Law { live: self.live(), regions: &self.regions, members: &self.members }
     }
 }

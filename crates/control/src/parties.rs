@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use piped_config::GROUP_MARK;
 use piped_core::names::{is_shard_name, node_of};
 
 /// The process at the other end of a unix socket, as it was when it connected.
@@ -37,13 +38,32 @@ pub enum FarEnd {
     Elsewhere,
 }
 
+/// A node that has proved its name, and what else its cluster says of it.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeOf<'a> {
+    /// The name of the node.
+    pub name: &'a str,
+    /// Groups that the node is in; none without a certificate.
+    pub groups: &'a [String],
+}
+
+impl NodeOf<'_> {
+    /// Whether a list of nodes and groups names this one.
+    pub(crate) fn is_in<'n>(self, names: impl IntoIterator<Item = &'n String>) -> bool {
+        names.into_iter().any(|name| match name.strip_prefix(GROUP_MARK) {
+            Some(group) => self.groups.iter().any(|it| it == group),
+            None => name == self.name,
+        })
+    }
+}
+
 /// The party that asks for something.
 #[derive(Debug, Clone, Copy)]
 pub enum Asker<'a> {
     /// A local client, by its user and groups.
     User(&'a Credentials),
     /// A node that has proved its name.
-    Peer(&'a str),
+    Peer(NodeOf<'a>),
     /// A node that only says its name.
     Plain {
         /// The name that it says.
@@ -57,8 +77,8 @@ impl fmt::Display for Asker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(who) => write!(f, "user {}", who.uid),
-            Self::Peer(peer) | Self::Plain { name: peer, user: None } => {
-                write!(f, "node `{peer}`")
+            Self::Peer(NodeOf { name, .. }) | Self::Plain { name, user: None } => {
+                write!(f, "node `{name}`")
             }
             Self::Plain { name, user: Some(who) } => write!(f, "node `{name}` of user {}", who.uid),
         }

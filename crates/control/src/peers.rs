@@ -1,11 +1,14 @@
 //! The peers that this node dials, by number.
 
+use std::collections::BTreeSet;
+
 use piped_config::{Config, HostPort, PEERS_MAX, Peer};
 use piped_core::ids::PeerId;
 use piped_core::link::{Checksum, Dialling};
 use piped_engine::command::Command;
 
 use crate::discovery::Discovery;
+use crate::members::Members;
 
 /// The peers by number. A peer keeps its number as long as the daemon runs, also if the peer leaves
 /// the configuration: shards know it by that.
@@ -24,6 +27,15 @@ struct Known {
     dialling: Dialling,
 }
 
+/// The nodes of a cluster, as peers are made of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Roll<'a> {
+    /// Those whose certificates count.
+    pub members: &'a Members,
+    /// The name of this node, which is no peer of its own.
+    pub own: Option<&'a str>,
+}
+
 /// What a configuration changes of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
@@ -40,7 +52,7 @@ impl Peers {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let mut peers = Self::default();
-        peers.follow(config, &Discovery::default());
+        peers.follow(config, &Discovery::default(), None);
         peers
     }
 
@@ -57,21 +69,35 @@ impl Peers {
     ///
     /// A peer whose address was found keeps it until another one is found: a node that is not named
     /// any more may be where it was, and what is open there stays open.
-    pub fn follow(&mut self, config: &Config, discovery: &Discovery) -> Vec<Moved> {
+    ///
+    /// In a cluster each node that is found is a peer, as long as there are numbers.
+    pub fn follow(
+        &mut self,
+        config: &Config,
+        discovery: &Discovery,
+        roll: Option<Roll<'_>>,
+    ) -> Vec<Moved> {
         let mut moved = Vec::new();
+        let members = roll.map(|roll| roll.members);
+        let unlisted = Peer::default();
+        let wanted = |name: &str| {
+            let own = roll.is_some_and(|roll| roll.own == Some(name));
+            config.peers.get(name).or_else(|| members.filter(|_| !own).map(|_| &unlisted))
+        };
+        let located = |name: &str, peer| located(name, peer, discovery, members);
         let dialled = |is_found: bool| match is_found {
             true => config.discovery.connect,
             false => Dialling::Always,
         };
         for (place, known) in self.known.iter_mut().enumerate() {
             let id = PeerId(place as u32);
-            let peer = config.peers.get(&known.name);
-            let (next, is_found) = match peer.and_then(|peer| located(&known.name, peer, discovery))
-            {
+            let peer = wanted(&known.name);
+            let (next, is_found) = match peer.and_then(|peer| located(&known.name, peer)) {
                 Some((peer, is_found)) => (Some(peer), is_found),
                 None => {
                     let last = known.target.as_ref().filter(|_| known.is_found);
-                    let stays = peer.filter(|peer| peer.key.is_some()).zip(last);
+                    let can_prove = |peer: &&Peer| peer.key.is_some() || members.is_some();
+                    let stays = peer.filter(can_prove).zip(last);
                     let at = |(peer, last): (&Peer, &Peer)| {
                         found_at(peer, &last.address, &last.second_address)
                     };
@@ -93,9 +119,13 @@ impl Peers {
             (known.target, known.is_found) = (next, is_found);
             known.dialling = dialled(is_found);
         }
-        for (name, peer) in &config.peers {
-            if self.find(name).is_none()
-                && let Some((peer, is_found)) = located(name, peer, discovery)
+        let found = members.map_or_else(BTreeSet::new, |_| discovery.names());
+        let listed: BTreeSet<&String> = config.peers.keys().collect();
+        for name in listed.iter().chain(found.difference(&listed)).copied() {
+            let is_listed = config.peers.contains_key(name);
+            if (is_listed || self.known.len() < PEERS_MAX)
+                && self.find(name).is_none()
+                && let Some((peer, is_found)) = wanted(name).and_then(|it| located(name, it))
             {
                 moved.push(Moved::Added(PeerId(self.known.len() as u32)));
                 let (name, target, dialling) = (name.clone(), Some(peer), dialled(is_found));
@@ -159,11 +189,16 @@ impl Peers {
 
 /// A peer that this node connects to, with its address, and whether that was found; others only
 /// connect to it. What the operator wrote goes before what a source says.
-fn located(name: &str, peer: &Peer, discovery: &Discovery) -> Option<(Peer, bool)> {
+fn located(
+    name: &str,
+    peer: &Peer,
+    discovery: &Discovery,
+    members: Option<&Members>,
+) -> Option<(Peer, bool)> {
     if !peer.address.is_empty() {
         return Some((peer.clone(), false));
     }
-    let (_, found) = discovery.find(name, peer)?;
+    let (_, found) = discovery.find(name, peer, members)?;
     Some((found_at(peer, &found.address, &found.second_address), true))
 }
 
@@ -198,13 +233,16 @@ pub(crate) mod tests {
         let [b, d, c] = [0, 1, 2].map(PeerId);
         assert_eq!((peers.by_name("b"), peers.by_name("d")), (Some(b), Some(d)));
         let next = with_peers(&[("b", "h:9"), ("c", "h:3")]);
-        let moved = peers.follow(&next, &Discovery::default());
+        let moved = peers.follow(&next, &Discovery::default(), None);
         assert_eq!(moved, [Moved::Changed(b), Moved::Removed(d), Moved::Added(c)]);
         assert_eq!((peers.by_name("d"), peers.name(d)), (None, Some("d")));
         assert_eq!(peers.target(d), None);
         assert_eq!(peers.names().collect::<Vec<_>>(), ["b", "c"]);
-        assert_eq!(peers.follow(&next, &Discovery::default()), []);
-        assert_eq!(peers.follow(&with_peers(&[("d", "h:2")]), &Discovery::default()).len(), 3);
+        assert_eq!(peers.follow(&next, &Discovery::default(), None), []);
+        assert_eq!(
+            peers.follow(&with_peers(&[("d", "h:2")]), &Discovery::default(), None).len(),
+            3
+        );
         assert_eq!(peers.by_name("d"), Some(d));
     }
 
@@ -226,17 +264,17 @@ pub(crate) mod tests {
             (name.to_owned(), Found { address, ..Found::default() })
         });
         discovery.hear(Source::Files, Ok(said.into()), Nanos::ZERO);
-        assert_eq!(peers.follow(&config, &discovery), [Moved::Added(beta)]);
+        assert_eq!(peers.follow(&config, &discovery, None), [Moved::Added(beta)]);
         assert_eq!(at(&peers, beta).as_deref(), Some("b:1"));
         assert_eq!(at(&peers, fixed).as_deref(), Some("h:1"), "as the operator wrote");
         discovery.hear(Source::Files, Ok(BTreeMap::new()), Nanos::ZERO);
-        assert_eq!(peers.follow(&config, &discovery), []);
+        assert_eq!(peers.follow(&config, &discovery, None), []);
         assert_eq!(at(&peers, beta).as_deref(), Some("b:1"));
         // What is trusted no more is left, found or not; and what the operator takes back is gone.
         config.peers.get_mut("beta").expect("there").key = None;
         config.peers.get_mut("fixed").expect("there").address = HostPort::default();
         let left = [Moved::Removed(fixed), Moved::Removed(beta)];
-        assert_eq!(peers.follow(&config, &discovery), left);
+        assert_eq!(peers.follow(&config, &discovery, None), left);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use piped_ring::handshake::Audience;
 
 use crate::fault::OpenFault;
 use crate::owners::Owners;
-use crate::parties::Asker;
+use crate::parties::{Asker, NodeOf};
 
 /// A piece of a session's arena that others may use.
 #[derive(Debug, Clone)]
@@ -200,17 +200,16 @@ impl<M: Clone> Regions<M> {
 fn is_for(audience: &Audience, asker: Asker<'_>) -> bool {
     let user =
         |who: &Credentials| audience.users.as_ref().is_none_or(|users| users.contains(&who.uid));
-    let peer = |peer: &str| {
-        let peers = audience.peers.as_ref();
-        peers.is_none_or(|peers| peers.iter().any(|name| name == peer))
-    };
+    let peer = |node: NodeOf<'_>| audience.peers.as_ref().is_none_or(|peers| node.is_in(peers));
+    // Groups are proved, and never said.
+    let named = |name| peer(NodeOf { name, groups: &[] });
     match asker {
         Asker::User(who) => user(who),
-        Asker::Peer(name) => peer(name),
+        Asker::Peer(node) => peer(node),
         // As of exports.
-        Asker::Plain { name, user: Some(who) } => user(who) && peer(name),
+        Asker::Plain { name, user: Some(who) } => user(who) && named(name),
         Asker::Plain { name, user: None } => {
-            peer(name) && (audience.users.is_none() || audience.peers.is_some())
+            named(name) && (audience.users.is_none() || audience.peers.is_some())
         }
     }
 }
@@ -352,9 +351,21 @@ mod tests {
         let find = |asker| regions.find("grid", READ, asker).map(|_| ()).map_err(|it| it.status);
         let (named, other) = (Credentials::of(1000, 1), Credentials::of(1001, 1));
         assert_eq!(find(Asker::User(&named)), Ok(()));
-        assert_eq!(find(Asker::Peer("beta")), Ok(()));
+        let (disk, none) = (vec!["disk".to_owned()], Vec::new());
+        let node = |name, groups| Asker::Peer(NodeOf { name, groups });
+        assert_eq!(find(node("beta", &none)), Ok(()));
         assert_eq!(find(Asker::User(&other)), Err(Status::Denied));
-        assert_eq!(find(Asker::Peer("gamma")), Err(Status::Denied));
+        assert_eq!(find(node("gamma", &disk)), Err(Status::Denied));
+        let audience = Audience { users: None, peers: Some(vec!["@disk".to_owned()]) };
+        let offered = RegionSource { audience, ..source(1, BOTH) };
+        regions.offer("disks", offered, BYTES).expect("a new name");
+        let of_group = |asker| regions.find("disks", READ, asker).is_ok();
+        assert!(of_group(node("gamma", &disk)) && !of_group(node("gamma", &none)));
+        // Who only says its name is in no group, whatever the name.
+        for name in ["gamma", "disk", "@disk"] {
+            assert!(!of_group(Asker::Plain { name, user: None }));
+        }
+        let find = |asker| regions.find("grid", READ, asker).map(|_| ()).map_err(|it| it.status);
         let plain = |name, user| find(Asker::Plain { name, user });
         assert_eq!(plain("beta", Some(&named)), Ok(()));
         assert_eq!(plain("beta", Some(&other)), Err(Status::Denied));

@@ -13,7 +13,7 @@ use crate::access::Rules;
 use crate::discovery::Discovery;
 use crate::grants::Grants;
 use crate::keyring::Keyring;
-use crate::peers::Peers;
+use crate::peers::{Peers, Roll};
 
 /// Exports that the sandbox keeps from becoming what the files say, and what they are until the
 /// restart.
@@ -49,6 +49,7 @@ pub fn in_effect(running: &Config, next: &Config, outside: &Outside) -> Config {
         planner: next.planner,
         listen: Listen { address: running.listen.address, ..next.listen },
         security: next.security,
+        cluster: next.cluster,
         peers: next.peers,
         exports: next.exports,
         limits: next.limits,
@@ -102,7 +103,9 @@ impl Doubt {
     /// Compares the rules in force with the next ones. The origin of a plain connection is known at
     /// the door alone: when fewer may have one, all of them close and come through the door again.
     pub(crate) fn of(rules: &Rules, keyring: &Keyring, names: &Names, next: &Next<'_>) -> Self {
-        let got_key = keyring.identity().is_none() && next.keyring.identity().is_some();
+        // What was plain between nodes is to be proved in a cluster.
+        let got_key = (keyring.identity().is_none() && next.keyring.identity().is_some())
+            || (!keyring.has_cluster() && next.keyring.has_cluster());
         let plain = if is_narrower(&next.before.listen, &next.after.listen) {
             Expelled::Everybody
         } else if got_key || *rules != next.rules || *names != next.names {
@@ -116,7 +119,7 @@ impl Doubt {
 
 /// What the shards are told of the difference between two configurations.
 pub(crate) fn commands(
-    (peers, discovery): (&mut Peers, &Discovery),
+    (peers, discovery, roll): (&mut Peers, &Discovery, Option<Roll<'_>>),
     before: &Config,
     after: &Config,
     doubt: Doubt,
@@ -140,7 +143,7 @@ pub(crate) fn commands(
     if before.client.deadline_default != after.client.deadline_default {
         commands.push(Command::SetDeadline(Nanos(after.client.deadline_default.nanos())));
     }
-    let moved = peers.follow(after, discovery);
+    let moved = peers.follow(after, discovery, roll);
     commands.extend(moved.into_iter().flat_map(|moved| peers.tell(moved)));
     // They prove themselves anew, with what is agreed on now, in both directions.
     let Doubt { distrusted, plain, got_key } = doubt;

@@ -118,8 +118,7 @@ fn generate(
         None => configured(sources).ok().flatten().unwrap_or_else(usual),
     };
     let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
-    let group =
-        rustix::process::geteuid().is_root().then(|| Names::of_system().gid(GROUP)).flatten();
+    let group = group();
     key.write(&path, group).map_err(refused)?;
     let note = match group {
         Some(_) => format!("for root and the group {GROUP}"),
@@ -136,6 +135,11 @@ fn generate(
         None => say(format_args!("  pipectl keys trust NAME {} --address HOST:PORT", key.public())),
     }
     print(key.public(), output, json)
+}
+
+/// The daemon's group, if root makes a file for it.
+pub(super) fn group() -> Option<u32> {
+    rustix::process::geteuid().is_root().then(|| Names::of_system().gid(GROUP)).flatten()
 }
 
 fn show(args: &Args, node: &Node, file: Option<&Path>, output: &Output) -> Result<(), Failure> {
@@ -376,7 +380,7 @@ fn text_of(
 }
 
 /// Replaces the file as a whole.
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let written = || {
         std::fs::create_dir_all(folder)?;
@@ -400,7 +404,7 @@ fn remove(path: &Path) -> Result<(), Failure> {
     })
 }
 
-fn refused(error: KeyFileError) -> Failure {
+pub(super) fn refused(error: KeyFileError) -> Failure {
     let exit = match &error {
         KeyFileError::Io { error, .. } => Failure::io("", error).exit(),
         _ => Exit::Failed,
@@ -409,6 +413,6 @@ fn refused(error: KeyFileError) -> Failure {
 }
 
 /// Prints for people, beside the output for programs.
-fn say(text: impl std::fmt::Display) {
+pub(super) fn say(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{}", piped_text::shown_lines(&text.to_string()));
 }

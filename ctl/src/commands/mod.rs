@@ -10,6 +10,7 @@ pub(crate) mod calibrate;
 mod calibration;
 mod certificate;
 mod clients;
+pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod cp;
 mod demo;
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Limits(limits) => limits::run(&admin()?, &output, limits, args.json),
         Command::Config(config) => config::run(args, &config.action, &output),
         Command::Keys(keys) => keys::run(args, keys, &output),
+        Command::Cluster(cluster) => cluster::run(args, cluster, &output),
         Command::Model(asked) => asked.run(&output, args.json),
         Command::Completions(args) => manual::completions(args, &output),
         Command::Man(args) => manual::man(args, &output),

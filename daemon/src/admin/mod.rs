@@ -4,6 +4,7 @@
 //! of it. Rights follow from the kernel's word about the user that connected, not from a token.
 
 pub(crate) mod calibrate;
+mod cluster;
 mod configuration;
 mod dials;
 mod ending;

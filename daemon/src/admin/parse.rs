@@ -7,6 +7,9 @@
 use hyper::{Method, StatusCode};
 use piped_config::admin::advice::ADVICE;
 use piped_config::admin::calibrate::{CALIBRATE, CalibrateBody};
+use piped_config::admin::cluster::{
+    CLUSTER, CLUSTER_REVOKE, CLUSTER_TOKENS, CLUSTER_TOKENS_END, EndToken, NewToken, Revoke,
+};
 use piped_config::admin::dials::{DIALS, DIALS_CLEAR, DialChange, DialClear};
 use piped_config::admin::ending::{
     CLIENTS_END, EndClient, EndHandle, EndPeer, HANDLES, HANDLES_END, PEERS_END,
@@ -46,6 +49,14 @@ pub enum AdminRequest {
     Exports,
     /// Nodes that sources of discovery name.
     Nodes,
+    /// What is known of the cluster.
+    Cluster,
+    /// Make a token with which nodes join.
+    MakeToken(NewToken),
+    /// End such a token.
+    EndToken(EndToken),
+    /// Revoke the key of a node.
+    Revoke(Revoke),
     /// Explanation of a transfer by number, or of the last one that moved bytes.
     Explain(Option<u64>),
     /// Explanation of the last transfer of all.
@@ -184,6 +195,10 @@ static ENDPOINTS: &[Endpoint] = &[
     get(watch::TRANSFERS_ENDED, |_| Ok(AdminRequest::Transfers { ended: true })),
     get(watch::EXPORTS, |_| Ok(AdminRequest::Exports)),
     get(NODES, |_| Ok(AdminRequest::Nodes)),
+    get(CLUSTER, |_| Ok(AdminRequest::Cluster)),
+    post(CLUSTER_TOKENS, |asked| Ok(AdminRequest::MakeToken(asked.read()?))),
+    put(CLUSTER_TOKENS_END, |asked| Ok(AdminRequest::EndToken(asked.read()?))),
+    post(CLUSTER_REVOKE, |asked| Ok(AdminRequest::Revoke(asked.read()?))),
     get_one(admin::EXPLAIN, explain),
     get(admin::CONFIG, |_| Ok(AdminRequest::Configuration)),
     post(admin::RELOAD, |_| Ok(AdminRequest::Reload)),

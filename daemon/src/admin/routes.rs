@@ -14,7 +14,7 @@ use piped_report::shard::{Explanation, StageReport};
 use serde::Serialize;
 
 use super::parse::{AdminRequest, Endpoint, Refused};
-use super::{calibrate, configuration, dials, ending, page, plan, trace, watch};
+use super::{calibrate, cluster, configuration, dials, ending, page, plan, trace, watch};
 use crate::client::reasons::{Eviction, HandshakeRefusal};
 use crate::control::Control;
 use crate::io::clock;
@@ -90,6 +90,10 @@ async fn answer(
         AdminRequest::Transfers { ended } => Ok(json(watch::transfers(control, ended).await?)),
         AdminRequest::Exports => Ok(json(watch::exports(control))),
         AdminRequest::Nodes => Ok(json(watch::nodes(control))),
+        AdminRequest::Cluster => Ok(json(cluster::show(control))),
+        AdminRequest::MakeToken(body) => cluster::make_token(control, who, body).map(json),
+        AdminRequest::EndToken(body) => cluster::end_token(control, who, body).map(json),
+        AdminRequest::Revoke(body) => cluster::revoke(control, who, body).await.map(json),
         AdminRequest::Explain(number) => {
             Ok(json(Explained { explanation: explain(control, number).await? }))
         }

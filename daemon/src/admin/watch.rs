@@ -1,11 +1,11 @@
 //! Requests that only look: `stat`, `peers`, `clients`, `transfers`, `exports`, `nodes`.
 
-use piped_config::Principal;
 use piped_config::admin::nodes::{NodeReport, Nodes, SourceReport};
 use piped_config::admin::watch::{
     ExportReport, Exports, OperationStat, PeerEntry, Peers, Stat, TransferEntry, Transfers,
 };
 use piped_config::admin::{ClientReport, Clients};
+use piped_config::{Peer, Principal};
 use piped_core::status::Status;
 use piped_report::shard::{LaneReport, TransferReport};
 use piped_report::tally::{CLASSES, Ended, Operation, Route, Tally, class_name};
@@ -149,14 +149,16 @@ pub(super) fn nodes(control: &Control) -> Nodes {
     let mut report = Nodes { sources: sources(control), nodes: Vec::new() };
     let core = control.core.borrow();
     let (discovery, peers) = (core.discovery(), &core.config().peers);
+    let (members, unlisted) =
+        (core.keyring().has_cluster().then(|| core.members()), Peer::default());
     for (source, heard) in discovery.sources() {
         report.nodes.extend(heard.nodes().iter().map(|(name, found)| NodeReport {
             node: name.clone(),
             source: source.name().to_owned(),
             address: found.address.to_string(),
             second_address: found.second_address.to_string(),
-            dialled: peers.get(name).is_some_and(|peer| {
-                let chosen = discovery.find(name, peer).map(|(chosen, _)| chosen);
+            dialled: peers.get(name).or(members.map(|_| &unlisted)).is_some_and(|peer| {
+                let chosen = discovery.find(name, peer, members).map(|(chosen, _)| chosen);
                 peer.address.is_empty() && chosen == Some(source)
             }),
             exports: found.exports.clone(),

@@ -138,7 +138,7 @@ fn nodes(mut records: Vec<SRV>, hosts: &BTreeMap<Name, IpAddr>) -> Said {
             Err(why) => wrong.push(format!("the record of {words}:{port}: {why}")),
         }
     }
-    Said { nodes: Ok(nodes), wrong }
+    Said { nodes: Ok(nodes), wrong, revocations: None }
 }
 
 #[cfg(test)]

@@ -24,7 +24,9 @@ pub(super) async fn follow(mut ear: Ear, directory: PathBuf) {
 
 fn read(directory: &Path) -> Said {
     match FoundNodes::read(directory) {
-        Ok(FoundNodes { nodes, wrong }) => Said { nodes: Ok(nodes), wrong },
+        Ok(FoundNodes { nodes, wrong, revocations }) => {
+            Said { nodes: Ok(nodes), wrong, revocations }
+        }
         Err(error) => Said::away(&format!("{} cannot be read: {error}", directory.display())),
     }
 }

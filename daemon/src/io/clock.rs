@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use piped_config::UnixTime;
+use piped_control::times::Times;
 use piped_core::units::Nanos;
 use rustix::time::ClockId;
 
@@ -34,11 +36,18 @@ pub(super) fn spin(time: Nanos) {
     }
 }
 
-/// Seconds since 1970, for people and their programs, never for decisions of the daemon.
+/// Seconds since 1970, for people and their programs. Of the daemon's decisions only those about
+/// certificates go by it: all others go by [`now`].
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the clock's home")]
 pub fn calendar() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// What both clocks say.
+#[must_use]
+pub(crate) fn times() -> Times {
+    Times { now: now(), calendar: UnixTime(calendar() as u64) }
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ enum ReadFault {
 }
 
 /// Does it aside, where a file system that hangs holds up nobody.
-async fn in_time<T: Send + 'static>(
+pub(crate) async fn in_time<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     match tokio::time::timeout(KEEP_TIMEOUT, tokio::task::spawn_blocking(work)).await {

@@ -377,7 +377,7 @@ fn reopen(place: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use piped_control::parties::Credentials;
+    use piped_control::parties::{Credentials, NodeOf};
 
     use super::*;
     use crate::closing::{Account, Closer};
@@ -682,6 +682,7 @@ mod tests {
         };
         let (root, seven, eight) = (user(0, 0, &[]), user(7, 1, &[]), user(8, 1, &[2, 3]));
         let (first, other) = (user(8, 50, &[]), user(8, 1, &[2, 50]));
+        let node = |name| Asker::Peer(NodeOf { name, groups: &[] });
         for (asker, name, access, expected) in [
             (Asker::User(&root), "read", READ, Status::Ok),
             (Asker::User(&root), "read", WRITE, Status::Denied),
@@ -699,15 +700,15 @@ mod tests {
             (Asker::User(&first), "group", READ, Status::Ok),
             (Asker::User(&other), "group", READ, Status::Ok),
             // Users and peers are named apart: no user is a peer, and the other way round.
-            (Asker::Peer("gamma"), "group", READ, Status::Ok),
-            (Asker::Peer("beta"), "some", READ, Status::Ok),
-            (Asker::Peer("beta"), "some", WRITE, Status::Denied),
-            (Asker::Peer("gamma"), "some", READ, Status::NoExport),
-            (Asker::Peer("7"), "some", READ, Status::NoExport),
+            (node("gamma"), "group", READ, Status::Ok),
+            (node("beta"), "some", READ, Status::Ok),
+            (node("beta"), "some", WRITE, Status::Denied),
+            (node("gamma"), "some", READ, Status::NoExport),
+            (node("7"), "some", READ, Status::NoExport),
         ] {
             assert_eq!(status(asker, name, access), expected, "{asker} {name}");
         }
-        assert_eq!(status(Asker::Peer("gamma"), "all", READ), Status::Ok);
+        assert_eq!(status(node("gamma"), "all", READ), Status::Ok);
     }
 
     #[test]

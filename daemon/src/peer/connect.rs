@@ -48,10 +48,14 @@ async fn run(control: &Rc<Control>, dial: &mut Dial) -> Result<Line, DialFault> 
     let mut line = Line::default();
     let mut progress = Progress::Begun;
     loop {
-        let step = control.decide(|core, now| core.advance(dial, progress, now));
+        let step = control.decide(|core, _| core.advance(dial, progress, clock::times()));
         let left = Duration::from_nanos(dial.until().since(clock::now()).0);
         let performed = match step {
-            Step::Deliver => return Ok(line),
+            Step::Deliver => {
+                // What a new certificate changes is told before the connection is.
+                control.tell_shards().await;
+                return Ok(line);
+            }
             Step::Fail(fault) => return Err(fault),
             step => tokio::time::timeout(left, line.perform(step)),
         };
@@ -76,6 +80,12 @@ impl Line {
                 (self.stream, self.keys) = (None, None);
                 let connected = TcpStream::connect(address).await;
                 Progress::Connected(connected.map(|it| self.stream = Some(it)).map_err(words))
+            }
+            Step::Ask => {
+                let Some(stream) = &mut self.stream else {
+                    return Progress::Showed(Err("there is no connection".to_owned()));
+                };
+                Progress::Showed(greet::ask(stream).await.map_err(|fault| fault.to_string()))
             }
             Step::Prove { keyring, key } => {
                 let (Some(stream), Some(identity)) = (&mut self.stream, keyring.identity()) else {

@@ -6,17 +6,18 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use piped_config::PublicKey;
+use piped_config::{CERTIFICATE_BYTES_MAX, NodeCertificate, PublicKey};
 use piped_control::greeting::Unwelcome;
-use piped_control::keyring::{Identity, Keyring};
+use piped_control::keyring::{Admitted, Identity, Keyring};
 use piped_engine::command::{Caller, Crowded, Origin, Standing};
 use piped_wire::LaneKeys;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::join;
 use super::noise::{
-    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HandshakeFault,
-    begins_handshake,
+    ANSWER_BYTES, Answered, At, Beginning, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HEAD_BYTES,
+    HandshakeFault, beginning, has_length, question, sealed_length,
 };
 use crate::control::Control;
 use crate::io::clock;
@@ -182,7 +183,7 @@ impl GreetingFault {
                 HandshakeFault::Version | HandshakeFault::Weak => Greeting::Version,
                 HandshakeFault::Ticket => Greeting::Ticket,
                 HandshakeFault::Forged => Greeting::Forged,
-                HandshakeFault::Untrusted(_) => Greeting::Untrusted,
+                HandshakeFault::Untrusted(..) => Greeting::Untrusted,
                 HandshakeFault::Repeated => Greeting::Repeated,
             },
         }
@@ -195,13 +196,37 @@ pub(super) async fn dialled(
     identity: &Identity,
     peer: PublicKey,
 ) -> Result<LaneKeys, GreetingFault> {
-    let (dialled, first) = Dialled::begin(identity.own(), peer, identity.protection());
+    let shown = identity.certificate().map(NodeCertificate::to_bytes).unwrap_or_default();
+    let (dialled, first) = Dialled::begin(identity.own(), peer, identity.protection(), &shown);
     stream.write_all(&first).await?;
     let mut answer = [0; ANSWER_BYTES];
     stream.read_exact(&mut answer).await?;
     let (keys, confirmation) = dialled.finish(&answer)?;
     stream.write_all(&confirmation).await?;
     Ok(keys)
+}
+
+/// Asks the other side for its certificate, before anything else is said: its bytes, none if it has
+/// none.
+pub(super) async fn ask(stream: &mut TcpStream) -> Result<Vec<u8>, GreetingFault> {
+    stream.write_all(&question()).await?;
+    let length = usize::from(stream.read_u16_le().await?);
+    if length > CERTIFICATE_BYTES_MAX {
+        return Err(HandshakeFault::Version.into());
+    }
+    let mut shown = vec![0; length];
+    stream.read_exact(&mut shown).await?;
+    Ok(shown)
+}
+
+/// Shows a certificate to a caller that asks for it.
+async fn show(stream: &mut TcpStream, identity: &Identity) -> Result<(), GreetingFault> {
+    let mut asked = [0; BEGINNING_BYTES];
+    stream.read_exact(&mut asked).await?;
+    let shown = identity.certificate().map(NodeCertificate::to_bytes).unwrap_or_default();
+    // A certificate is shorter than that can say.
+    stream.write_u16_le(shown.len() as u16).await?;
+    Ok(stream.write_all(&shown).await?)
 }
 
 /// Finds out who connected, in [`GREETING_TIME`]. What comes back holds until the next await: a
@@ -215,48 +240,89 @@ pub(super) async fn accepted(
     let keyring = control.keyring();
     let greeting = tokio::time::timeout(GREETING_TIME, who_is(control, &keyring, stream, from));
     let met = greeting.await.unwrap_or(Err(GreetingFault::Late))?;
-    control.core.borrow_mut().come_in(&met.0, &keyring, origin, clock::now())?;
-    Ok(met)
+    let Some((caller, keys, shown)) = met else { return Ok(None) };
+    let proof = (&keyring, shown);
+    control.decide(|core, now| core.come_in(&caller, proof, origin, now))?;
+    // What a new certificate changes is told before the connection is.
+    control.tell_shards().await;
+    // A reload may have come in between.
+    match Rc::ptr_eq(&keyring, &control.keyring()) {
+        true => Ok(Some((caller, keys))),
+        false => Err(Unwelcome::Reloaded.into()),
+    }
 }
 
-/// The party at the other end, and the connection's keys if it has any.
-type Met = (Caller, Option<LaneKeys>);
+/// The party at the other end, and the connection's keys if it has any; none of a node that joined.
+type Met = Option<(Caller, Option<LaneKeys>)>;
+
+/// The same, with the certificate that the party showed.
+type Shown = Option<(Caller, Option<LaneKeys>, Option<NodeCertificate>)>;
 
 async fn who_is(
     control: &Rc<Control>,
     keyring: &Keyring,
     stream: &mut TcpStream,
     from: IpAddr,
-) -> Result<Met, GreetingFault> {
+) -> Result<Shown, GreetingFault> {
+    let plain = |caller| Some((caller, None, None));
     let Some(identity) = keyring.identity() else {
-        return unproven(control, stream, from);
+        return unproven(control, stream, from).map(plain);
     };
-    if !begins_handshake(&beginning(stream).await?) {
-        return unproven(control, stream, from);
+    let mut begun = beginning(&first_bytes(stream).await?);
+    if begun == Beginning::Asks {
+        show(stream, identity).await?;
+        begun = beginning(&first_bytes(stream).await?);
     }
-    let mut first = [0; FIRST_BYTES];
-    stream.read_exact(&mut first).await?;
-    let (answered, answer) = Answered::begin(identity, &first)?;
+    match begun {
+        Beginning::Handshake => {}
+        Beginning::Plain => return unproven(control, stream, from).map(plain),
+        Beginning::Joins => {
+            join::serve(control, stream, identity.own()).await?;
+            return Ok(None);
+        }
+        // Once is enough.
+        Beginning::Asks => return Err(HandshakeFault::Version.into()),
+    }
+    let first = first_message(stream).await?;
+    let (answered, answer) = Answered::begin(&At(identity, clock::times().calendar), &first)?;
     stream.write_all(&answer).await?;
     let mut confirmation = [0; CONFIRMATION_BYTES];
     stream.read_exact(&mut confirmation).await?;
-    let (node, keys) = answered.finish(&confirmation)?;
-    Ok((Caller::Proven { node }, Some(keys)))
+    let (Admitted { node, certificate }, keys) = answered.finish(&confirmation)?;
+    Ok(Some((Caller::Proven { node }, Some(keys), certificate)))
+}
+
+/// The first message of a handshake, whole.
+async fn first_message(stream: &mut TcpStream) -> Result<Vec<u8>, GreetingFault> {
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head).await?;
+    let mut first = head.to_vec();
+    let mut left = FIRST_BYTES - HEAD_BYTES;
+    if has_length(&head) {
+        let mut length = [0; 2];
+        stream.read_exact(&mut length).await?;
+        first.extend(length);
+        left = sealed_length(length).ok_or(HandshakeFault::Version)?;
+    }
+    let start = first.len();
+    first.resize(start + left, 0);
+    stream.read_exact(&mut first[start..]).await?;
+    Ok(first)
 }
 
 /// One that proves nothing: it is admitted by its network, and from this machine by its user.
-fn unproven(control: &Control, stream: &TcpStream, from: IpAddr) -> Result<Met, GreetingFault> {
+fn unproven(control: &Control, stream: &TcpStream, from: IpAddr) -> Result<Caller, GreetingFault> {
     let core = control.core.borrow();
     // First, for it asks the kernel nothing.
     core.check_plain(from)?;
     let (near, far) = (stream.local_addr()?, stream.peer_addr()?);
     let held = far_end(near, far).map_err(GreetingFault::Unasked)?;
-    Ok((core.meet_plain(from, held)?, None))
+    Ok(core.meet_plain(from, held)?)
 }
 
 /// The first bytes of a stream, which stay in it: a shard reads a plain one's frames from the
 /// beginning.
-async fn beginning(stream: &TcpStream) -> io::Result<[u8; BEGINNING_BYTES]> {
+async fn first_bytes(stream: &TcpStream) -> io::Result<[u8; BEGINNING_BYTES]> {
     let mut bytes = [0; BEGINNING_BYTES];
     loop {
         match stream.peek(&mut bytes).await? {

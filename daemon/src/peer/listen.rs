@@ -121,7 +121,9 @@ fn origin_of(control: &Control, stream: &TcpStream, from: IpAddr) -> Origin {
 /// Finds out who that is, and gives the lane to its shard.
 async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, origin: Origin) {
     let (caller, keys) = match greet::accepted(control, &mut stream, from, origin).await {
-        Ok(met) => met,
+        Ok(Some(met)) => met,
+        // It is a node of the cluster now, and comes again as one.
+        Ok(None) => return,
         Err(fault) => {
             control.count_greeting(fault.outcome());
             return control.journal_stranger(from, &fault.to_string());

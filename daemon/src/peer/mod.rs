@@ -11,6 +11,7 @@
 
 pub(crate) mod connect;
 pub(crate) mod greet;
+pub(crate) mod join;
 mod listen;
 pub mod noise;
 mod options;

@@ -3,10 +3,13 @@
 //!
 //! ```text
 //!   dials                                            listens
-//!     preamble 8 │ ticket 16 │ e, es, s, ss   96  ──►   ticket right? decrypts? key trusted?
-//!     keys ◄──  e, ee, se, protection         49  ◄──
-//!     confirmation                            16  ──►   right: the peer is there. To its shard
+//!     preamble 8 │ ticket 16 │ length 2 │
+//!            e, es, s, ss, certificate   96 and more  ──►   ticket right? decrypts? key trusted?
+//!     keys ◄──  e, ee, se, protection             49  ◄──
+//!     confirmation                                16  ──►   right: the peer is there. To its shard
 //! ```
+//!
+//! A node without a certificate leaves it out, and the length before it.
 //!
 //! `Noise_IK_25519_ChaChaPoly_BLAKE2s`: who dials knows whom, and is known, or not, by the first
 //! message, before anything is kept for it. That message asks for nothing and can be repeated by
@@ -19,12 +22,12 @@
 //! frames must lie in memory as they are. Keys of frames are derived from what the handshake
 //! leaves, one for each direction and protection.
 
-use piped_config::{KEY_BYTES, NodeKey, PublicKey};
-use piped_control::keyring::Identity;
+use piped_config::{CERTIFICATE_BYTES_MAX, KEY_BYTES, NodeKey, PublicKey, UnixTime};
+use piped_control::keyring::{Admitted, Identity, Refusal};
 use piped_core::link::Protection;
 use piped_wire::frame::HANDSHAKE_MAGIC as MAGIC;
 use piped_wire::{FrameKey, LaneKeys};
-use snow::{Builder, HandshakeState};
+use snow::{Builder, HandshakeState, TransportState};
 use zeroize::Zeroizing;
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
@@ -34,10 +37,27 @@ const PREAMBLE_BYTES: usize = 8;
 const TICKET_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
 
-/// Length of the first message of the dialling side: preamble, ticket, ephemeral key, sealed static
+const LENGTH_BYTES: usize = 2;
+
+/// Length of the head of a first message: preamble and ticket.
+pub(super) const HEAD_BYTES: usize = PREAMBLE_BYTES + TICKET_BYTES;
+
+/// Length of what is sealed of a first message without a certificate: ephemeral key, sealed static
 /// key, tag.
-pub const FIRST_BYTES: usize =
-    PREAMBLE_BYTES + TICKET_BYTES + KEY_BYTES + (KEY_BYTES + TAG_BYTES) + TAG_BYTES;
+const BARE_BYTES: usize = KEY_BYTES + (KEY_BYTES + TAG_BYTES) + TAG_BYTES;
+
+/// Length of the first message of a dialling side that has no certificate.
+pub const FIRST_BYTES: usize = HEAD_BYTES + BARE_BYTES;
+
+/// Most bytes of a first message.
+pub const FIRST_BYTES_MAX: usize = FIRST_BYTES + LENGTH_BYTES + CERTIFICATE_BYTES_MAX;
+
+/// What the last byte of a preamble says beside the protection: a certificate follows.
+const CERTIFIED: u8 = 0x10;
+/// The caller joins the cluster, and is nobody yet ([`super::join`]).
+const JOINS: u8 = 0x20;
+/// The caller asks for the certificate of this node, and begins then.
+const ASKS: u8 = 0x40;
 
 /// Length of the answer: ephemeral key, the protection, tag.
 pub const ANSWER_BYTES: usize = KEY_BYTES + 1 + TAG_BYTES;
@@ -46,7 +66,7 @@ pub const ANSWER_BYTES: usize = KEY_BYTES + 1 + TAG_BYTES;
 pub const CONFIRMATION_BYTES: usize = TAG_BYTES;
 
 /// Why a handshake failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeFault {
     /// The other side speaks another version, or another protocol.
     #[error(
@@ -63,8 +83,11 @@ pub enum HandshakeFault {
     #[error("it does not prove the key that it names, or was changed on the way")]
     Forged,
     /// The key is nobody's that this node trusts.
-    #[error("the key {0} is not trusted here; if it should be: pipectl keys trust NAME {0}")]
-    Untrusted(PublicKey),
+    #[error(
+        "the key {0} is not trusted here: {1}; if it should be: pipectl keys trust NAME {0}, or \
+         `piped join` there"
+    )]
+    Untrusted(PublicKey, Refusal),
     /// The other side wants less than is asked here.
     #[error("the other node answers with less protection than security.mode asks here")]
     Weak,
@@ -81,21 +104,28 @@ pub trait Trust {
     fn own(&self) -> &NodeKey;
     /// The least protection that this node accepts.
     fn protection(&self) -> Protection;
-    /// The name of the node with this key; `None` if the key is not trusted.
-    fn node(&self, key: &PublicKey) -> Option<&str>;
+    /// The node that has proved this key and shown these bytes as its certificate, if any.
+    ///
+    /// # Errors
+    /// Why it is not trusted.
+    fn admit(&self, key: &PublicKey, shown: &[u8]) -> Result<Admitted, Refusal>;
 }
 
-impl Trust for Identity {
+/// The identity of this node at a time of the calendar.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At<'a>(pub(super) &'a Identity, pub(super) UnixTime);
+
+impl Trust for At<'_> {
     fn own(&self) -> &NodeKey {
-        Self::own(self)
+        self.0.own()
     }
 
     fn protection(&self) -> Protection {
-        Self::protection(self)
+        self.0.protection()
     }
 
-    fn node(&self, key: &PublicKey) -> Option<&str> {
-        Self::node(self, key)
+    fn admit(&self, key: &PublicKey, shown: &[u8]) -> Result<Admitted, Refusal> {
+        self.0.admit(key, shown, self.1)
     }
 }
 
@@ -107,19 +137,17 @@ pub struct Dialled {
 }
 
 impl Dialled {
-    /// Begins a handshake with the node of this key, and gives what to send.
+    /// Begins a handshake with the node of this key, and gives what to send. `certificate`: the
+    /// bytes of this node's own; empty if it has none.
     #[must_use]
-    pub fn begin(own: &NodeKey, peer: PublicKey, wish: Protection) -> (Self, [u8; FIRST_BYTES]) {
-        let preamble = preamble(wish);
-        let builder = builder(own, &preamble);
-        let noise = builder.remote_public_key(peer.as_bytes()).and_then(Builder::build_initiator);
-        let mut noise = Box::new(noise.expect("keys of 32 bytes, set once"));
-        let mut first = [0; FIRST_BYTES];
-        first[..PREAMBLE_BYTES].copy_from_slice(&preamble);
-        let message = &mut first[PREAMBLE_BYTES + TICKET_BYTES..];
-        let length = noise.write_message(&[], message).expect("room for the first message");
-        debug_assert_eq!(length, message.len());
-        write_ticket(peer, &mut first);
+    pub fn begin(
+        own: &NodeKey,
+        peer: PublicKey,
+        wish: Protection,
+        certificate: &[u8],
+    ) -> (Self, Vec<u8>) {
+        let kind = if certificate.is_empty() { 0 } else { CERTIFIED };
+        let (noise, first) = begin(own, peer, number_of(wish) | kind, certificate);
         (Self { noise, wish }, first)
     }
 
@@ -147,15 +175,154 @@ impl Dialled {
 /// The side that listens, waiting for the last word.
 #[derive(Debug)]
 pub struct Answered {
-    node: String,
+    admitted: Admitted,
     protection: Protection,
     secrets: Secrets,
 }
 
-/// Whether a connection begins as a handshake does, of any version.
+/// What a connection begins as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// Frames, without any proof.
+    Plain,
+    /// A handshake; its version and the rest are looked at when it is whole.
+    Handshake,
+    /// The question for this node's certificate.
+    Asks,
+    /// A node that joins the cluster.
+    Joins,
+}
+
+/// What a connection begins as, by its first 8 bytes.
 #[must_use]
-pub(crate) fn begins_handshake(bytes: &[u8]) -> bool {
-    bytes.starts_with(&MAGIC)
+pub(super) fn beginning(bytes: &[u8; PREAMBLE_BYTES]) -> Beginning {
+    match bytes {
+        [magic @ .., VERSION, ASKS] if *magic == MAGIC => Beginning::Asks,
+        [magic @ .., VERSION, JOINS] if *magic == MAGIC => Beginning::Joins,
+        bytes if bytes.starts_with(&MAGIC) => Beginning::Handshake,
+        _ => Beginning::Plain,
+    }
+}
+
+/// The bytes with which a caller asks for a certificate.
+#[must_use]
+pub(super) fn question() -> [u8; PREAMBLE_BYTES] {
+    preamble(ASKS)
+}
+
+/// How many bytes follow the head of a first message, and then how many of them are the length.
+#[must_use]
+pub(super) const fn has_length(head: &[u8; HEAD_BYTES]) -> bool {
+    head[PREAMBLE_BYTES - 1] & CERTIFIED != 0
+}
+
+/// The length of what is sealed, from the bytes that say it; `None`: no message has it.
+#[must_use]
+pub(super) fn sealed_length(bytes: [u8; LENGTH_BYTES]) -> Option<usize> {
+    let length = usize::from(u16::from_le_bytes(bytes));
+    (BARE_BYTES..=BARE_BYTES + CERTIFICATE_BYTES_MAX).contains(&length).then_some(length)
+}
+
+/// Begins as the dialling side: the state, and the first message.
+fn begin(
+    own: &NodeKey,
+    peer: PublicKey,
+    kind: u8,
+    payload: &[u8],
+) -> (Box<HandshakeState>, Vec<u8>) {
+    let preamble = preamble(kind);
+    let builder = builder(own, &preamble);
+    let noise = builder.remote_public_key(peer.as_bytes()).and_then(Builder::build_initiator);
+    let mut noise = Box::new(noise.expect("keys of 32 bytes, set once"));
+    let mut first = vec![0; HEAD_BYTES];
+    first[..PREAMBLE_BYTES].copy_from_slice(&preamble);
+    let sealed = BARE_BYTES + payload.len();
+    if kind & CERTIFIED != 0 {
+        first.extend((sealed as u16).to_le_bytes());
+    }
+    let start = first.len();
+    first.resize(start + sealed, 0);
+    let length = noise.write_message(payload, &mut first[start..]);
+    assert_eq!(length.ok(), Some(sealed), "room for the first message");
+    write_ticket(peer, &mut first);
+    (noise, first)
+}
+
+/// Takes a first message apart, the cheapest first: the state, the caller's key, and what came with
+/// it.
+fn accept(
+    own: &NodeKey,
+    first: &[u8],
+) -> Result<(HandshakeState, u8, PublicKey, Vec<u8>), HandshakeFault> {
+    let (head, message) = first.split_at_checked(HEAD_BYTES).ok_or(HandshakeFault::Version)?;
+    let (preamble, given) = head.split_at(PREAMBLE_BYTES);
+    let kind = match preamble {
+        [magic @ .., VERSION, kind] if magic == MAGIC => *kind,
+        _ => return Err(HandshakeFault::Version),
+    };
+    let right = ticket(own.public(), preamble, message);
+    if !same(&right, given) {
+        return Err(HandshakeFault::Ticket);
+    }
+    let sealed = match kind & CERTIFIED {
+        0 => Some(message),
+        _ => message.split_first_chunk().and_then(|(length, sealed)| {
+            (sealed_length(*length) == Some(sealed.len())).then_some(sealed)
+        }),
+    };
+    let sealed = sealed.ok_or(HandshakeFault::Version)?;
+    let mut noise = builder(own, preamble).build_responder().expect("a key of 32 bytes, set once");
+    let mut payload = vec![0; sealed.len()];
+    let read = noise.read_message(sealed, &mut payload).map_err(|_| HandshakeFault::Forged)?;
+    payload.truncate(read);
+    let key = noise.get_remote_static().and_then(|key| key.first_chunk()).copied();
+    let key = PublicKey::new(key.ok_or(HandshakeFault::Forged)?);
+    Ok((noise, kind, key, payload))
+}
+
+/// A node that joins, waiting for the answer.
+#[derive(Debug)]
+pub(super) struct Joining(Box<HandshakeState>);
+
+impl Joining {
+    /// Begins to join at the node of this key, and gives what to send.
+    pub(super) fn begin(own: &NodeKey, issuer: PublicKey) -> (Self, Vec<u8>) {
+        let (noise, first) = begin(own, issuer, JOINS, &[]);
+        (Self(noise), first)
+    }
+
+    /// Takes the answer: from here on both sides speak in private.
+    ///
+    /// # Errors
+    /// The other side does not have the key.
+    pub(super) fn finish(
+        mut self,
+        answer: &[u8; ANSWER_BYTES],
+    ) -> Result<TransportState, HandshakeFault> {
+        let read = self.0.read_message(answer, &mut [0; 1]);
+        read.map_err(|_| HandshakeFault::Forged)?;
+        self.0.into_transport_mode().map_err(|_| HandshakeFault::Forged)
+    }
+}
+
+/// Answers a node that joins: what to send, the key that it has, and the state in which both speak
+/// in private. Whether it is there, and who it is, its first word says.
+///
+/// # Errors
+/// [`HandshakeFault`], the cheapest first.
+pub(super) fn welcome(
+    own: &NodeKey,
+    first: &[u8; FIRST_BYTES],
+) -> Result<(TransportState, PublicKey, [u8; ANSWER_BYTES]), HandshakeFault> {
+    let (mut noise, kind, key, _) = accept(own, first)?;
+    if kind != JOINS {
+        return Err(HandshakeFault::Version);
+    }
+    let mut answer = [0; ANSWER_BYTES];
+    let length = noise.write_message(&[0], &mut answer);
+    assert_eq!(length.ok(), Some(ANSWER_BYTES), "room for the answer, and randomness");
+    let state = noise.into_transport_mode().map_err(|_| HandshakeFault::Forged)?;
+    Ok((state, key, answer))
 }
 
 impl Answered {
@@ -166,53 +333,41 @@ impl Answered {
     /// [`HandshakeFault`], the cheapest first.
     pub fn begin(
         trust: &impl Trust,
-        first: &[u8; FIRST_BYTES],
+        first: &[u8],
     ) -> Result<(Self, [u8; ANSWER_BYTES]), HandshakeFault> {
-        let (head, message) = first.split_at(PREAMBLE_BYTES + TICKET_BYTES);
-        let (preamble, given) = head.split_at(PREAMBLE_BYTES);
-        let wish = match preamble {
-            [magic @ .., VERSION, wish] if magic == MAGIC => protection_of(*wish),
-            _ => None,
-        };
+        // A wish that nobody knows is another version, whatever its ticket.
+        let wish = first.get(PREAMBLE_BYTES - 1).and_then(|kind| protection_of(kind & !CERTIFIED));
         let wish = wish.ok_or(HandshakeFault::Version)?;
-        let own = trust.own();
-        let right = ticket(own.public(), preamble, message);
-        if !same(&right, given) {
-            return Err(HandshakeFault::Ticket);
-        }
-        let mut noise =
-            builder(own, preamble).build_responder().expect("a key of 32 bytes, set once");
-        noise.read_message(message, &mut []).map_err(|_| HandshakeFault::Forged)?;
-        let key = noise.get_remote_static().and_then(|key| key.first_chunk()).copied();
-        let key = PublicKey::new(key.ok_or(HandshakeFault::Forged)?);
-        let node = trust.node(&key).ok_or(HandshakeFault::Untrusted(key))?.to_owned();
+        let (mut noise, _, key, shown) = accept(trust.own(), first)?;
+        let admitted = trust.admit(&key, &shown);
+        let admitted = admitted.map_err(|why| HandshakeFault::Untrusted(key, why))?;
         let protection = wish.max(trust.protection());
         let mut answer = [0; ANSWER_BYTES];
         let length = noise.write_message(&[number_of(protection)], &mut answer);
         assert_eq!(length.ok(), Some(ANSWER_BYTES), "room for the answer, and randomness");
-        Ok((Self { node, protection, secrets: Secrets::of(&mut noise) }, answer))
+        Ok((Self { admitted, protection, secrets: Secrets::of(&mut noise) }, answer))
     }
 
-    /// Takes the last word: the node's name and the lane's keys.
+    /// Takes the last word: the node, why it is trusted, and the lane's keys.
     ///
     /// # Errors
     /// [`HandshakeFault::Repeated`].
     pub fn finish(
         self,
         confirmation: &[u8; CONFIRMATION_BYTES],
-    ) -> Result<(String, LaneKeys), HandshakeFault> {
+    ) -> Result<(Admitted, LaneKeys), HandshakeFault> {
         if !same(&self.secrets.confirmation(), confirmation) {
             return Err(HandshakeFault::Repeated);
         }
-        Ok((self.node, self.secrets.keys(self.protection, false)))
+        Ok((self.admitted, self.secrets.keys(self.protection, false)))
     }
 }
 
-fn preamble(wish: Protection) -> [u8; PREAMBLE_BYTES] {
+const fn preamble(kind: u8) -> [u8; PREAMBLE_BYTES] {
     let mut preamble = [0; PREAMBLE_BYTES];
-    preamble[..MAGIC.len()].copy_from_slice(&MAGIC);
-    preamble[MAGIC.len()] = VERSION;
-    preamble[MAGIC.len() + 1] = number_of(wish);
+    let (magic, rest) = preamble.split_at_mut(MAGIC.len());
+    magic.copy_from_slice(&MAGIC);
+    rest.copy_from_slice(&[VERSION, kind]);
     preamble
 }
 
@@ -246,8 +401,8 @@ fn ticket(of: PublicKey, preamble: &[u8], message: &[u8]) -> blake3::Hash {
 }
 
 /// Gives a first message the ticket for the node of this key, as whoever knows that key can.
-pub fn write_ticket(of: PublicKey, first: &mut [u8; FIRST_BYTES]) {
-    let (head, message) = first.split_at_mut(PREAMBLE_BYTES + TICKET_BYTES);
+pub fn write_ticket(of: PublicKey, first: &mut [u8]) {
+    let (head, message) = first.split_at_mut(HEAD_BYTES);
     let (preamble, place) = head.split_at_mut(PREAMBLE_BYTES);
     place.copy_from_slice(&ticket(of, preamble, message).as_bytes()[..TICKET_BYTES]);
 }
@@ -310,6 +465,8 @@ impl Secrets {
 
 #[cfg(test)]
 mod tests {
+    use piped_config::{NodeCertificate, SigningKey, Subject};
+
     use super::*;
 
     struct Node {
@@ -327,8 +484,11 @@ mod tests {
             self.protection
         }
 
-        fn node(&self, key: &PublicKey) -> Option<&str> {
-            self.trusted.iter().find(|(known, _)| known == key).map(|(_, name)| *name)
+        fn admit(&self, key: &PublicKey, shown: &[u8]) -> Result<Admitted, Refusal> {
+            let known = self.trusted.iter().find(|(known, _)| known == key);
+            let (_, name) = known.ok_or(Refusal::Unknown)?;
+            let certificate = NodeCertificate::from_bytes(shown).ok();
+            Ok(Admitted { node: (*name).to_owned(), certificate })
         }
     }
 
@@ -353,22 +513,86 @@ mod tests {
             (Encrypted, Encrypted, Encrypted),
         ] {
             let (beta, alpha) = listener(other);
-            let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), wish);
+            let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), wish, &[]);
             let (answered, answer) = Answered::begin(&beta, &first).expect("trusted");
             let (ours, confirmation) = dialled.finish(&answer).expect("it has the key");
             let (node, theirs) = answered.finish(&confirmation).expect("it is there");
-            assert_eq!(node, "alpha");
+            assert_eq!((node.node.as_str(), node.certificate), ("alpha", None));
             assert_eq!((ours.protection, theirs.protection), (agreed, agreed));
             assert_eq!((&ours.send, &ours.receive), (&theirs.receive, &theirs.send));
             assert_ne!(ours.send, ours.receive);
         }
     }
 
+    /// The longest certificate there is, of alpha.
+    fn certificate(alpha: &NodeKey) -> Vec<u8> {
+        let groups = ('a'..'i').map(|letter| letter.to_string().repeat(64)).collect();
+        let (key, name) = (alpha.public(), "n".repeat(64));
+        let subject = Subject { key, name, groups, from: UnixTime(1), until: UnixTime(2) };
+        let by = SigningKey::generate().expect("random");
+        NodeCertificate::issue(subject, &by).expect("sound").to_bytes()
+    }
+
+    #[test]
+    fn a_certificate_comes_with_the_first_message_and_is_sealed() {
+        let (beta, alpha) = listener(Protection::Integrity);
+        let shown = certificate(&alpha);
+        let wish = Protection::Integrity;
+        let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), wish, &shown);
+        assert_eq!((shown.len(), first.len()), (CERTIFICATE_BYTES_MAX, FIRST_BYTES_MAX));
+        assert!(!first.windows(32).any(|window| shown.windows(32).any(|other| window == other)));
+        let (answered, answer) = Answered::begin(&beta, &first).expect("trusted");
+        let (_, confirmation) = dialled.finish(&answer).expect("it has the key");
+        let (admitted, _) = answered.finish(&confirmation).expect("it is there");
+        assert_eq!(admitted.certificate.map(|it| it.to_bytes()), Some(shown.clone()));
+        for bit in 0..FIRST_BYTES_MAX * 8 {
+            let mut first = Dialled::begin(&alpha, beta.key.public(), wish, &shown).1;
+            first[bit / 8] ^= 1 << (bit % 8);
+            let fault = Answered::begin(&beta, &first).expect_err("changed");
+            let expected = [HandshakeFault::Version, HandshakeFault::Ticket];
+            assert!(expected.contains(&fault), "bit {bit}: {fault}");
+            // With the right ticket, too.
+            write_ticket(beta.key.public(), &mut first);
+            assert!(bit / 8 >= PREAMBLE_BYTES || Answered::begin(&beta, &first).is_err(), "{bit}");
+        }
+        for length in 0..first.len() {
+            assert!(Answered::begin(&beta, &first[..length]).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn who_joins_speaks_in_private_with_the_issuer_alone() {
+        let (issuer, other, node) = (key(), key(), key());
+        let (joining, first) = Joining::begin(&node, issuer.public());
+        let first = first.as_slice().try_into().expect("without a certificate");
+        let (mut theirs, caller, answer) = welcome(&issuer, first).expect("a node");
+        assert_eq!(caller, node.public());
+        let mut ours = joining.finish(&answer).expect("it has the key");
+        let mut sealed = [0; 64];
+        let length = ours.write_message(b"token", &mut sealed).expect("room");
+        let mut read = [0; 64];
+        let length = theirs.read_message(&sealed[..length], &mut read).expect("ours");
+        assert_eq!(&read[..length], b"token");
+        assert_eq!(welcome(&other, first).expect_err("not it"), HandshakeFault::Ticket);
+        let mut stolen = *first;
+        write_ticket(other.public(), &mut stolen);
+        assert_eq!(welcome(&other, &stolen).expect_err("not it"), HandshakeFault::Forged);
+        // A handshake is not taken for it, nor it for one.
+        let wish = Protection::Integrity;
+        let (_, lane) = Dialled::begin(&node, issuer.public(), wish, &[]);
+        let lane = lane.as_slice().try_into().expect("without a certificate");
+        assert_eq!(welcome(&issuer, lane).expect_err("a lane"), HandshakeFault::Version);
+        let (beta, alpha) = listener(wish);
+        let (_, joins) = Joining::begin(&alpha, beta.key.public());
+        assert_eq!(Answered::begin(&beta, &joins).expect_err("joins"), HandshakeFault::Version);
+    }
+
     #[test]
     fn no_two_handshakes_leave_the_same_keys() {
         let (beta, alpha) = listener(Protection::Integrity);
         let keys = || {
-            let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), Protection::Integrity);
+            let (dialled, first) =
+                Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, &[]);
             let (_, answer) = Answered::begin(&beta, &first).expect("trusted");
             dialled.finish(&answer).expect("it has the key").0
         };
@@ -378,7 +602,7 @@ mod tests {
     #[test]
     fn every_bit_of_every_message_counts() {
         let (beta, alpha) = listener(Protection::Integrity);
-        let begin = || Dialled::begin(&alpha, beta.key.public(), Protection::Integrity);
+        let begin = || Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, &[]);
         for bit in 0..FIRST_BYTES * 8 {
             let (_, mut first) = begin();
             first[bit / 8] ^= 1 << (bit % 8);
@@ -407,7 +631,8 @@ mod tests {
     #[test]
     fn a_first_message_that_was_seen_proves_nothing() {
         let (beta, alpha) = listener(Protection::Integrity);
-        let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), Protection::Integrity);
+        let (dialled, first) =
+            Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, &[]);
         let (_, answer) = Answered::begin(&beta, &first).expect("trusted");
         let (_, confirmation) = dialled.finish(&answer).expect("it has the key");
         // Somebody who saw all of that says it again.
@@ -420,13 +645,13 @@ mod tests {
     fn who_is_not_trusted_or_takes_us_for_another_is_refused() {
         let (beta, alpha) = listener(Protection::Integrity);
         let mallory = key();
-        let (_, first) = Dialled::begin(&mallory, beta.key.public(), Protection::Encrypted);
+        let (_, first) = Dialled::begin(&mallory, beta.key.public(), Protection::Encrypted, &[]);
         let fault = Answered::begin(&beta, &first).expect_err("unknown");
-        assert_eq!(fault, HandshakeFault::Untrusted(mallory.public()));
-        let (_, first) = Dialled::begin(&alpha, key().public(), Protection::Integrity);
+        assert_eq!(fault, HandshakeFault::Untrusted(mallory.public(), Refusal::Unknown));
+        let (_, first) = Dialled::begin(&alpha, key().public(), Protection::Integrity, &[]);
         assert_eq!(Answered::begin(&beta, &first).expect_err("not us"), HandshakeFault::Ticket);
         // With the right ticket, too.
-        let (_, mut first) = Dialled::begin(&alpha, key().public(), Protection::Integrity);
+        let (_, mut first) = Dialled::begin(&alpha, key().public(), Protection::Integrity, &[]);
         write_ticket(beta.key.public(), &mut first);
         assert_eq!(Answered::begin(&beta, &first).expect_err("not us"), HandshakeFault::Forged);
     }
@@ -435,14 +660,15 @@ mod tests {
     fn who_answers_without_the_key_or_with_less_than_asked_is_refused() {
         let (beta, alpha) = listener(Protection::Integrity);
         let impostor = Node { key: key(), ..listener(Protection::Integrity).0 };
-        let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted);
+        let (dialled, first) =
+            Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, &[]);
         assert!(Answered::begin(&impostor, &first).is_err());
         let (_, answer) = Answered::begin(&beta, &first).expect("trusted");
-        let (other, _) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted);
+        let (other, _) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, &[]);
         assert_eq!(other.finish(&answer).expect_err("another's answer"), HandshakeFault::Forged);
         // The answer is bound to the wish: no one in between can weaken it.
         dialled.finish(&answer).expect("its own answer");
-        let (_, mut first) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted);
+        let (_, mut first) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, &[]);
         first[PREAMBLE_BYTES - 1] = number_of(Protection::Integrity);
         write_ticket(beta.key.public(), &mut first);
         assert_eq!(Answered::begin(&beta, &first).expect_err("weakened"), HandshakeFault::Forged);

@@ -3,12 +3,14 @@
 //!
 //! The input is laid over the three messages of a true handshake, byte by byte; where it is zero, a
 //! message is as it was. The first byte says whether the ticket is made right again, as a peer that
-//! knows the node's public key can do.
+//! knows the node's public key can do, and whether a certificate comes with the first message.
 
 use piped::peer::noise::{
-    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, Trust, write_ticket,
+    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, FIRST_BYTES_MAX, Trust,
+    write_ticket,
 };
-use piped_config::{KEY_BYTES, NodeKey, PublicKey};
+use piped_config::{KEY_BYTES, NodeCertificate, NodeKey, PublicKey, SigningKey, Subject, UnixTime};
+use piped_control::keyring::{Admitted, Refusal};
 use piped_core::link::Protection;
 
 use crate::Seed;
@@ -29,13 +31,25 @@ impl Trust for Node {
         Protection::Integrity
     }
 
-    fn node(&self, key: &PublicKey) -> Option<&str> {
-        (*key == self.trusted).then_some("alpha")
+    fn admit(&self, key: &PublicKey, shown: &[u8]) -> Result<Admitted, Refusal> {
+        if *key != self.trusted {
+            return Err(Refusal::Unknown);
+        }
+        let certificate = NodeCertificate::from_bytes(shown).ok();
+        Ok(Admitted { node: "alpha".to_owned(), certificate })
     }
 }
 
 fn key(byte: u8) -> NodeKey {
     NodeKey::of_private([byte; KEY_BYTES].into())
+}
+
+/// A certificate of the first node, which is not looked at before the handshake holds.
+fn certificate(of: &NodeKey) -> NodeCertificate {
+    let (key, name) = (of.public(), "alpha".to_owned());
+    let (from, until) = (UnixTime(1), UnixTime(2));
+    let subject = Subject { key, name, groups: vec!["disks".to_owned()], from, until };
+    NodeCertificate::issue(subject, &SigningKey::of_seed([3; KEY_BYTES].into())).expect("sound")
 }
 
 /// Lays some of the input over a message. Whether that changed it.
@@ -52,11 +66,16 @@ fn changed(input: &mut Input<'_>, message: &mut [u8]) -> bool {
 /// Checks the greeting door with an input.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
-    let with_ticket = input.byte() % 2 == 1;
+    let kind = input.byte();
+    let (with_ticket, with_certificate) = (kind & 1 != 0, kind & 2 != 0);
     let alpha = key(1);
     let beta = Node { own: key(2), trusted: alpha.public() };
-    let (dialled, mut first) = Dialled::begin(&alpha, beta.own.public(), Protection::Integrity);
-    let honest: [u8; FIRST_BYTES] = first;
+    let certificate = with_certificate.then(|| certificate(&alpha));
+    let shown = certificate.as_ref().map(NodeCertificate::to_bytes).unwrap_or_default();
+    let wish = Protection::Integrity;
+    let (dialled, mut first) = Dialled::begin(&alpha, beta.own.public(), wish, &shown);
+    assert!(first.len() <= FIRST_BYTES_MAX && (with_certificate || first.len() == FIRST_BYTES));
+    let honest = first.clone();
     changed(&mut input, &mut first);
     if with_ticket {
         write_ticket(beta.own.public(), &mut first);
@@ -74,7 +93,7 @@ pub fn check(input: &[u8]) {
     let other_word = changed(&mut input, &mut confirmation);
     match answered.finish(&confirmation) {
         Ok((node, theirs)) => {
-            assert!(!other_word && node == "alpha");
+            assert!(!other_word && node.node == "alpha" && node.certificate == certificate);
             assert_eq!((keys.send, keys.receive), (theirs.receive, theirs.send));
         }
         Err(_) => assert!(other_word),
@@ -103,6 +122,13 @@ pub fn seeds() -> Vec<Seed> {
             seed[at] = 1;
             seeds.push((format!("{name}-{with_ticket}"), seed));
         }
+    }
+    // The certificate moves what is behind it; the length of the message is behind the ticket.
+    for (name, at) in [("", None), ("-length", Some(25)), ("-sealed", Some(150))] {
+        let mut seed = vec![0; 512];
+        seed[0] = 3;
+        at.into_iter().for_each(|at: usize| seed[at] = 1);
+        seeds.push((format!("certificate{name}"), seed));
     }
     seeds
 }

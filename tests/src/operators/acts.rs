@@ -2,19 +2,22 @@
 
 mod plans;
 
-use piped_config::{Config, Export, HostPort, NodeKey, Peer, Principal};
+use piped_config::{Config, Export, HostPort, NodeKey, Peer, Principal, UnixTime};
 use piped_core::ids::SessionId;
 use piped_core::link::{Checksum, Dialling, Protection};
 use piped_core::units::Nanos;
 use piped_sim::{EventQueue, Notice, Random, SimKernel};
-use piped_world::controls::{Controls, Setup};
+use piped_world::controls::{CALENDAR, Controls, Setup};
 
 use super::found::Directory;
 use super::judge::Judge;
-use super::{CLIENT, EXPORT, FOLDER, KEYS, NAMES, NEIGHBOUR, Options, address_of};
+use super::{CLIENT, EXPORT, FOLDER, KEYS, NAMES, NEIGHBOUR, Options, address_of, cluster};
 
 /// How often the connections that are open are judged.
 pub(super) const JUDGED_EVERY: Nanos = Nanos::from_millis(250);
+
+/// The furthest that a calendar jumps, in seconds.
+const CALENDAR_JUMP_MAX: u64 = 150;
 
 /// The furthest that a clock jumps.
 const JUMP_MAX: Nanos = Nanos::from_millis(10_000);
@@ -65,6 +68,10 @@ pub enum Act {
     CutOff(usize, bool),
     /// The clock of a node jumps ahead.
     Jump(usize),
+    /// The calendar of a node of a cluster jumps ahead.
+    Calendar(usize),
+    /// A node of a cluster has another key and certificate, and the key that it had is revoked.
+    Rekey(usize, usize),
 }
 
 /// What the world does itself for an act.
@@ -124,7 +131,13 @@ impl Operators {
     /// Nobody lies any more, and each node reaches the source and has looked.
     pub fn tell_the_truth(&mut self, scene: &mut Scene<'_>) {
         if self.options.moving {
+            let times = (0..self.options.nodes).map(|it| scene.controls.times_of(it, scene.kernel));
+            let latest = times.map(|times| times.calendar).max().unwrap_or_default();
             for node in 0..self.options.nodes {
+                // Calendars are put right, and certificates renewed by them.
+                let ahead = latest.since(scene.controls.times_of(node, scene.kernel).calendar);
+                scene.controls.jump(node, ahead);
+                scene.renew(node);
                 self.directory.cut_off(node, false);
                 self.directory.publish(node, scene);
             }
@@ -191,6 +204,7 @@ impl Operators {
                 None
             }
             Act::Publish(node) => {
+                scene.renew(node);
                 self.directory.publish(node, scene);
                 None
             }
@@ -208,6 +222,23 @@ impl Operators {
                     scene.kernel.put_clock_forward(shard, by);
                 }
                 None
+            }
+            Act::Calendar(node) => {
+                scene.controls.jump(node, scene.random.below(CALENDAR_JUMP_MAX));
+                None
+            }
+            Act::Rekey(node, key) => {
+                let from = scene.controls.times_of(node, scene.kernel).calendar;
+                let setup = &mut scene.controls.nodes[node].setup;
+                let before = setup.own.clone().filter(|own| own.public() != KEYS[key].public())?;
+                if self.directory.has_revoked(&KEYS[key].public()) {
+                    return None;
+                }
+                self.directory.revoke(before.public());
+                setup.certificate = Some(cluster::certificate(node, key, from, false));
+                setup.own = Some(KEYS[key].clone());
+                let (config, own) = (setup.config.clone(), setup.own.clone());
+                scene.reload(node, &config, own)
             }
             Act::End(node) => scene.end(node).then_some(Errand::Changed(node)),
             Act::Change(node) => {
@@ -242,6 +273,10 @@ impl Operators {
             name: NAMES[node].to_owned(),
             config: Config::default(),
             own: self.options.keyed.then(|| KEYS[node].clone()),
+            certificate: self
+                .options
+                .cluster
+                .then(|| cluster::certificate(node, node, UnixTime(CALENDAR), false)),
             shards,
             address: address_of(node, one_machine, 0),
             second: None,
@@ -266,6 +301,10 @@ impl Operators {
             config.discovery.files = "/nodes".into();
             // Nobody opens anything in these worlds.
             config.discovery.connect = Dialling::Always;
+        }
+        if self.options.cluster {
+            config.cluster.keys = vec![cluster::public()];
+            return config;
         }
         for other in (0..self.options.nodes).filter(|other| *other != node) {
             let (address, key) = match controls.nodes.get(other) {
@@ -401,6 +440,23 @@ fn users() -> impl Iterator<Item = u32> {
 }
 
 impl Scene<'_> {
+    /// A node of a cluster has its certificate renewed, if a third of its time is left or less.
+    fn renew(&mut self, node: usize) {
+        let now = self.controls.times_of(node, self.kernel).calendar;
+        let setup = &mut self.controls.nodes[node].setup;
+        let Some(certificate) = &setup.certificate else { return };
+        let subject = certificate.subject();
+        if subject.until.since(now) > subject.until.since(subject.from) / 3 {
+            return;
+        }
+        let renewed = cluster::renewed(certificate, now);
+        setup.certificate = Some(renewed.clone());
+        if let Some(control) = self.controls.control_mut(node) {
+            control.certify_self(renewed);
+        }
+        *self.controls.seen.entry("certificate renewed").or_default() += 1;
+    }
+
     /// All connections between two nodes end.
     fn cut(&mut self, one: usize, other: usize) {
         let notice = match self.random.below(4) {

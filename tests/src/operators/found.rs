@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use piped_config::{Found, NodeKey};
+use piped_config::{Found, NodeCertificate, NodeKey, PublicKey, Revocations, UnixTime};
 use piped_control::discovery::Source;
 use piped_sim::Random;
+use piped_world::controls::CALENDAR;
 
-use super::{KEYS, NAMES, Scene, address_of};
+use super::{KEYS, NAMES, Scene, address_of, cluster};
 
 /// Why a source is away.
 const AWAY: &str = "nobody answers";
@@ -14,6 +15,11 @@ const AWAY: &str = "nobody answers";
 /// A source of discovery that all nodes have.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
+    /// What nodes of a cluster are told of keys that count no more, true or not.
+    list: Option<Revocations>,
+    revoked: Vec<PublicKey>,
+    /// Certificates that were published so far.
+    shown: Vec<NodeCertificate>,
     nodes: BTreeMap<String, Found>,
     /// Nodes that cannot reach it.
     cut_off: BTreeSet<usize>,
@@ -26,7 +32,16 @@ impl Directory {
         if scene.controls.runs(node) && !self.cut_off.contains(&node) {
             let address = setup.address.to_string().parse().expect("an address");
             let key = setup.own.as_ref().map(NodeKey::public);
-            let found = Found { address, key, ..Found::default() };
+            if let Some(certificate) = &setup.certificate {
+                // Whoever overwrote it is overwritten.
+                let number = self.revoked.len() as u64;
+                let list = cluster::revocations(number, &self.revoked, false);
+                self.list = Some(list).filter(|_| number > 0);
+                debug_assert_eq!(Some(certificate.subject().key), key);
+            }
+            let certificate = setup.certificate.clone();
+            self.shown.extend(certificate.clone());
+            let found = Found { address, key, certificate, ..Found::default() };
             self.nodes.insert(NAMES[node].to_owned(), found);
         }
     }
@@ -37,7 +52,11 @@ impl Directory {
             true => Err(AWAY.to_owned()),
             false => Ok(self.nodes.clone()),
         };
-        scene.controls.hear(node, Source::Files, said, scene.kernel);
+        if let Some(list) = self.list.clone().filter(|_| said.is_ok()) {
+            scene.controls.hear_revocations(node, list, scene.kernel);
+        }
+        scene.controls.check_members(node, scene.kernel);
+        scene.controls.hear(node, Source::Etcd, said, scene.kernel);
     }
 
     /// A node reaches it no more, or again.
@@ -59,8 +78,39 @@ impl Directory {
         let place = random.below(nodes as u64) as usize;
         let address = address_of(place, false, random.below(3) as u16);
         let key = *random.pick(&[0, 1, 2, 3, 8]);
+        let certificate = self.false_certificate(node, key, random);
         let key = random.chance(0.5).then(|| KEYS[key].public());
         let address = address.to_string().parse().expect("an address");
-        self.nodes.insert(name, Found { address, key, ..Found::default() });
+        self.nodes.insert(name, Found { address, key, certificate, ..Found::default() });
+        if random.chance(0.3) {
+            // Who writes it cannot sign for the cluster, and can take what was signed away.
+            let foreign = cluster::revocations(1000, &[KEYS[0].public()], true);
+            self.list = random.chance(0.5).then_some(foreign);
+        }
+    }
+
+    /// A certificate that was shown before, of that node or another, or one that nobody signed who
+    /// is trusted, or none.
+    fn false_certificate(
+        &self,
+        node: usize,
+        key: usize,
+        random: &mut Random,
+    ) -> Option<NodeCertificate> {
+        match random.below(4) {
+            0 => None,
+            1 => Some(cluster::certificate(node, key, UnixTime(CALENDAR), true)),
+            _ => (!self.shown.is_empty()).then(|| random.pick(&self.shown).clone()),
+        }
+    }
+
+    /// Whether a key was revoked.
+    pub(super) fn has_revoked(&self, key: &PublicKey) -> bool {
+        self.revoked.contains(key)
+    }
+
+    /// The cluster revokes a key.
+    pub(super) fn revoke(&mut self, key: PublicKey) {
+        self.revoked.push(key);
     }
 }

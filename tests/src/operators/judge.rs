@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use piped_config::{NodeKey, Principal, PublicKey};
+use piped_config::{HostPort, NodeKey, Principal, PublicKey};
 use piped_core::limits::HELLO_TIME;
 use piped_core::link::Protection;
 use piped_core::units::Nanos;
 use piped_sim::{ConnectionId, SimKernel};
 use piped_world::controls::{Controls, End, OWN_USER, Setup};
 
-use super::{EXPORT, FOLDER, NAMES};
+use super::{EXPORT, FOLDER, NAMES, cluster};
 
 /// A connection that is forbidden is closed within that time.
 const CLOSING: Nanos = Nanos::from_millis(3_000);
@@ -181,6 +181,7 @@ fn may_be(controls: &Controls, end: &End) -> Result<(), &'static str> {
     if let Some((peer, _, address)) = end.dialled {
         let peers = controls.control(end.node).peers();
         let target = peers.target(peer).ok_or("the peer left")?;
+        let by_certificate = target.key.is_none() && here.config.cluster.is_on();
         if target.address.as_str() != address.to_string() {
             return Err("the peer has another address");
         }
@@ -188,11 +189,14 @@ fn may_be(controls: &Controls, end: &End) -> Result<(), &'static str> {
             let has_key = here.own.is_some();
             return match target.key {
                 Some(_) => Err("the peer has a key"),
+                None if by_certificate => Err("the peer has to prove itself"),
                 None if here.config.listen.admits_plain(address.ip(), has_key) => Ok(()),
                 None => Err("its network is not one for plain connections"),
             };
         };
-        if !target.keys().any(|key| key == sealed.keys[1]) {
+        if by_certificate {
+            check_member(controls, end, &sealed.keys[1])?;
+        } else if !target.keys().any(|key| key == sealed.keys[1]) {
             return Err("the peer has another key");
         }
         return check_own(here, &sealed.keys[0], sealed.protection);
@@ -205,12 +209,31 @@ fn may_be(controls: &Controls, end: &End) -> Result<(), &'static str> {
         }
         return admits_plain(here, there);
     };
+    if here.config.cluster.is_on() {
+        check_member(controls, end, &sealed.keys[0])?;
+        return check_own(here, &sealed.keys[1], sealed.protection);
+    }
     let trusted =
         here.config.peers.get(name).is_some_and(|it| it.keys().any(|it| it == sealed.keys[0]));
     if !trusted {
         return Err("the key is not trusted");
     }
     check_own(here, &sealed.keys[1], sealed.protection)
+}
+
+/// Whether the key at the other end of a connection is one that the cluster signed for that node,
+/// and the node at this end has not heard otherwise.
+fn check_member(controls: &Controls, end: &End, key: &PublicKey) -> Result<(), &'static str> {
+    if !cluster::is_of(end.other, key) {
+        return Err("the cluster signed that key for another node");
+    }
+    let control = controls.control(end.node);
+    let keyring = control.keyring();
+    if keyring.identity().is_none_or(|identity| identity.has_revoked(key)) {
+        return Err("the key was revoked");
+    }
+    let known = control.members().certificate(NAMES[end.other]);
+    known.map(|_| ()).ok_or("its certificate counts no more")
 }
 
 fn admits_plain(here: &Setup, from: &Setup) -> Result<(), &'static str> {
@@ -229,6 +252,10 @@ fn admits_plain(here: &Setup, from: &Setup) -> Result<(), &'static str> {
 #[must_use]
 pub fn can_dial(controls: &Controls, from: usize, to: usize) -> bool {
     let (here, there) = (&controls.nodes[from].setup, &controls.nodes[to].setup);
+    if here.config.cluster.is_on() {
+        // Both have certificates, which are put right in the end.
+        return address_of_peer(controls, from, to) == Some(there.address.to_string());
+    }
     let Some(target) = here.config.peers.get(NAMES[to]) else { return false };
     if address_of_peer(controls, from, to) != Some(there.address.to_string()) {
         return false;
@@ -249,7 +276,10 @@ pub fn can_dial(controls: &Controls, from: usize, to: usize) -> bool {
 
 /// Where a node dials another one: where its operator wrote, or else where it found it.
 fn address_of_peer(controls: &Controls, from: usize, to: usize) -> Option<String> {
-    let written = &controls.nodes[from].setup.config.peers.get(NAMES[to])?.address;
+    let config = &controls.nodes[from].setup.config;
+    let written = config.peers.get(NAMES[to]).map(|peer| &peer.address);
+    let unlisted = config.cluster.is_on().then(HostPort::default);
+    let written = written.or(unlisted.as_ref())?;
     if !written.is_empty() || !controls.runs(from) {
         return Some(written.to_string());
     }

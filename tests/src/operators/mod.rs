@@ -7,6 +7,7 @@
 //! well.
 
 pub mod acts;
+mod cluster;
 mod found;
 pub mod judge;
 pub mod network;

@@ -67,6 +67,12 @@ impl Options {
     pub fn moving(random: &mut Random) -> Self {
         Self { operators: options::Options::moving(random), ..Self::wild(random) }
     }
+
+    /// Networks of the nodes of a cluster, which trust what its key signed and nothing else.
+    #[must_use]
+    pub fn cluster(random: &mut Random) -> Self {
+        Self { operators: options::Options::cluster(random), ..Self::wild(random) }
+    }
 }
 
 /// Dials that take time and fail, by chance.

@@ -20,6 +20,9 @@ pub struct Options {
     pub careful: bool,
     /// Nodes trust each other by keys, move, and find each other by a source that others write too.
     pub moving: bool,
+    /// Nodes trust each other by certificates, which end, and are told of each other by the source
+    /// alone.
+    pub cluster: bool,
     /// All nodes trust each other in the end.
     pub reconciled: bool,
     /// Payloads may go without checksums, because nothing changes them on the way.
@@ -38,6 +41,7 @@ impl Options {
             one_machine: random.chance(0.3),
             careful: false,
             moving: false,
+            cluster: false,
             reconciled: random.chance(0.6),
             may_do_without_sums: true,
         }
@@ -55,5 +59,11 @@ impl Options {
         let wild = Self::wild(random);
         let (keyed, moving, pause_max) = (true, true, Nanos(3_000_000_000));
         Self { keyed, moving, one_machine: false, reconciled: false, pause_max, ..wild }
+    }
+
+    /// Operators of a cluster: its nodes move, change their keys, and have calendars that jump.
+    #[must_use]
+    pub fn cluster(random: &mut Random) -> Self {
+        Self { cluster: true, ..Self::moving(random) }
     }
 }

@@ -136,6 +136,7 @@ impl Layout {
         };
         config.peers.extend(self.asks[node].iter().map(|&other| said(other, written(other))));
         Setup {
+            certificate: None,
             name: name_of(node),
             config,
             own: Some(self.keys[node].clone()),

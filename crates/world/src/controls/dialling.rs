@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use piped_config::PublicKey;
+use piped_config::{NodeCertificate, PublicKey};
 use piped_control::dial::{Progress, Step};
 use piped_control::greeting::origin;
-use piped_control::keyring::Keyring;
+use piped_control::keyring::{Admitted, Keyring};
 use piped_control::parties::FarEnd;
 use piped_control::patrol::Verdict;
 use piped_core::io::{Io as _, Resource};
@@ -38,13 +38,14 @@ impl Controls {
                 }
             }
             Happening::Connect { dial, address } => self.connect(dial, address, kernel),
+            Happening::Ask { dial } => self.ask(dial, kernel),
             Happening::First { dial, key, keyring } => self.first(dial, key, &keyring, kernel),
             Happening::Accept(arrival) => self.accept(*arrival, kernel),
             Happening::Settle { node, life } => {
-                let now = self.time_of(node, kernel);
+                let times = self.times_of(node, kernel);
                 let place = &mut self.nodes[node];
                 if let Some(control) = place.control.as_mut().filter(|_| place.life == life) {
-                    control.settle(now);
+                    control.settle(times);
                 }
                 self.drain(node, kernel);
             }
@@ -54,15 +55,15 @@ impl Controls {
     /// Has a dial go on. Whether its connection is to be delivered now.
     pub(super) fn progress(&mut self, number: u64, progress: Progress, kernel: &SimKernel) -> bool {
         let Some(UnderWay { node, life, .. }) = self.dials.get(&number) else { return false };
-        let (node, life, now) = (*node, *life, self.time_of(*node, kernel));
+        let (node, life, times) = (*node, *life, self.times_of(*node, kernel));
         let is_same = life == self.nodes[node].life;
         let Some(control) = self.nodes[node].control.as_mut().filter(|_| is_same) else {
             return false;
         };
         let dial = &mut self.dials.get_mut(&number).expect("it is there").dial;
-        let step = match now > dial.until() {
-            true => control.advance(dial, Progress::Late, now),
-            false => control.advance(dial, progress, now),
+        let step = match times.now > dial.until() {
+            true => control.advance(dial, Progress::Late, times),
+            false => control.advance(dial, progress, times),
         };
         let (until, shard, peer, class) = (dial.until(), dial.shard, dial.peer, dial.class);
         let first = self.nodes[node].setup.shards[0];
@@ -85,6 +86,7 @@ impl Controls {
             Step::Connect(address) => {
                 self.soon(kernel, Happening::Connect { dial: number, address });
             }
+            Step::Ask => self.soon(kernel, Happening::Ask { dial: number }),
             Step::Prove { .. } if self.random.chance(self.surroundings.handshake_hangs) => {
                 self.count("handshake without an end");
                 let at = kernel.world_time(first, until) + Nanos(1);
@@ -94,7 +96,12 @@ impl Controls {
             Step::Prove { keyring, key } => {
                 self.soon(kernel, Happening::First { dial: number, key, keyring });
             }
-            Step::Deliver => return true,
+            Step::Deliver => {
+                // What a new certificate changes is told before the connection is.
+                self.drain(node, kernel);
+                self.settle_later(node, kernel);
+                return true;
+            }
             Step::Fail(_) => {
                 self.dials.remove(&number);
                 self.tell(node, shard, Command::ConnectFailed { peer, class }, kernel);
@@ -146,6 +153,17 @@ impl Controls {
         }
     }
 
+    /// The question for a certificate arrives, and what it leads to is back some time later.
+    fn ask(&mut self, number: u64, kernel: &SimKernel) {
+        let Some(UnderWay { line: Some(line), .. }) = self.dials.get(&number) else { return };
+        let is_there = self.nodes[line.to].life == line.life;
+        let shown = line.keyring.identity().filter(|_| is_there).map(|identity| {
+            identity.certificate().map(NodeCertificate::to_bytes).unwrap_or_default()
+        });
+        let progress = Progress::Showed(shown.ok_or_else(|| "it hung up".to_owned()));
+        self.soon(kernel, Happening::Progress { dial: number, progress });
+    }
+
     /// The first message of a handshake arrives; what it leads to is back with the dialling side
     /// some time later.
     fn first(&mut self, number: u64, key: PublicKey, mine: &Keyring, kernel: &SimKernel) {
@@ -153,11 +171,14 @@ impl Controls {
         let theirs = Rc::clone(&line.keyring);
         let is_there = self.nodes[line.to].life == line.life;
         let agreed = mine.identity().zip(theirs.identity()).filter(|_| is_there);
+        let calendar = self.times_of(line.to, kernel).calendar;
         let proven = agreed.ok_or("it hung up").and_then(|(mine, theirs)| {
             if theirs.own().public() != key {
                 return Err("its ticket is for another key");
             }
-            let node = theirs.node(&mine.own().public()).ok_or("its key is not trusted")?;
+            let shown = mine.certificate().map(NodeCertificate::to_bytes).unwrap_or_default();
+            let admitted = theirs.admit(&mine.own().public(), &shown, calendar);
+            let admitted = admitted.map_err(|_| "its key is not trusted")?;
             let protection = mine.protection().max(theirs.protection());
             let [to, fro] = [(); 2].map(|()| self.frame_key());
             let keys = |send: &FrameKey, receive: &FrameKey| LaneKeys {
@@ -167,7 +188,7 @@ impl Controls {
             };
             let both = [keys(&to, &fro), keys(&fro, &to)];
             let keys = [mine.own().public(), theirs.own().public()];
-            Ok((node.to_owned(), both, Sealed { keys, protection }))
+            Ok((admitted, both, Sealed { keys, protection }))
         });
         let outcome = proven.as_ref().map(|_| ()).map_err(|why| (*why).to_owned());
         if let Some(UnderWay { line: Some(line), .. }) = self.dials.get_mut(&number) {
@@ -200,15 +221,15 @@ impl Controls {
             return self.tell(node, dial.shard, Command::ConnectFailed { peer, class }, kernel);
         }
         let from = self.nodes[node].setup.address.ip();
-        let name = proven.as_ref().map(|(name, ..)| name.as_str());
+        let name = proven.as_ref().map(|(admitted, ..)| admitted.node.as_str());
         let home = self.nodes[to].control.as_ref().map_or(0, |control| control.home_of(name, from));
         let ids = [self.nodes[node].setup.shards[dial.shard], self.nodes[to].setup.shards[home]];
         let second = self.nodes[to].setup.second == Some(address);
         let links = [ids, [ids[1], ids[0]]].map(|ends| self.link(ends, second, kernel));
         let (connection, sockets) = kernel.connect(ids, links, self.surroundings.socket_buffer);
         let (mine, theirs) = match proven {
-            Some((name, [mine, theirs], sealed)) => {
-                (Some((mine, sealed)), Some((name, theirs, sealed)))
+            Some((admitted, [mine, theirs], sealed)) => {
+                (Some((mine, sealed)), Some((admitted, theirs, sealed)))
             }
             None => (None, None),
         };
@@ -252,15 +273,15 @@ impl Controls {
         let Some(control) = place.control.as_mut().filter(|_| place.life == life) else {
             return kernel.reset(connection, Notice::Within(self.surroundings.step_max));
         };
-        let (caller, keys, sealed) = match proven {
-            Some((name, keys, sealed)) => {
-                (Ok(Caller::Proven { node: name }), Some(keys), Some(sealed))
+        let (caller, keys, sealed, shown) = match proven {
+            Some((Admitted { node, certificate }, keys, sealed)) => {
+                (Ok(Caller::Proven { node }), Some(keys), Some(sealed), certificate)
             }
-            None => (control.meet_plain(from, held), None, None),
+            None => (control.meet_plain(from, held), None, None, None),
         };
         let from = origin(from, Some(held));
         let caller = caller.and_then(|caller| {
-            control.come_in(&caller, &keyring, from, now)?;
+            control.come_in(&caller, (&keyring, shown), from, now)?;
             Ok(caller)
         });
         let Ok(caller) = caller else {
@@ -269,6 +290,9 @@ impl Controls {
             return;
         };
         self.ends.push(End { node, shard, socket, other, connection, dialled: None, sealed });
+        // What a new certificate changes is told before the connection is.
+        self.drain(node, kernel);
+        self.settle_later(node, kernel);
         self.tell(node, shard, Command::LaneAccepted { socket, caller, keys }, kernel);
     }
 

@@ -8,15 +8,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use piped_config::{Config, Found as FoundNode, NodeKey, PublicKey};
+use piped_config::{Config, Found as FoundNode, NodeKey, PublicKey, Revocations, UnixTime};
 use piped_control::control::{Control, Effect};
 use piped_control::dial::{Dial, Progress};
 use piped_control::discovery::Source;
 use piped_control::fault::OpenFault;
 use piped_control::holdings::{Place, Right};
-use piped_control::keyring::Keyring;
+use piped_control::keyring::{Admitted, Keyring};
 use piped_control::note::Note;
 use piped_control::opens::{self, Found};
+use piped_control::times::Times;
 use piped_core::ids::{PeerId, SocketId};
 use piped_core::link::{LaneClass, Protection};
 use piped_core::names::shard_name;
@@ -28,6 +29,9 @@ use piped_wire::LaneKeys;
 
 pub use self::files::{live, reload};
 pub use self::setup::{OWN_USER, Setup, Surroundings, address, peer_at, region, second_address};
+
+/// What calendars say when a world begins.
+pub const CALENDAR: u64 = 1_700_000_000;
 
 /// One end of a connection that was handed to a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +86,8 @@ pub struct Node {
     arrival: Vec<Nanos>,
     /// Commands on their way.
     underway: usize,
+    /// By how many seconds its calendar is ahead.
+    ahead: u64,
 }
 
 #[derive(Debug)]
@@ -89,6 +95,7 @@ enum Happening {
     Command { node: usize, life: u32, shard: usize, command: Box<Command> },
     Progress { dial: u64, progress: Progress },
     Connect { dial: u64, address: SocketAddr },
+    Ask { dial: u64 },
     First { dial: u64, key: PublicKey, keyring: Rc<Keyring> },
     Accept(Box<Arrival>),
     Settle { node: usize, life: u32 },
@@ -104,7 +111,7 @@ struct Arrival {
     connection: ConnectionId,
     shard: usize,
     keyring: Rc<Keyring>,
-    proven: Option<(String, LaneKeys, Sealed)>,
+    proven: Option<(Admitted, LaneKeys, Sealed)>,
 }
 
 /// A dial under way, and what it has.
@@ -124,7 +131,7 @@ struct Line {
     address: SocketAddr,
     /// The keyring of the listening side when it accepted.
     keyring: Rc<Keyring>,
-    proven: Option<(String, [LaneKeys; 2], Sealed)>,
+    proven: Option<(Admitted, [LaneKeys; 2], Sealed)>,
 }
 
 /// The control threads of all nodes of a world.
@@ -184,7 +191,7 @@ impl Controls {
     pub fn add(&mut self, setup: Setup, kernel: &SimKernel) -> Result<usize, String> {
         live(&setup.config, setup.own.as_ref())?;
         let arrival = vec![Nanos::ZERO; setup.shards.len()];
-        self.nodes.push(Node { setup, control: None, life: 0, arrival, underway: 0 });
+        self.nodes.push(Node { setup, control: None, life: 0, arrival, underway: 0, ahead: 0 });
         let node = self.nodes.len() - 1;
         self.start(node, kernel);
         Ok(node)
@@ -233,8 +240,10 @@ impl Controls {
     /// If it would not.
     pub fn start(&mut self, node: usize, kernel: &SimKernel) {
         let place = &mut self.nodes[node];
-        let Setup { config, own, shards, .. } = &place.setup;
-        let live = live(config, own.as_ref()).expect("a sound configuration");
+        let Setup { config, own, certificate, shards, .. } = &place.setup;
+        let mut live = live(config, own.as_ref()).expect("a sound configuration");
+        let keyring = Keyring::clone(&live.keyring).with_certificate(certificate.clone());
+        live.keyring = Rc::new(keyring);
         let mut control = Control::new(shards.len(), live);
         control.start();
         place.control = Some(control);
@@ -290,6 +299,9 @@ impl Controls {
         let place = &mut self.nodes[node];
         let control = place.control.as_mut().ok_or("the daemon does not run")?;
         reload(control, &place.setup.config, config, own)?;
+        if let Some(certificate) = &place.setup.certificate {
+            control.certify_self(certificate.clone());
+        }
         place.setup.config = config.clone();
         place.setup.own = own.cloned();
         self.drain(node, kernel);
@@ -442,6 +454,39 @@ impl Controls {
 
     fn time_of(&self, node: usize, kernel: &SimKernel) -> Nanos {
         kernel.node_time(self.nodes[node].setup.shards[0])
+    }
+
+    /// What both clocks of a node say.
+    #[must_use]
+    pub fn times_of(&self, node: usize, kernel: &SimKernel) -> Times {
+        let passed = kernel.now().0 / 1_000_000_000;
+        let calendar = UnixTime(CALENDAR + passed + self.nodes[node].ahead);
+        Times { now: self.time_of(node, kernel), calendar }
+    }
+
+    /// The calendar of a node jumps ahead by so many seconds.
+    pub fn jump(&mut self, node: usize, seconds: u64) {
+        self.nodes[node].ahead += seconds;
+    }
+
+    /// A node that runs looks whose certificates count no more, as its driver does now and then.
+    pub fn check_members(&mut self, node: usize, kernel: &SimKernel) {
+        let times = self.times_of(node, kernel);
+        if let Some(control) = &mut self.nodes[node].control {
+            control.check_members(times);
+        }
+        self.settle_later(node, kernel);
+        self.drain(node, kernel);
+    }
+
+    /// A node that runs hears a list of revoked keys. Whether it took it.
+    pub fn hear_revocations(&mut self, node: usize, list: Revocations, kernel: &SimKernel) -> bool {
+        let times = self.times_of(node, kernel);
+        let control = self.nodes[node].control.as_mut();
+        let taken = control.is_some_and(|control| control.hear_revocations(list, times));
+        self.settle_later(node, kernel);
+        self.drain(node, kernel);
+        taken
     }
 
     fn count(&mut self, what: &'static str) {

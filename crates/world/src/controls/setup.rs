@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use piped_config::{Config, Export, NodeKey, Peer};
+use piped_config::{Config, Export, NodeCertificate, NodeKey, Peer};
 use piped_control::regions::RegionSource;
 use piped_core::access::Access;
 use piped_core::ids::{RegionId, SessionId};
@@ -49,6 +49,8 @@ pub struct Setup {
     pub config: Config,
     /// The key that it has.
     pub own: Option<NodeKey>,
+    /// The certificate that it has.
+    pub certificate: Option<NodeCertificate>,
     /// The shards of the node, as the kernel knows them.
     pub shards: Vec<NodeId>,
     /// Where it listens, and has its address.
@@ -97,7 +99,16 @@ impl Setup {
         let all = Export { path: format!("/{export}").into(), write: true, ..Export::default() };
         config.exports.insert(export.to_owned(), all);
         let (name, address) = (name.to_owned(), address(number));
-        Self { name, config, own: None, shards, address, second: None, user: OWN_USER }
+        Self {
+            name,
+            config,
+            own: None,
+            certificate: None,
+            shards,
+            address,
+            second: None,
+            user: OWN_USER,
+        }
     }
 
     /// The node listens at the [`second_address`] of its number too, and dials these of its peers

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use piped_config::Found;
+use piped_config::{Found, Revocations};
 use piped_control::discovery::NODES_MAX;
 
 use super::super::{Said, WRONG_MAX};
@@ -22,7 +22,11 @@ pub(super) struct Kept {
     own: String,
     nodes: BTreeMap<String, Found>,
     wrong: BTreeMap<String, String>,
+    revocations: Option<Revocations>,
 }
+
+/// The list of revoked keys, behind the prefix. No node has that name.
+pub(super) const REVOKED: &[u8] = b"@revoked";
 
 impl Kept {
     pub(super) fn new(prefix: &str, own: &str) -> Self {
@@ -40,10 +44,20 @@ impl Kept {
         self.nodes.get(name)
     }
 
+    /// The list of revoked keys that is there, whoever signed it.
+    pub(super) const fn revocations(&self) -> Option<&Revocations> {
+        self.revocations.as_ref()
+    }
+
     /// Takes what happened to an entry.
     pub(super) fn apply(&mut self, (key, value): Change) {
         let Some(name) = key.strip_prefix(self.prefix.as_slice()) else { return };
         if name.len() > WORD_BYTES_MAX {
+            return;
+        }
+        if name == REVOKED {
+            let text = value.and_then(|value| String::from_utf8(value).ok());
+            self.revocations = text.and_then(|text| text.parse().ok());
             return;
         }
         let name = String::from_utf8_lossy(name).into_owned();
@@ -78,7 +92,11 @@ impl Kept {
     /// All of it, to be handed over.
     pub(super) fn said(&self) -> Said {
         let line = |(name, why): (&String, &String)| format!("{name}: {why}");
-        Said { nodes: Ok(self.nodes.clone()), wrong: self.wrong.iter().map(line).collect() }
+        Said {
+            nodes: Ok(self.nodes.clone()),
+            wrong: self.wrong.iter().map(line).collect(),
+            revocations: self.revocations.clone(),
+        }
     }
 }
 

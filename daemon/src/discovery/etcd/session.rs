@@ -12,7 +12,7 @@ use super::super::{Ear, until};
 use super::Fault;
 use super::api::{self, Watching};
 use super::http::Connection;
-use super::kept::Kept;
+use super::kept::{Kept, REVOKED};
 use super::tls::Tls;
 use crate::io::clock;
 
@@ -102,6 +102,27 @@ impl<'a> Session<'a> {
         [self.prefix(), self.ear.control.node.as_bytes()].concat()
     }
 
+    /// The key of the list of revoked keys.
+    fn list_key(&self) -> Vec<u8> {
+        [self.prefix(), REVOKED].concat()
+    }
+
+    /// Has others hear of the revoked keys that this node knows of, as long as something else is
+    /// said there.
+    async fn publish_list(&self, line: &mut Connection) -> Result<(), Fault> {
+        let keyring = self.ear.control.keyring();
+        let Some(identity) = keyring.identity().filter(|_| self.was_heard) else { return Ok(()) };
+        let Some(list) = identity.revocations() else { return Ok(()) };
+        // What is there may be later, and not be handed over yet.
+        let stays = |there| there == &**list || identity.would_follow(there);
+        if self.kept.revocations().is_some_and(stays) {
+            return Ok(());
+        }
+        let value = list.to_string().into_bytes();
+        // Without a lease: it stays when this node ends.
+        api::put(line, (self.list_key(), value), 0).await
+    }
+
     async fn hand_over(&mut self) {
         self.was_heard = true;
         self.ear.take(self.kept.said()).await;
@@ -136,8 +157,12 @@ impl<'a> Session<'a> {
         }
         // Whatever else is there is no node, or comes too late in the order of names; but for this
         // node's own entry.
-        if self.kept.get(&own).is_none() {
-            let key = self.own_key();
+        let has_list = self.kept.revocations().is_some();
+        let unread = [
+            self.kept.get(&own).is_none().then(|| self.own_key()),
+            (!has_list).then(|| self.list_key()),
+        ];
+        for key in unread.into_iter().flatten() {
             let (_, entries, _) = api::read(line, (key.clone(), &key), 1, revision).await?;
             for (key, value) in entries {
                 self.kept.apply((key, Some(value)));
@@ -172,6 +197,7 @@ impl<'a> Session<'a> {
     /// Keeps the lease, and has this node's entry say what is so. If there is nothing to publish,
     /// the member is asked whether it is there.
     async fn publish(&mut self, line: &mut Connection) -> Result<(), Fault> {
+        self.publish_list(line).await?;
         let (last, now) = (self.published.take(), clock::now());
         let load = match &last {
             Some((entry, at)) if now.since(*at) < LOAD_EVERY => (entry.load_percent, *at),

@@ -72,6 +72,10 @@ impl Plans {
     /// What happens to a node that moves, and to where it says so.
     fn plan_move(&mut self, node: usize, at: Nanos, random: &mut Random) -> Act {
         match random.below(8) {
+            _ if self.options.cluster && random.chance(0.3) => match random.chance(0.5) {
+                true => Act::Calendar(node),
+                false => Act::Rekey(node, node + 3 * random.below(3) as usize),
+            },
             0 => Act::Cut(node, (node + 1) % self.options.nodes),
             1 => {
                 let later = Nanos(random.length(self.options.pause_max.0));

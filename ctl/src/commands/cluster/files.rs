@@ -1,0 +1,139 @@
+//! Keys and certificates of a cluster in files, without a daemon.
+
+use std::path::{Path, PathBuf};
+
+use piped_config::{
+    CLUSTER_DROP_IN, Cluster, ClusterKey, Config, NodeCertificate, NodeKey, Period, PublicKey,
+    Security, SigningKey, Sources, Subject, UnixTime, cluster_drop_in, load,
+};
+use serde::Serialize;
+
+use crate::clock;
+use crate::commands::keys;
+use crate::failure::Failure;
+use crate::node::Node;
+use crate::output::{self, Output};
+
+/// A certificate counts from a while ago: calendars differ.
+const BACKDATED: u64 = 300;
+
+/// JSON that `--json` prints of what was made.
+#[derive(Debug, Serialize)]
+struct Made {
+    cluster_key: ClusterKey,
+    public_key: PublicKey,
+    certificate: NodeCertificate,
+}
+
+pub(super) fn init(
+    node: &Node,
+    name: Option<&str>,
+    groups: &[String],
+    output: &Output,
+    json: bool,
+) -> Result<(), Failure> {
+    let sources = &node.sources;
+    // Settings that are there may be wrong yet for want of a key; those of files that cannot be
+    // read are no reason to begin.
+    let config = load(sources).map(|loaded| loaded.config).unwrap_or_default();
+    if config.cluster.is_on() {
+        return Err(Failure::failed(
+            "this node is in a cluster already: `pipectl cluster show`; a second node that signs \
+             has a copy of the cluster's key, and signing_key_file in its [cluster]",
+        ));
+    }
+    let beside = |name: &str| sources.main_file().with_file_name(name);
+    let own = own_key(&config, sources)?;
+    let name = match name {
+        Some(name) => name.to_owned(),
+        None => config.node.name_or(&host_name()).to_owned(),
+    };
+    let by = SigningKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
+    let certificate = certify(&by, (own.public(), &name), groups, config.cluster.validity)?;
+    let place = beside(Cluster::SIGNING_KEY_FILE);
+    by.write(&place, keys::group()).map_err(keys::refused)?;
+    keys::write(&beside(Cluster::CERTIFICATE_FILE), &format!("{certificate}\n"))?;
+    let drop_in = sources.drop_ins().join(CLUSTER_DROP_IN);
+    let named = (config.node.name.is_empty()).then_some(name.as_str());
+    keys::write(&drop_in, &cluster_drop_in(&[by.public()], named, None))?;
+    for made in [&place, &beside(Cluster::CERTIFICATE_FILE), &drop_in] {
+        keys::say(format_args!("{}: written", output::path(made)));
+    }
+    keys::say(format_args!(
+        "{name} signs for the cluster. Keep a copy of {} where no node is.",
+        output::path(&place)
+    ));
+    keys::say(
+        "a running daemon takes it with: pipectl config reload\nthen, for each node that joins: \
+         pipectl cluster token create",
+    );
+    if json {
+        let (cluster_key, public_key) = (by.public(), own.public());
+        return output::json(Made { cluster_key, public_key, certificate });
+    }
+    output.line(by.public())
+}
+
+pub(super) fn sign(
+    node: &Node,
+    (name, key): (&str, &str),
+    groups: &[String],
+    validity: Option<Period>,
+    output: &Output,
+    json: bool,
+) -> Result<(), Failure> {
+    let public_key: PublicKey =
+        key.parse().map_err(|error| Failure::usage(format!("`{key}` {error}")))?;
+    let sources = &node.sources;
+    let loaded = load(sources).map_err(|findings| Failure::failed(findings.to_string()))?;
+    let cluster = &loaded.config.cluster;
+    let place = cluster.signing_key_path(Some(sources.main_file())).ok_or_else(|| {
+        Failure::failed("this node does not sign: signing_key_file in [cluster] is not set")
+    })?;
+    let by = SigningKey::read(&place).map_err(keys::refused)?;
+    let validity = validity.unwrap_or(cluster.validity);
+    let certificate = certify(&by, (public_key, name), groups, validity)?;
+    if json {
+        return output::json(Made { cluster_key: by.public(), public_key, certificate });
+    }
+    keys::say(format_args!(
+        "for {} of {name}; and in its [cluster]: keys = [\"{}\"]",
+        Cluster::CERTIFICATE_FILE,
+        by.public()
+    ));
+    output.line(certificate)
+}
+
+fn certify(
+    by: &SigningKey,
+    (key, name): (PublicKey, &str),
+    groups: &[String],
+    validity: Period,
+) -> Result<NodeCertificate, Failure> {
+    let now = clock::calendar();
+    let from = UnixTime(now.saturating_sub(BACKDATED));
+    let (name, groups, until) = (name.to_owned(), groups.to_vec(), UnixTime(now).after(validity));
+    let subject = Subject { key, name, groups, from, until };
+    NodeCertificate::issue(subject, by).map_err(Failure::usage)
+}
+
+/// The key of this node, which is made if there is none.
+fn own_key(config: &Config, sources: &Sources) -> Result<NodeKey, Failure> {
+    let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
+    let path: PathBuf = config.security.key_path(Some(sources.main_file())).unwrap_or_else(usual);
+    if !is_there(&path) {
+        let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
+        key.write(&path, keys::group()).map_err(keys::refused)?;
+        keys::say(format_args!("{}: written", output::path(&path)));
+        return Ok(key);
+    }
+    NodeKey::read(&path).map_err(keys::refused)
+}
+
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

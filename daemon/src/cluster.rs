@@ -1,0 +1,178 @@
+//! What this node has of its cluster, in files and over time: its certificate, which is renewed,
+//! the list of revoked keys, and, on a node that signs, what it has signed.
+//!
+//! ```text
+//!   start, reload:  files ─► keyring
+//!   each second:    whose certificates ended? mine soon? ─► sign, or ask the issuer ─► file
+//!   a node joins:   token ─► issue ─► book ─► certificate
+//! ```
+
+mod book;
+mod files;
+pub(crate) mod issue;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use piped_config::{Cluster, NodeCertificate, Revocations, UnixTime};
+use piped_core::units::Nanos;
+use piped_text::shown;
+
+pub(crate) use self::book::Book;
+pub(crate) use self::files::{CertificateNews, read_book, with_files};
+use self::issue::Request;
+use crate::control::Control;
+use crate::io::clock;
+use crate::peer::join;
+
+/// How often it is looked whether a certificate has ended, or is to be renewed.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Before a renewal is tried again that failed, at least and at most.
+const RETRY: [u64; 2] = [10, 3600];
+
+/// What was tried of a renewal.
+#[derive(Debug, Default)]
+pub(crate) struct Renewal {
+    /// When it may be tried again.
+    next: Nanos,
+    trouble: Option<String>,
+}
+
+impl Renewal {
+    /// Why the last one failed, if it did.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+}
+
+/// Ends what has ended, and renews what is to be renewed, for as long as the daemon runs.
+pub(crate) async fn watch(control: Rc<Control>) {
+    loop {
+        tokio::select! {
+            () = control.stopped() => return,
+            () = tokio::time::sleep(TICK) => {}
+        }
+        if !control.keyring().has_cluster() {
+            continue;
+        }
+        check(&control).await;
+        if is_due(&control) {
+            renew(&control).await;
+        }
+    }
+}
+
+/// Has nodes leave whose certificates count no more.
+pub(crate) async fn check(control: &Rc<Control>) {
+    let gone = control.decide(|core, _| {
+        let gone = core.check_members(clock::times());
+        core.settle(clock::times());
+        gone
+    });
+    for node in gone {
+        tracing::warn!(node, "its certificate counts no more: it expired, or was revoked");
+    }
+    control.tell_shards().await;
+}
+
+/// Takes a list of revoked keys that a source has.
+pub(crate) async fn take_revocations(control: &Rc<Control>, list: Revocations) {
+    let (number, keys, text) = (list.number(), list.keys().len(), list.to_string());
+    if !control.decide(|core, _| core.hear_revocations(list, clock::times())) {
+        return;
+    }
+    tracing::info!(number, keys, "a list of revoked keys was taken");
+    control.tell_shards().await;
+    keep(control, files::REVOCATIONS, text).await;
+}
+
+/// Writes a file of the state. A node that has no place for it hears of it again.
+async fn keep(control: &Control, name: &'static str, text: String) -> bool {
+    let Err(error) = files::write(&control.config(), name, text).await else { return true };
+    tracing::warn!(file = name, %error, "node.state_dir: not kept over a restart");
+    false
+}
+
+/// Whether a certificate is to be renewed, in the last third of its time.
+fn is_in_last_third(certificate: &NodeCertificate, now: UnixTime) -> bool {
+    let subject = certificate.subject();
+    let (whole, left) = (subject.until.since(subject.from), subject.until.since(now));
+    left > 0 && left <= whole / 3
+}
+
+fn is_due(control: &Control) -> bool {
+    let times = clock::times();
+    let keyring = control.keyring();
+    let own = keyring.identity().and_then(|identity| identity.certificate());
+    own.is_some_and(|own| is_in_last_third(own, times.calendar))
+        && control.renewal.borrow().next <= times.now
+}
+
+async fn renew(control: &Rc<Control>) {
+    let keyring = control.keyring();
+    let Some(own) = keyring.identity().and_then(|it| it.certificate()).cloned() else { return };
+    let left = own.subject().until.since(clock::times().calendar);
+    let renewed = ask(control, &own).await;
+    let mut renewal = Renewal::default();
+    match renewed {
+        Ok(certificate) => {
+            let until = certificate.subject().until.0;
+            tracing::info!(until, "the certificate of this node was renewed");
+            let text = certificate.to_string();
+            control.decide(|core, _| core.certify_self(certificate));
+            keep(control, Cluster::CERTIFICATE_FILE, text).await;
+        }
+        Err(why) => {
+            let seconds = (left / 20).clamp(RETRY[0], RETRY[1]);
+            renewal.next = clock::now() + Nanos::from_millis(seconds * 1000);
+            let why = shown(&why).into_owned();
+            tracing::warn!(why, seconds_left = left, "the certificate was not renewed");
+            renewal.trouble = Some(why);
+        }
+    }
+    control.renewal.replace(renewal);
+}
+
+/// A certificate for this node that counts longer: its own, or that of the issuer.
+async fn ask(control: &Rc<Control>, own: &NodeCertificate) -> Result<NodeCertificate, String> {
+    let config = control.config();
+    let keyring = control.keyring();
+    let identity = keyring.identity().ok_or("this node has no key")?;
+    let request = Request { name: own.subject().name.clone(), token: None, own: Some(own.clone()) };
+    let certificate = if issue::signing_key_path(control).is_some() {
+        issue::issue(control, own.subject().key, request).await?.certificate
+    } else {
+        let key = config.cluster.issuer_key.ok_or(
+            "[cluster] issuer is not set: get one with `pipectl cluster sign` on a node that signs",
+        )?;
+        let at = config.cluster.issuer.as_str();
+        let answer = tokio::time::timeout(join::TIME, join::ask(identity.own(), key, at, &request));
+        let joined = answer.await.map_err(|_| format!("{at} did not answer in time"))??;
+        joined.certificate
+    };
+    let counts = identity.check(&certificate, clock::times().calendar);
+    counts.map_err(|why| format!("what was signed does not count here: {why}"))?;
+    match certificate.subject().key == own.subject().key {
+        true => Ok(certificate),
+        false => Err("what was signed is for another key".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_config::{NodeKey, SigningKey, Subject};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_renewed_in_the_last_third_of_its_time() {
+        let key = NodeKey::generate().expect("random").public();
+        let (from, until) = (UnixTime(1000), UnixTime(1300));
+        let subject = Subject { key, name: "beta".to_owned(), groups: Vec::new(), from, until };
+        let by = SigningKey::generate().expect("random");
+        let certificate = NodeCertificate::issue(subject, &by).expect("sound");
+        let is_due = |now| is_in_last_third(&certificate, UnixTime(now));
+        assert_eq!([900, 1199, 1200, 1299, 1300].map(is_due), [false, false, true, true, false]);
+    }
+}

@@ -1,0 +1,229 @@
+//! Signing for others: nodes that join or renew, and keys that are revoked.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use piped_config::{
+    ClusterKey, NodeCertificate, PublicKey, REVOKED_MAX, Revocations, SigningKey, Sources, Subject,
+    UnixTime, check_node_name,
+};
+use piped_control::tokens::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::{check, files, keep};
+use crate::control::Control;
+use crate::io::clock;
+use crate::kept;
+
+/// A certificate counts from a while ago: calendars differ.
+const BACKDATED: u64 = 300;
+
+/// What a node asks of one that signs.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    /// The name that the node gives itself.
+    pub(crate) name: String,
+    /// The secret of a token, as its bytes, of a node that joins.
+    #[serde(default)]
+    pub(crate) token: Option<Vec<u8>>,
+    /// The certificate that it has, of a node that renews.
+    #[serde(default)]
+    pub(crate) own: Option<NodeCertificate>,
+}
+
+/// What a node gets that joins.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Joined {
+    /// The node's certificate.
+    pub(crate) certificate: NodeCertificate,
+    /// Keys that sign for the cluster.
+    pub(crate) keys: Vec<ClusterKey>,
+    /// The list of revoked keys, if there is one.
+    #[serde(default)]
+    pub(crate) revocations: Option<String>,
+}
+
+/// The digest by which a token is found.
+pub(crate) fn digest(secret: &[u8]) -> Digest {
+    blake3::derive_key("piped cluster 1: secret of a token", secret)
+}
+
+/// Where the cluster's private key is, on a node that signs.
+pub(crate) fn signing_key_path(control: &Control) -> Option<PathBuf> {
+    let main_file = control.reload.sources().map(Sources::main_file);
+    control.config().cluster.signing_key_path(main_file)
+}
+
+/// The cluster's private key. It is read for each signature, and stays nowhere.
+async fn signing_key(control: &Control) -> Result<SigningKey, String> {
+    let path = signing_key_path(control);
+    let path = path.ok_or("this node does not sign: see signing_key_file in [cluster]")?;
+    let read = tokio::task::spawn_blocking(move || SigningKey::read(&path)).await;
+    let key = read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    let trusted = control.config().cluster.keys.contains(&key.public());
+    match trusted {
+        true => Ok(key),
+        false => Err("signing_key_file is not the private half of a key in [cluster]".to_owned()),
+    }
+}
+
+/// Signs for a node that has proved this key, if it may have what it asks for.
+///
+/// # Errors
+/// Why not, in words that a stranger may read.
+pub(crate) async fn issue(
+    control: &Rc<Control>,
+    key: PublicKey,
+    request: Request,
+) -> Result<Joined, String> {
+    check_node_name(&request.name)?;
+    // First, for it costs nothing.
+    groups_of(control, key, &request, clock::times().calendar)?;
+    let by = signing_key(control).await.map_err(|error| {
+        tracing::error!(error, "a node asked for a certificate, and none can be signed");
+        "the node that signs cannot read the cluster's key; its log says why".to_owned()
+    })?;
+    let now = clock::times().calendar;
+    let groups = groups_of(control, key, &request, now)?;
+    let validity = control.config().cluster.validity;
+    let (name, from) = (request.name.clone(), UnixTime(now.0.saturating_sub(BACKDATED)));
+    let subject = Subject { key, name, groups, from, until: now.after(validity) };
+    let certificate = NodeCertificate::issue(subject, &by)?;
+    let keyring = control.keyring();
+    let identity = keyring.identity().ok_or("the node that signs has no key")?;
+    identity.check(&certificate, now).map_err(|why| why.to_string())?;
+    let before = control.book.borrow().find(&request.name, now).cloned();
+    control.book.borrow_mut().enter(&certificate, now)?;
+    // From here on the use is counted; it is given back if nothing comes of it.
+    let secret = request.token.as_deref().map(digest);
+    let used = match secret {
+        Some(secret) => {
+            let found = control.tokens.borrow_mut().find(&secret, &request.name, clock::now());
+            let token = found.map_err(|fault| fault.to_string())?;
+            control.tokens.borrow_mut().take(&secret);
+            Some((secret, token))
+        }
+        None => None,
+    };
+    let text = control.book.borrow().text();
+    if !keep(control, files::BOOK, text).await && kept::directory(&control.config()).is_some() {
+        control.book.borrow_mut().restore(&request.name, before);
+        if let Some((secret, token)) = used {
+            control.tokens.borrow_mut().give_back(secret, token);
+        }
+        return Err("the node that signs cannot write down what it signs".to_owned());
+    }
+    tracing::info!(node = request.name, %key, "a certificate was signed");
+    let keys = identity.cluster().to_vec();
+    let revocations = identity.revocations().map(|list| list.to_string());
+    Ok(Joined { certificate, keys, revocations })
+}
+
+/// The groups that a node has a right to, if it has a right to the name.
+fn groups_of(
+    control: &Control,
+    key: PublicKey,
+    request: &Request,
+    now: UnixTime,
+) -> Result<Vec<String>, String> {
+    let keyring = control.keyring();
+    let identity = keyring.identity().ok_or("the node that signs has no key")?;
+    if identity.has_revoked(&key) {
+        return Err("this key was revoked: make another with `pipectl keys generate`".to_owned());
+    }
+    let book = control.book.borrow();
+    let line = book.find(&request.name, now);
+    let groups = match (&request.token, &request.own) {
+        (Some(secret), _) => {
+            let mut tokens = control.tokens.borrow_mut();
+            let token = tokens.find(&digest(secret), &request.name, clock::now());
+            token.map_err(|fault| fault.to_string())?.groups
+        }
+        (None, Some(own)) => {
+            identity.check(own, now).map_err(|why| format!("what is to be renewed: {why}"))?;
+            let subject = own.subject();
+            if subject.key != key || subject.name != request.name {
+                return Err("what is to be renewed is another node's".to_owned());
+            }
+            subject.groups.clone()
+        }
+        (None, None) => return Err("neither a token nor a certificate came with it".to_owned()),
+    };
+    let core = control.core.borrow();
+    let seen = core.members().certificate(&request.name).map(|it| it.subject().key);
+    let holder = line.map(|line| line.key).or(seen);
+    let is_own = request.name == control.node && key != identity.own().public();
+    if is_own || holder.is_some_and(|holder| holder != key) {
+        return Err(format!(
+            "the name `{0}` belongs to another key; choose another name, or if that node is gone: \
+             pipectl cluster revoke {0}",
+            request.name
+        ));
+    }
+    Ok(groups)
+}
+
+/// Revokes the key of a node, named by its name or its key: the key, and the list.
+///
+/// # Errors
+/// There is no such node, or no list can be signed.
+pub(crate) async fn revoke(
+    control: &Rc<Control>,
+    node: &str,
+) -> Result<(PublicKey, Revocations), String> {
+    let by = signing_key(control).await?;
+    let times = clock::times();
+    let key = match node.parse::<PublicKey>() {
+        Ok(key) => key,
+        Err(_) => key_of(control, node).ok_or_else(|| {
+            format!("no node `{node}` is known here; revoke it by its key (`pipectl keys show`)")
+        })?,
+    };
+    let keyring = control.keyring();
+    let identity = keyring.identity().ok_or("this node has no key")?;
+    if key == identity.own().public() {
+        return Err("that is the key of this node, which signs: let another one revoke it".into());
+    }
+    let before = identity.revocations();
+    let mut keys = before.map(|list| list.keys().clone()).unwrap_or_default();
+    keys.retain(|_, until| *until > times.calendar);
+    // Whoever signed for it, and for how long, is not known.
+    let until = times.calendar.after(control.config().cluster.validity);
+    let until = known_until(control, &key).map_or(until, |known| known.max(until));
+    keys.insert(key, until);
+    if keys.len() > REVOKED_MAX {
+        return Err(format!("there are {REVOKED_MAX} revoked keys, which is the most"));
+    }
+    // Of two nodes that sign the later one counts, also after one has lost its state.
+    let last = before.map_or(0, |list| list.number());
+    let list = Revocations::issue((last + 1).max(times.calendar.0), keys, &by)?;
+    let text = list.to_string();
+    let taken = control.decide(|core, _| core.hear_revocations(list.clone(), clock::times()));
+    if !taken {
+        return Err("the list of revoked keys changed meanwhile; try again".to_owned());
+    }
+    control.book.borrow_mut().strike(&key);
+    check(control).await;
+    keep(control, files::REVOCATIONS, text).await;
+    let book = control.book.borrow().text();
+    keep(control, files::BOOK, book).await;
+    Ok((key, list))
+}
+
+fn key_of(control: &Control, node: &str) -> Option<PublicKey> {
+    let now = clock::times().calendar;
+    let signed = control.book.borrow().find(node, now).map(|line| line.key);
+    let core = control.core.borrow();
+    signed.or_else(|| core.members().certificate(node).map(|it| it.subject().key))
+}
+
+/// The end of the last certificate that is known of a key.
+fn known_until(control: &Control, key: &PublicKey) -> Option<UnixTime> {
+    let core = control.core.borrow();
+    let mut seen = core.members().iter().map(NodeCertificate::subject);
+    let seen = seen.find(|subject| subject.key == *key).map(|subject| subject.until);
+    let book = control.book.borrow();
+    let signed = book.name_of(key).and_then(|name| book.find(name, UnixTime(0)));
+    seen.max(signed.map(|line| line.until))
+}

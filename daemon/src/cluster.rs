@@ -14,7 +14,7 @@ pub(crate) mod issue;
 use std::rc::Rc;
 use std::time::Duration;
 
-use piped_config::{Cluster, NodeCertificate, Revocations, UnixTime};
+use piped_config::{Cluster, NodeCertificate, Revocations};
 use piped_core::units::Nanos;
 use piped_text::shown;
 
@@ -70,21 +70,27 @@ pub(crate) async fn check(control: &Rc<Control>) {
         core.settle(clock::times());
         gone
     });
-    for node in gone {
-        tracing::warn!(node, "its certificate counts no more: it expired, or was revoked");
-    }
+    say_gone(&gone);
     control.tell_shards().await;
 }
 
-/// Takes a list of revoked keys that a source has.
-pub(crate) async fn take_revocations(control: &Rc<Control>, list: Revocations) {
-    let (number, keys, text) = (list.number(), list.keys().len(), list.to_string());
-    if !control.decide(|core, _| core.hear_revocations(list, clock::times())) {
-        return;
+fn say_gone(nodes: &[String]) {
+    for node in nodes {
+        tracing::warn!(node, "its certificate counts no more: it expired, or was revoked");
     }
+}
+
+/// Takes a list of revoked keys. `false`: it is not of this cluster, or no later than the one that
+/// there is.
+pub(crate) async fn take_revocations(control: &Rc<Control>, list: Revocations) -> bool {
+    let (number, keys, text) = (list.number(), list.keys().len(), list.to_string());
+    let taken = control.decide(|core, _| core.hear_revocations(list, clock::times()));
+    let Some(gone) = taken else { return false };
     tracing::info!(number, keys, "a list of revoked keys was taken");
+    say_gone(&gone);
     control.tell_shards().await;
     keep(control, files::REVOCATIONS, text).await;
+    true
 }
 
 /// Writes a file of the state. A node that has no place for it hears of it again.
@@ -94,18 +100,11 @@ async fn keep(control: &Control, name: &'static str, text: String) -> bool {
     false
 }
 
-/// Whether a certificate is to be renewed, in the last third of its time.
-fn is_in_last_third(certificate: &NodeCertificate, now: UnixTime) -> bool {
-    let subject = certificate.subject();
-    let (whole, left) = (subject.until.since(subject.from), subject.until.since(now));
-    left > 0 && left <= whole / 3
-}
-
 fn is_due(control: &Control) -> bool {
     let times = clock::times();
     let keyring = control.keyring();
     let own = keyring.identity().and_then(|identity| identity.certificate());
-    own.is_some_and(|own| is_in_last_third(own, times.calendar))
+    own.is_some_and(|own| own.subject().is_in_last_third(times.calendar))
         && control.renewal.borrow().next <= times.now
 }
 
@@ -156,23 +155,5 @@ async fn ask(control: &Rc<Control>, own: &NodeCertificate) -> Result<NodeCertifi
     match certificate.subject().key == own.subject().key {
         true => Ok(certificate),
         false => Err("what was signed is for another key".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use piped_config::{NodeKey, SigningKey, Subject};
-
-    use super::*;
-
-    #[test]
-    fn a_certificate_is_renewed_in_the_last_third_of_its_time() {
-        let key = NodeKey::generate().expect("random").public();
-        let (from, until) = (UnixTime(1000), UnixTime(1300));
-        let subject = Subject { key, name: "beta".to_owned(), groups: Vec::new(), from, until };
-        let by = SigningKey::generate().expect("random");
-        let certificate = NodeCertificate::issue(subject, &by).expect("sound");
-        let is_due = |now| is_in_last_third(&certificate, UnixTime(now));
-        assert_eq!([900, 1199, 1200, 1299, 1300].map(is_due), [false, false, true, true, false]);
     }
 }

@@ -17,6 +17,7 @@ use super::UnixTime;
 use super::key::{ClusterKey, SIGNATURE_BYTES, SigningKey};
 use super::sealed::{NotSealed, Reader, Signature, bytes_of, letters};
 use crate::node_key::{KEY_BYTES, PublicKey};
+use crate::quantity::Period;
 use crate::validate::{NAME_MAX, check_node_name};
 
 /// Most groups of one node.
@@ -80,7 +81,30 @@ pub enum CertificateFault {
     Unreadable(NotSealed),
 }
 
+/// A certificate counts from so many seconds ago: calendars differ.
+const BACKDATED: u64 = 300;
+
 impl Subject {
+    /// What is said of a node from now on, for so long.
+    #[must_use]
+    pub fn new(
+        (key, name): (PublicKey, &str),
+        groups: Vec<String>,
+        now: UnixTime,
+        validity: Period,
+    ) -> Self {
+        let from = UnixTime(now.0.saturating_sub(BACKDATED));
+        Self { key, name: name.to_owned(), groups, from, until: now.after(validity) }
+    }
+
+    /// Whether the last third of the time has begun, and a certificate is to be renewed.
+    #[must_use]
+    pub const fn is_in_last_third(&self, now: UnixTime) -> bool {
+        let whole = self.until.since(self.from).saturating_sub(BACKDATED);
+        let left = self.until.since(now);
+        left > 0 && left <= whole / 3
+    }
+
     fn check(&self) -> Result<(), String> {
         check_node_name(&self.name)?;
         for group in &self.groups {
@@ -261,6 +285,15 @@ mod tests {
         for keys in [&[][..], &[other.public()]] {
             assert_eq!(read.check(keys, UnixTime(150)), Err(CertificateFault::Stranger));
         }
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_in_the_last_third_of_its_time() {
+        let (key, now) = (NodeKey::generate().expect("random").public(), UnixTime(1000));
+        let subject = Subject::new((key, "beta"), Vec::new(), now, Period::seconds(300));
+        assert_eq!((subject.from, subject.until), (UnixTime(700), UnixTime(1300)));
+        let is_due = |now| subject.is_in_last_third(UnixTime(now));
+        assert_eq!([900, 1199, 1200, 1299, 1300].map(is_due), [false, false, true, true, false]);
     }
 
     #[test]

@@ -114,15 +114,14 @@ impl<M: Clone> Control<M> {
         self.tell_all(&Command::ExpelPeers { names, plain: Expelled::Nobody });
     }
 
-    /// Takes a list of revoked keys, from whatever source. `false`: it is not of this cluster, or
-    /// no later than the one that there is.
-    pub fn hear_revocations(&mut self, list: Revocations, times: Times) -> bool {
+    /// Takes a list of revoked keys, from whatever source: the names of nodes that leave by it.
+    /// None: it is not of this cluster, or no later than the one that there is.
+    pub fn hear_revocations(&mut self, list: Revocations, times: Times) -> Option<Vec<String>> {
         let keyring = Keyring::clone(&self.keyring());
-        let Ok(next) = keyring.with_revocations(Arc::new(list)) else { return false };
+        let next = keyring.with_revocations(Arc::new(list)).ok()?;
         // Handshakes under way are under the keyring of before, and come to nothing.
         self.replace_keyring(Rc::new(next));
-        self.check_members(times);
-        true
+        Some(self.check_members(times))
     }
 
     /// Takes another certificate of this node.

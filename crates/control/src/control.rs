@@ -380,7 +380,11 @@ impl<M: Clone> Control<M> {
             config.exports.values().any(|export| export.peers.iter().any(|it| it == node))
         };
         match node_of_shard(peer) {
-            Some(node) if config.peers.contains_key(node) || is_allowed(node) => {
+            Some(node)
+                if config.peers.contains_key(node)
+                    || is_allowed(node)
+                    || self.peers.by_name(node).is_some() =>
+            {
                 Party::Peer(node.to_owned())
             }
             _ => Party::Others,

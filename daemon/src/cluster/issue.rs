@@ -10,13 +10,10 @@ use piped_config::{
 use piped_control::tokens::Digest;
 use serde::{Deserialize, Serialize};
 
-use super::{check, files, keep};
+use super::{files, keep, take_revocations};
 use crate::control::Control;
 use crate::io::clock;
 use crate::kept;
-
-/// A certificate counts from a while ago: calendars differ.
-const BACKDATED: u64 = 300;
 
 /// What a node asks of one that signs.
 #[derive(Serialize, Deserialize)]
@@ -87,8 +84,7 @@ pub(crate) async fn issue(
     let now = clock::times().calendar;
     let groups = groups_of(control, key, &request, now)?;
     let validity = control.config().cluster.validity;
-    let (name, from) = (request.name.clone(), UnixTime(now.0.saturating_sub(BACKDATED)));
-    let subject = Subject { key, name, groups, from, until: now.after(validity) };
+    let subject = Subject::new((key, &request.name), groups, now, validity);
     let certificate = NodeCertificate::issue(subject, &by)?;
     let keyring = control.keyring();
     let identity = keyring.identity().ok_or("the node that signs has no key")?;
@@ -198,14 +194,10 @@ pub(crate) async fn revoke(
     // Of two nodes that sign the later one counts, also after one has lost its state.
     let last = before.map_or(0, |list| list.number());
     let list = Revocations::issue((last + 1).max(times.calendar.0), keys, &by)?;
-    let text = list.to_string();
-    let taken = control.decide(|core, _| core.hear_revocations(list.clone(), clock::times()));
-    if !taken {
+    if !take_revocations(control, list.clone()).await {
         return Err("the list of revoked keys changed meanwhile; try again".to_owned());
     }
     control.book.borrow_mut().strike(&key);
-    check(control).await;
-    keep(control, files::REVOCATIONS, text).await;
     let book = control.book.borrow().text();
     keep(control, files::BOOK, book).await;
     Ok((key, list))

@@ -148,6 +148,8 @@ metrics! {
         "Peers that connected: proven, or why they got no lane.";
     DISCOVERY_AWAY GAUGE "piped_discovery_away" ["source"]
         "1 if a source of discovery does not answer; what it said last stays.";
+    CERTIFICATE_LEFT GAUGE "piped_certificate_left" []
+        "Share that is left of the time of this node's certificate, in a cluster; 0 without one.";
     BOUNCES COUNTER "piped_bounces_total" ["reason"]
         "Fragments that took a copy.";
     RATE_WAITS COUNTER "piped_rate_waits_total" []

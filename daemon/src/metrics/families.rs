@@ -36,6 +36,8 @@ pub(super) struct Snapshot {
     pub(super) greetings: Greetings,
     /// Sources of discovery, and whether each is away.
     pub(super) sources: Vec<(&'static str, bool)>,
+    /// Share that is left of the time of this node's certificate, in a cluster.
+    pub(super) certificate: Option<f64>,
     /// Memory shared with clients, made for them and lent by them, each with its limit.
     pub(super) memory: [(u64, u64); 2],
     /// Names of peers in the configuration.
@@ -86,6 +88,9 @@ impl Snapshot {
         }
         for how in Greeting::ALL {
             table.count(&define::GREETINGS, &[how.name()], self.greetings[how as usize]);
+        }
+        if let Some(left) = self.certificate {
+            table.put(&define::CERTIFICATE_LEFT, &[], left);
         }
         for (source, is_away) in &self.sources {
             table.count(&define::DISCOVERY_AWAY, &[source], (*is_away).into());

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use piped_control::keyring::Keyring;
 use piped_core::units::Nanos;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Registry, TextEncoder, proto};
@@ -108,8 +109,27 @@ async fn observe(control: &Control) -> Result<Snapshot, ShardGone> {
             (control.shared_bytes(Maker::Daemon).0, limits.global.arena.bytes()),
             (control.shared_bytes(Maker::Client).0, limits.global.lent.bytes()),
         ],
-        known_peers: config.peers.keys().chain(allowed).cloned().collect(),
+        certificate: certificate_left(&core.keyring()),
+        known_peers: config
+            .peers
+            .keys()
+            .chain(allowed)
+            .cloned()
+            .chain(core.peers().names().map(str::to_owned))
+            .collect(),
     })
+}
+
+/// The share that is left of the time of this node's certificate; 0 without one that counts, none
+/// without a cluster.
+fn certificate_left(keyring: &Keyring) -> Option<f64> {
+    let identity = keyring.identity().filter(|identity| identity.has_cluster())?;
+    let now = clock::times().calendar;
+    let left = identity.certificate().map_or(0.0, |certificate| {
+        let subject = certificate.subject();
+        subject.until.since(now) as f64 / subject.until.since(subject.from).max(1) as f64
+    });
+    Some(left)
 }
 
 /// Families of the present scrape.

@@ -190,6 +190,7 @@ fn snapshot() -> Snapshot {
         sent_away: [[0, 0, 74, 0, 0], [0, 0, 0, 75, 0]],
         greetings,
         sources: vec![("etcd", true)],
+        certificate: Some(0.5),
         memory: [(74, 75), (76, 77)],
         known_peers: ["beta", "gamma"].map(str::to_owned).into(),
     }
@@ -309,6 +310,7 @@ fn every_count_has_its_place_in_the_text() {
         r#"piped_connections_sent_away_total{door="metrics",reason="silent"} 75"#,
         r#"piped_peer_handshakes_total{outcome="untrusted"} 73"#,
         r#"piped_discovery_away{source="etcd"} 1"#,
+        "piped_certificate_left 0.5",
     ] {
         assert!(text.lines().any(|it| it == line), "no line {line} in\n{text}");
     }

@@ -483,7 +483,7 @@ impl Controls {
     pub fn hear_revocations(&mut self, node: usize, list: Revocations, kernel: &SimKernel) -> bool {
         let times = self.times_of(node, kernel);
         let control = self.nodes[node].control.as_mut();
-        let taken = control.is_some_and(|control| control.hear_revocations(list, times));
+        let taken = control.and_then(|control| control.hear_revocations(list, times)).is_some();
         self.settle_later(node, kernel);
         self.drain(node, kernel);
         taken

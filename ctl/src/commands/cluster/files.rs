@@ -14,9 +14,6 @@ use crate::failure::Failure;
 use crate::node::Node;
 use crate::output::{self, Output};
 
-/// A certificate counts from a while ago: calendars differ.
-const BACKDATED: u64 = 300;
-
 /// JSON that `--json` prints of what was made.
 #[derive(Debug, Serialize)]
 struct Made {
@@ -110,10 +107,8 @@ fn certify(
     groups: &[String],
     validity: Period,
 ) -> Result<NodeCertificate, Failure> {
-    let now = clock::calendar();
-    let from = UnixTime(now.saturating_sub(BACKDATED));
-    let (name, groups, until) = (name.to_owned(), groups.to_vec(), UnixTime(now).after(validity));
-    let subject = Subject { key, name, groups, from, until };
+    let now = UnixTime(clock::calendar());
+    let subject = Subject::new((key, name), groups.to_vec(), now, validity);
     NodeCertificate::issue(subject, by).map_err(Failure::usage)
 }
 

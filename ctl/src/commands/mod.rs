@@ -10,6 +10,7 @@ pub(crate) mod calibrate;
 mod calibration;
 mod certificate;
 mod clients;
+pub(crate) mod cluster_status;
 pub(crate) mod config;
 pub(crate) mod cp;
 mod demo;
@@ -20,6 +21,7 @@ mod exports;
 pub(crate) mod files;
 pub(crate) mod handles;
 pub(crate) mod keys;
+pub(crate) mod lab;
 pub(crate) mod limits;
 pub(crate) mod manual;
 mod nodes;
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Transfers(transfers) => transfers::run(&admin()?, &output, transfers, args.json),
         Command::Exports => exports::run(&admin()?, &output, args.json),
         Command::Nodes => nodes::run(&admin()?, &output, args.json),
+        Command::Cluster(it) => cluster_status::run(it, &admin()?, &output, args.json),
         Command::Handles => handles::list(&admin()?, &output, args.json),
         Command::Handle(asked) => handles::handle(&admin()?, &output, asked, args.json),
         Command::Client(asked) => handles::client(&admin()?, &output, asked, args.json),
@@ -83,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Put(put) => files::put::run(put, &output, args.json),
         Command::Complete(asked) => files::complete::run(asked, &args.socket, &output),
         Command::Cp(cp) => cp::run(cp, &args.socket, &output, args.json),
+        Command::Lab(lab) => lab::run(lab, &output, args.json),
         Command::Demo(demo) => demo::run(demo, output, args.json),
     }
 }

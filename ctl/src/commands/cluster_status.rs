@@ -1,0 +1,318 @@
+//! `pipectl cluster status`: all nodes that this node knows of, whoever told it: sources of
+//! discovery, its configuration, or the nodes themselves by connecting.
+
+use std::collections::BTreeMap;
+
+use clap::{Args as ClapArgs, Subcommand};
+use piped_config::admin::nodes::{NODES, NodeReport, Nodes};
+use piped_config::admin::watch::{EXPORTS, Exports, PEERS, PeerEntry, Peers};
+use piped_config::admin::{CONFIG, Configuration, STATUS, Status};
+use piped_report::shard::LaneReport;
+use serde::Serialize;
+
+use crate::admin::Admin;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+use crate::table::Column::{Number, Text};
+use crate::units;
+
+/// Arguments of `pipectl cluster`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ClusterArgs {
+    /// Action on the cluster
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// The actions on clusters.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show all nodes that this node knows of: who said where they are, are they trusted, connected
+    ///
+    /// This node's view alone. Exit code 1 if a node cannot be reached while it is in use.
+    Status,
+}
+
+pub(crate) fn run(
+    args: &ClusterArgs,
+    admin: &Admin,
+    output: &Output,
+    json: bool,
+) -> Result<(), Failure> {
+    match args.action {
+        Action::Status => status(admin, output, json),
+    }
+}
+
+/// What a node can say of the others.
+#[derive(Debug, Serialize)]
+pub(crate) struct View {
+    /// Name of the node itself.
+    node: String,
+    version: String,
+    address: Option<String>,
+    exports: usize,
+    others: Vec<Known>,
+}
+
+/// How far connections to a node have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Contact {
+    /// Lanes to it are up.
+    Up,
+    /// Some lanes to it are not up, though it is in use.
+    Partly,
+    /// No lane to it is up, though it is in use.
+    Down,
+    /// Nothing is open there: it is connected to when something is.
+    Unused,
+    /// Only it connects to this node.
+    AsksUs,
+    /// This node never connects to it, because its key is not trusted.
+    Untrusted,
+}
+
+impl Contact {
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Partly => "partly up",
+            Self::Down => "DOWN",
+            Self::Unused => "unused",
+            Self::AsksUs => "asks us",
+            Self::Untrusted => "not dialled",
+        }
+    }
+}
+
+/// Why a node is believed to be the one that it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Trust {
+    /// A key of it is in `[peers]`.
+    Key,
+    /// An address in `[peers]`, and no key: its name is not proved.
+    Address,
+    /// Nothing speaks for it.
+    No,
+}
+
+/// One node that is known.
+#[derive(Debug, Serialize)]
+pub(crate) struct Known {
+    name: String,
+    trust: Trust,
+    contact: Contact,
+    /// Where it listens, and who says so: a source of discovery, or `config`.
+    address: Option<String>,
+    source: Option<String>,
+    version: Option<String>,
+    /// Number of its exports, as the source says.
+    exports: Option<usize>,
+    /// Lanes to it: up, and all.
+    lanes_up: usize,
+    lanes: usize,
+    /// Seconds since something last came from it, on whichever connection.
+    heard_seconds_ago: Option<f64>,
+    load_percent: Option<u32>,
+}
+
+impl View {
+    /// Asks the daemon at that socket.
+    pub(crate) fn of(admin: &Admin) -> Result<Self, Failure> {
+        let status: Status = admin.get(STATUS)?;
+        let configuration: Configuration = admin.get(CONFIG)?;
+        let exports: Exports = admin.get(EXPORTS)?;
+        let (nodes, peers) = (admin.get::<Nodes>(NODES)?, admin.get::<Peers<LaneReport>>(PEERS)?);
+        let mut others = Others { trusted: trusted(&configuration), known: BTreeMap::new() };
+        nodes.nodes.iter().for_each(|node| others.hear(node));
+        peers.peers.iter().for_each(|peer| others.meet(peer));
+        others.known.remove(&status.node);
+        let address = configuration.keys.iter().find(|row| row.key == "listen.address");
+        Ok(Self {
+            node: status.node,
+            version: status.version,
+            address: address.and_then(|row| row.value.as_str()).map(str::to_owned),
+            exports: exports.exports.len(),
+            others: others.known.into_values().collect(),
+        })
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// How far connections to a node have come; none if it is not known.
+    pub(crate) fn contact(&self, name: &str) -> Option<Contact> {
+        self.others.iter().find(|other| other.name == name).map(|other| other.contact)
+    }
+
+    /// Nodes that are in use and cannot be reached.
+    fn lost(&self) -> Vec<&str> {
+        let lost = self.others.iter().filter(|other| other.contact == Contact::Down);
+        lost.map(|other| other.name.as_str()).collect()
+    }
+}
+
+/// By which names are trusted: `[peers]` has their keys, or their addresses alone.
+fn trusted(configuration: &Configuration) -> BTreeMap<String, Trust> {
+    let mut trusted = BTreeMap::new();
+    for row in &configuration.keys {
+        let Some((name, key)) = row.key.strip_prefix("peers.").and_then(|it| it.rsplit_once('.'))
+        else {
+            continue;
+        };
+        let is_set = row.value.as_str().is_some_and(|value| !value.is_empty());
+        match key {
+            "key" if is_set => trusted.insert(name.to_owned(), Trust::Key),
+            "address" if is_set && !trusted.contains_key(name) => {
+                trusted.insert(name.to_owned(), Trust::Address)
+            }
+            _ => None,
+        };
+    }
+    trusted
+}
+
+/// Nodes as they become known.
+struct Others {
+    trusted: BTreeMap<String, Trust>,
+    known: BTreeMap<String, Known>,
+}
+
+impl Others {
+    fn known(&mut self, name: &str) -> &mut Known {
+        let trust = self.trusted.get(name).copied().unwrap_or(Trust::No);
+        self.known.entry(name.to_owned()).or_insert_with(|| Known {
+            name: name.to_owned(),
+            trust,
+            contact: if trust == Trust::No { Contact::Untrusted } else { Contact::Unused },
+            address: None,
+            source: None,
+            version: None,
+            exports: None,
+            lanes_up: 0,
+            lanes: 0,
+            heard_seconds_ago: None,
+            load_percent: None,
+        })
+    }
+
+    /// A source names a node. The first source counts, unless a later one is followed.
+    fn hear(&mut self, said: &NodeReport) {
+        let known = self.known(&said.node);
+        if known.source.is_some() && !said.dialled {
+            return;
+        }
+        known.address = Some(said.address.clone());
+        known.source = Some(said.source.clone());
+        known.version = Some(said.version.clone()).filter(|it| !it.is_empty());
+        known.exports = Some(said.exports.len()).filter(|&count| count > 0);
+        known.load_percent = said.load_percent;
+    }
+
+    /// A shard has the node among its peers.
+    fn meet(&mut self, peer: &PeerEntry<LaneReport>) {
+        let known = self.known(&peer.name);
+        let ago = [known.heard_seconds_ago, peer.heard_seconds_ago].into_iter().flatten();
+        known.heard_seconds_ago = ago.reduce(f64::min);
+        if peer.inbound {
+            let is_else_apart = matches!(known.contact, Contact::Untrusted | Contact::Unused);
+            if is_else_apart && peer.lanes.iter().any(|lane| lane.up) {
+                known.contact = Contact::AsksUs;
+            }
+            return;
+        }
+        if let Some(address) = peer.address.as_ref().filter(|it| !it.is_empty())
+            && known.address.as_ref() != Some(address)
+        {
+            (known.address, known.source) = (Some(address.clone()), Some("config".to_owned()));
+        }
+        known.lanes += peer.lanes.len();
+        known.lanes_up += peer.lanes.iter().filter(|lane| lane.up).count();
+        known.contact = match (known.lanes_up, known.lanes) {
+            (_, 0) if known.contact == Contact::AsksUs => Contact::AsksUs,
+            (_, 0) => Contact::Unused,
+            (0, _) => Contact::Down,
+            (up, all) if up < all => Contact::Partly,
+            _ => Contact::Up,
+        };
+    }
+}
+
+fn status(admin: &Admin, output: &Output, json: bool) -> Result<(), Failure> {
+    let view = View::of(admin)?;
+    if json {
+        output::json(&view)?;
+    } else {
+        show(&view, output)?;
+    }
+    match view.lost().as_slice() {
+        [] => Ok(()),
+        lost => Err(Failure::failed(format!(
+            "in use and not reachable: {}. Does the daemon there run, and does it trust this node? \
+             `pipectl doctor` on both nodes tells more",
+            lost.join(", ")
+        ))),
+    }
+}
+
+fn show(view: &View, output: &Output) -> Result<(), Failure> {
+    let columns = [
+        Text("NODE"),
+        Text("TRUSTED"),
+        Text("CONTACT"),
+        Number("LANES"),
+        Number("LAST HEARD"),
+        Text("ADDRESS"),
+        Text("SOURCE"),
+        Text("VERSION"),
+        Number("EXPORTS"),
+        Number("LOAD"),
+    ];
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let own = vec![
+        view.node.clone(),
+        "itself".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        dash(view.address.clone().filter(|it| !it.is_empty())),
+        "config".to_owned(),
+        view.version.clone(),
+        view.exports.to_string(),
+        "-".to_owned(),
+    ];
+    let rows = view.others.iter().map(|it| {
+        vec![
+            it.name.clone(),
+            match it.trust {
+                Trust::Key => "key",
+                Trust::Address => "no key",
+                Trust::No => "NO",
+            }
+            .to_owned(),
+            it.contact.words().to_owned(),
+            if it.lanes > 0 { format!("{}/{}", it.lanes_up, it.lanes) } else { "-".to_owned() },
+            dash(it.heard_seconds_ago.map(|seconds| format!("{} ago", units::uptime(seconds)))),
+            dash(it.address.clone()),
+            dash(it.source.clone()),
+            dash(it.version.clone()),
+            dash(it.exports.map(|count| count.to_string())),
+            dash(it.load_percent.map(|load| format!("{load} %"))),
+        ]
+    });
+    output.table(&columns, std::iter::once(own).chain(rows).collect())?;
+    if view.others.is_empty() {
+        output.prose("It knows no other node: [peers] and [discovery] name them.", 0)?;
+    }
+    if view.others.iter().any(|it| it.contact == Contact::Untrusted) {
+        output.prose(
+            "NO: a source names the node, and [peers] has no key of it, so it is never connected \
+             to: pipectl keys trust",
+            0,
+        )?;
+    }
+    Ok(())
+}

@@ -262,6 +262,24 @@ fn a_lab_whose_directory_is_gone_is_found_by_its_path() {
 }
 
 #[test]
+fn a_lab_whose_networks_are_gone_is_no_lab_any_more() {
+    let Some(scene) = Scene::new() else { return };
+    let made = scene.json(&["up"], 0);
+    if made["network"] != "namespaces" {
+        return eprintln!("skipped: {}", made["note"]);
+    }
+    // What the start of a machine leaves of it.
+    scene.run(&["stop", "n1", "n2", "n3"], 0);
+    for name in scene.namespaces() {
+        namespace::remove(&name).expect("root may");
+    }
+    let refused = words(&scene.run(&["up"], 1));
+    assert!(refused.contains("network of n1 is gone") && refused.contains("lab down"), "{refused}");
+    scene.run(&["down"], 0);
+    scene.check_nothing_is_left("down");
+}
+
+#[test]
 fn a_directory_that_is_somebodys_is_left_alone() {
     let Some(scene) = Scene::new() else { return };
     fs::create_dir(&scene.directory).expect("made");

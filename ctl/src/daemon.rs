@@ -156,6 +156,7 @@ impl Node {
             // Ctrl-C goes to the terminal's whole group, but the daemons end when we say so.
             .process_group(0)
             .env_remove("NOTIFY_SOCKET")
+            .env_remove("STATE_DIRECTORY")
             // The log is a file, and its last lines may be shown.
             .env("NO_COLOR", "1");
         for (name, _) in std::env::vars_os() {
@@ -253,7 +254,7 @@ pub(crate) fn find_piped() -> Result<PathBuf, Failure> {
         Failure::new(
             Exit::NotFound,
             "the daemon's program `piped` is neither beside pipectl nor on the PATH: build both \
-             with `cargo build --release` and run target/release/pipectl demo",
+             with `cargo build --release`, which puts them into target/release",
         )
     })
 }

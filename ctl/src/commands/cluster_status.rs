@@ -316,3 +316,122 @@ fn show(view: &View, output: &Output) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use piped_config::admin::ConfigKey;
+    use piped_core::link::LaneClass;
+
+    use super::*;
+
+    fn others(keys: &[(&str, &str)]) -> Others {
+        let row = |(key, value): &(&str, &str)| ConfigKey {
+            key: (*key).to_owned(),
+            value: (*value).into(),
+            origin: "default".to_owned(),
+            configured: None,
+        };
+        let configuration = Configuration {
+            state: Default::default(),
+            keys: keys.iter().map(row).collect(),
+            sources: None,
+        };
+        Others { trusted: trusted(&configuration), known: BTreeMap::new() }
+    }
+
+    fn said(node: &str, source: &str, dialled: bool) -> NodeReport {
+        NodeReport {
+            node: node.to_owned(),
+            source: source.to_owned(),
+            address: format!("{source}:1"),
+            second_address: String::new(),
+            dialled,
+            exports: vec!["data".to_owned()],
+            version: String::new(),
+            load_percent: None,
+        }
+    }
+
+    fn peer(
+        name: &str,
+        inbound: bool,
+        lanes: &[bool],
+        heard: Option<f64>,
+    ) -> PeerEntry<LaneReport> {
+        let lane = |&up: &bool| LaneReport {
+            class: LaneClass::Latency,
+            up,
+            epoch: 1,
+            frames_sent: 0,
+            frames_received: 0,
+            requests: 0,
+            last_loss: None,
+            pace: None,
+            protection: None,
+            sums: None,
+            zero_copy: None,
+            messages: None,
+        };
+        PeerEntry {
+            shard: 0,
+            name: name.to_owned(),
+            inbound,
+            address: None,
+            heard_seconds_ago: heard,
+            lanes: lanes.iter().map(lane).collect(),
+        }
+    }
+
+    #[test]
+    fn a_name_is_trusted_by_its_key_else_by_its_address_else_not() {
+        // A node may have a dot in its name.
+        let keys = [
+            ("peers.a.address", "a:1"),
+            ("peers.a.key", "k"),
+            ("peers.b.c.address", "b:1"),
+            ("peers.b.c.key", ""),
+            ("peers.d.address", ""),
+            ("listen.address", "e:1"),
+        ];
+        let others = others(&keys);
+        let trusted: Vec<_> =
+            others.trusted.iter().map(|(name, it)| (name.as_str(), *it)).collect();
+        assert_eq!(trusted, [("a", Trust::Key), ("b.c", Trust::Address)]);
+    }
+
+    #[test]
+    fn contact_is_what_all_shards_have_together() {
+        let mut it = others(&[("peers.a.key", "k")]);
+        let mut after = |peer| {
+            it.meet(&peer);
+            it.known["a"].contact
+        };
+        assert_eq!(after(peer("a", false, &[], None)), Contact::Unused);
+        assert_eq!(after(peer("a", true, &[true], Some(3.0))), Contact::AsksUs);
+        assert_eq!(after(peer("a", false, &[], None)), Contact::AsksUs, "of another shard");
+        assert_eq!(after(peer("a", false, &[false, false], Some(9.0))), Contact::Down);
+        assert_eq!(after(peer("a", true, &[true], None)), Contact::Down, "it is not reached");
+        assert_eq!(after(peer("a", false, &[true, true], None)), Contact::Partly);
+        let known = &it.known["a"];
+        assert_eq!((known.lanes_up, known.lanes), (2, 4));
+        assert_eq!(known.heard_seconds_ago, Some(3.0));
+    }
+
+    #[test]
+    fn the_source_that_is_followed_says_where_a_node_is() {
+        let mut it = others(&[("peers.a.key", "k")]);
+        it.hear(&said("a", "files", false));
+        it.hear(&said("a", "etcd", true));
+        it.hear(&said("a", "dns", false));
+        it.hear(&said("stranger", "dns", false));
+        assert_eq!(it.known["a"].source.as_deref(), Some("etcd"));
+        assert_eq!(it.known["a"].address.as_deref(), Some("etcd:1"));
+        let stranger = &it.known["stranger"];
+        assert_eq!((stranger.trust, stranger.contact), (Trust::No, Contact::Untrusted));
+        it.meet(&peer("stranger", true, &[true], None));
+        assert_eq!(it.known["stranger"].contact, Contact::AsksUs);
+        // An address of the configuration goes before what is said.
+        it.meet(&PeerEntry { address: Some("own:1".to_owned()), ..peer("a", false, &[], None) });
+        assert_eq!(it.known["a"].source.as_deref(), Some("config"));
+    }
+}

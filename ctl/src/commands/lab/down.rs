@@ -2,7 +2,7 @@
 
 use super::description::Lab;
 use super::remains::{self, Remains};
-use super::site::Site;
+use super::site::{self, Site};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
 
@@ -49,7 +49,14 @@ pub(super) fn require(site: &Site) -> Result<Lab, Failure> {
     if remains.is_clear() {
         let place = output::path(site.directory());
         let words = format!("there is no lab in {place}: start one with `pipectl lab up`");
-        return Err(Failure::new(Exit::NotFound, words));
+        let failure = Failure::new(Exit::NotFound, words);
+        return Err(match site::of_root().filter(|roots| roots != site.directory()) {
+            Some(roots) => {
+                let roots = output::path(&roots).into_owned();
+                failure.and(format_args!("root has one in {roots}: use sudo to see it"))
+            }
+            None => failure,
+        });
     }
     Err(broken(&remains))
 }

@@ -250,6 +250,15 @@ impl Site {
     }
 }
 
+/// Directory of root's lab, if there is one: who made it with sudo may look for it without.
+pub(super) fn of_root() -> Option<PathBuf> {
+    Some(of_user(0)).filter(|path| path.is_dir())
+}
+
+fn of_user(user: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/piped-lab-{user}"))
+}
+
 /// Directory of a user who names none: one that is the user's own until the end of the session, if
 /// the system has such.
 fn usual() -> PathBuf {
@@ -258,10 +267,7 @@ fn usual() -> PathBuf {
         // With sudo it may be another user's.
         path.is_absolute() && fs::metadata(path).is_ok_and(|it| it.is_dir() && it.uid() == user)
     });
-    own.map_or_else(
-        || PathBuf::from(format!("/tmp/piped-lab-{user}")),
-        |path| path.join("piped-lab"),
-    )
+    own.map_or_else(|| of_user(user), |path| path.join("piped-lab"))
 }
 
 #[cfg(test)]

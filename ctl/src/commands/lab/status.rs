@@ -1,5 +1,6 @@
 //! What a lab is, and what its nodes say of each other.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -13,6 +14,9 @@ use crate::commands::cluster_status::{Contact, View};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::table::Column::{Number, Text};
+
+/// Names that are listed where all others are in the same state.
+const LISTED_MAX: usize = 3;
 
 const LEGEND: &str = "up: connections are there. unused: known and trusted; connected to when \
                       something is opened there, and a minute longer. -: not known.";
@@ -194,12 +198,26 @@ fn who_sees_whom(nodes: &[Seen<'_>], output: &Output) -> Result<(), Failure> {
     } else {
         for node in nodes {
             let others = nodes.iter().filter(|other| other.name != node.name);
-            let words: Vec<String> =
-                others.map(|other| format!("{} {}", other.name, node.to(other.name))).collect();
-            output.prose(&format!("{}: {}", node.name, words.join(", ")), 2)?;
+            let views = others.map(|other| (other.name, node.to(other.name)));
+            output.prose(&format!("{}: {}", node.name, grouped(views)), 2)?;
         }
     }
     output.prose(LEGEND, 0)
+}
+
+/// What a node says of others, by what it says: of many of one kind it says "all others".
+fn grouped<'a>(views: impl Iterator<Item = (&'a str, &'static str)>) -> String {
+    let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    views.for_each(|(name, words)| groups.entry(words).or_default().push(name));
+    let mut groups: Vec<(&str, Vec<&str>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, names)| names.len());
+    let last = groups.len().saturating_sub(1);
+    let words = groups.iter().enumerate().map(|(number, (words, names))| {
+        let all = number == last && names.len() > LISTED_MAX;
+        let names = if all { "all others".to_owned() } else { names.join(", ") };
+        format!("{names} {words}")
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// Commands to try next, with this program as it was called.
@@ -234,4 +252,19 @@ fn next(site: &Site, lab: &Lab, dir: Option<&Path>, output: &Output) -> Result<(
         output.prose(&format!("      {what}"), 6)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn many_of_one_kind_are_all_others() {
+        let few = [("n2", "up"), ("n3", "unused")];
+        assert_eq!(grouped(few.into_iter()), "n3 unused; n2 up");
+        let many =
+            [("a", "unused"), ("b", "up"), ("c", "unused"), ("d", "unused"), ("e", "unused")];
+        assert_eq!(grouped(many.into_iter()), "b up; all others unused");
+        assert_eq!(grouped(many[..1].iter().copied()), "a unused");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -59,32 +60,27 @@ pub(super) struct UpArgs {
 pub(super) fn run(
     site: &Site,
     args: &UpArgs,
-    to: (Option<&std::path::Path>, &Output),
+    (dir, output): (Option<&Path>, &Output),
     json: bool,
 ) -> Result<(), Failure> {
-    let (dir, output) = to;
     let interrupts = Interrupts::listen()?;
     let piped = daemon::find_piped()?;
     let claim = site.claim()?;
     let progress = Progress::new(!json);
+    let work = Work { site, piped: &piped, interrupts: &interrupts, progress: &progress };
     let asked = args.nodes.map(usize::from);
     if let Some(lab) = Lab::at(site)? {
         require_same(&lab, asked, args.loopback)?;
-        let started = start_missing(site, &lab, &piped, &interrupts, &progress)?;
+        let started = work.start_missing(&lab);
         progress.clear();
-        return status::told(site, &lab, &Began::Was { started }, (dir, output), json);
+        let began = Began::Was { started: started? };
+        return status::told(site, &lab, &began, (dir, output), json);
     }
     let remains = Remains::of(site)?;
     if !remains.is_clear() {
         return Err(down::broken(&remains));
     }
-    let make = Making { site, interrupts: &interrupts, progress: &progress };
-    let made = make.lab(asked.unwrap_or(NODES_DEFAULT), args.loopback).and_then(|(lab, note)| {
-        // Daemons that were started and did not become ready end with their owner, here.
-        let nodes = start(site, lab.nodes(), &piped, &interrupts)?;
-        await_ready(site, &lab, nodes, &interrupts, &progress)?;
-        Ok((lab, note))
-    });
+    let made = work.all(asked.unwrap_or(NODES_DEFAULT), args.loopback);
     progress.clear();
     let (lab, note) = made.map_err(|failure| {
         // Whatever it was, nothing stays. A program that Ctrl-C ended too is not to blame.
@@ -109,110 +105,95 @@ fn require_same(lab: &Lab, asked: Option<usize>, loopback: bool) -> Result<(), F
     Err(Failure::new(Exit::Refused, words))
 }
 
-/// Starts daemons of a lab that do not run; their names.
-fn start_missing(
-    site: &Site,
-    lab: &Lab,
-    piped: &std::path::Path,
-    interrupts: &Interrupts,
-    progress: &Progress,
-) -> Result<Vec<String>, Failure> {
-    let running = remains::processes(site);
-    let runs = |node: &&Member| running.iter().any(|process| process.node() == node.name());
-    let missing: Vec<Member> = lab.nodes().iter().filter(|it| !runs(it)).cloned().collect();
-    if missing.is_empty() {
-        return Ok(Vec::new());
-    }
-    if lab.network() == Network::Namespaces
-        && let Some(gone) = missing.iter().find(|it| !site.namespace(it.name()).exists())
-    {
-        let words = format!(
-            "the network of {} is gone, as after a start of the machine: remove what is left with \
-             `pipectl lab down`",
-            gone.name()
-        );
-        return Err(Failure::failed(words));
-    }
-    let nodes = start(site, &missing, piped, interrupts)?;
-    await_ready(site, lab, nodes, interrupts, progress)?;
-    Ok(missing.iter().map(|it| it.name().to_owned()).collect())
-}
-
-/// Starts daemons, which end with their owner until they are left.
-fn start(
-    site: &Site,
-    nodes: &[Member],
-    piped: &std::path::Path,
-    interrupts: &Interrupts,
-) -> Result<Vec<Node>, Failure> {
-    let start = |node: &Member| {
-        interrupts.check()?;
-        let namespace = Some(site.namespace(node.name())).filter(|path| path.exists());
-        Node::start(piped, &Setting::new(node.name(), site.node(node.name()))?.inside(namespace))
-    };
-    nodes.iter().map(start).collect()
-}
-
-/// Waits until all nodes answer and have heard of all others, and leaves those that were started.
-fn await_ready(
-    site: &Site,
-    lab: &Lab,
-    mut started: Vec<Node>,
-    interrupts: &Interrupts,
-    progress: &Progress,
-) -> Result<(), Failure> {
-    let mut waiting: Vec<&Member> = lab.nodes().iter().collect();
-    let deadline = clock::now() + START + START_EACH * waiting.len() as u32;
-    let mut why = String::new();
-    loop {
-        interrupts.check()?;
-        started.iter_mut().try_for_each(Node::check)?;
-        // One that does not run and was not started is not waited for: there is none.
-        waiting.retain(|node| match has_heard_of_all(site, lab, node) {
-            Ok(()) => false,
-            Err(reason) => {
-                why = format!("{}: {reason}", node.name());
-                true
-            }
-        });
-        if waiting.is_empty() {
-            started.into_iter().for_each(Node::leave);
-            return Ok(());
-        }
-        progress.say(format_args!(
-            "starting: {} of {}",
-            lab.nodes().len() - waiting.len(),
-            lab.nodes().len()
-        ));
-        if clock::now() > deadline {
-            let words = format!("the nodes are not ready: {why}");
-            return Err(Failure::new(Exit::Timeout, words));
-        }
-        clock::pause(LOOK_AGAIN);
-    }
-}
-
-/// Why a node is not ready, if it is not.
-fn has_heard_of_all(site: &Site, lab: &Lab, node: &Member) -> Result<(), Failure> {
-    let admin = Admin::new(&site.node(node.name()).join("admin.sock"))?;
-    let heard: Nodes = admin.get(NODES_PATH)?;
-    let is_heard = |other: &&Member| heard.nodes.iter().any(|it| it.node == other.name());
-    match lab.nodes().iter().find(|other| other.name() != node.name() && !is_heard(other)) {
-        Some(other) => Err(Failure::failed(format!("it has not heard of {}", other.name()))),
-        None => Ok(()),
-    }
-}
-
-/// What a lab is made of.
-struct Making<'a> {
+/// What `up` works with.
+struct Work<'a> {
     site: &'a Site,
+    piped: &'a Path,
     interrupts: &'a Interrupts,
     progress: &'a Progress,
 }
 
-impl Making<'_> {
+impl Work<'_> {
+    /// Makes a lab; and why it is on loopback, if nobody asked for that.
+    fn all(&self, count: usize, loopback: bool) -> Result<(Lab, Option<String>), Failure> {
+        let (lab, note) = self.make(count, loopback)?;
+        let nodes = self.start(&lab, lab.nodes())?;
+        self.await_ready(&lab, nodes)?;
+        Ok((lab, note))
+    }
+
+    /// Starts daemons of a lab that do not run; their names.
+    fn start_missing(&self, lab: &Lab) -> Result<Vec<String>, Failure> {
+        let running = remains::processes(self.site);
+        let runs = |node: &&Member| running.iter().any(|process| process.node() == node.name());
+        let missing: Vec<Member> = lab.nodes().iter().filter(|it| !runs(it)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        if lab.network() == Network::Namespaces
+            && let Some(gone) = missing.iter().find(|it| !self.site.namespace(it.name()).exists())
+        {
+            let words = format!(
+                "the network of {} is gone, as after a start of the machine: remove what is left \
+                 with `pipectl lab down`",
+                gone.name()
+            );
+            return Err(Failure::failed(words));
+        }
+        let started = self.start(lab, &missing).and_then(|nodes| self.await_ready(lab, nodes));
+        started.map_err(|failure| match self.interrupts.came() {
+            true => Failure::new(Exit::Interrupted, "interrupted; what ran before still runs"),
+            false => failure,
+        })?;
+        Ok(missing.iter().map(|it| it.name().to_owned()).collect())
+    }
+
+    /// Starts daemons, which end with their owner until they are left.
+    fn start(&self, lab: &Lab, nodes: &[Member]) -> Result<Vec<Node>, Failure> {
+        let namespace = |name: &str| match lab.network() {
+            Network::Namespaces => Some(self.site.namespace(name)),
+            Network::Loopback => None,
+        };
+        let start = |node: &Member| {
+            self.interrupts.check()?;
+            let setting = Setting::new(node.name(), self.site.node(node.name()))?;
+            Node::start(self.piped, &setting.inside(namespace(node.name())))
+        };
+        nodes.iter().map(start).collect()
+    }
+
+    /// Waits until all nodes answer and have heard of all others, and leaves those that were
+    /// started.
+    fn await_ready(&self, lab: &Lab, mut started: Vec<Node>) -> Result<(), Failure> {
+        let all = lab.nodes().len();
+        let mut waiting: Vec<&Member> = lab.nodes().iter().collect();
+        let deadline = clock::now() + START + START_EACH * all as u32;
+        let mut why = String::new();
+        loop {
+            self.interrupts.check()?;
+            started.iter_mut().try_for_each(Node::check)?;
+            waiting.retain(|node| match has_heard_of_all(self.site, lab, node) {
+                Ok(()) => false,
+                Err(reason) => {
+                    why = format!("{}: {reason}", node.name());
+                    true
+                }
+            });
+            if waiting.is_empty() {
+                started.into_iter().for_each(Node::leave);
+                return Ok(());
+            }
+            self.progress.say(format_args!("starting: {} of {all}", all - waiting.len()));
+            if clock::now() > deadline {
+                let words = format!("the nodes are not ready: {why}");
+                return Err(Failure::new(Exit::Timeout, words));
+            }
+            clock::pause(LOOK_AGAIN);
+        }
+    }
+
     /// Makes all but the daemons; and why it is on loopback, if nobody asked for that.
-    fn lab(&self, count: usize, loopback: bool) -> Result<(Lab, Option<String>), Failure> {
+    fn make(&self, count: usize, loopback: bool) -> Result<(Lab, Option<String>), Failure> {
         let names = description::names(count);
         let (network, note) = match loopback {
             true => (Network::Loopback, None),
@@ -257,7 +238,7 @@ impl Making<'_> {
 
     /// Writes keys, exports, configurations, and where each node is.
     fn write(&self, lab: &Lab) -> Result<(), Failure> {
-        let make = |path: &std::path::Path| {
+        let make = |path: &Path| {
             fs::create_dir_all(path).map_err(|error| Failure::io(output::path(path), &error))
         };
         let identities = lab.nodes().iter().map(|node| {
@@ -295,6 +276,17 @@ impl Making<'_> {
             setting.write()?;
         }
         Ok(())
+    }
+}
+
+/// Why a node is not ready, if it is not.
+fn has_heard_of_all(site: &Site, lab: &Lab, node: &Member) -> Result<(), Failure> {
+    let admin = Admin::new(&site.node(node.name()).join("admin.sock"))?;
+    let heard: Nodes = admin.get(NODES_PATH)?;
+    let is_heard = |other: &&Member| heard.nodes.iter().any(|it| it.node == other.name());
+    match lab.nodes().iter().find(|other| other.name() != node.name() && !is_heard(other)) {
+        Some(other) => Err(Failure::failed(format!("it has not heard of {}", other.name()))),
+        None => Ok(()),
     }
 }
 

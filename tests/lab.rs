@@ -49,11 +49,14 @@ impl Scene {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", words(&output)))
     }
 
-    /// Its namespaces: their names begin with a tag that follows from its path.
-    fn namespaces(&self) -> Vec<String> {
+    /// Beginning of the names of its namespaces: a tag that follows from its path.
+    fn prefix(&self) -> String {
         let tag = blake3::hash(self.directory.as_os_str().as_encoded_bytes()).to_hex();
-        let prefix = format!("piped-lab-{}-", &tag.as_str()[..8]);
-        namespace::with_prefix(&prefix).expect("readable")
+        format!("piped-lab-{}-", &tag.as_str()[..8])
+    }
+
+    fn namespaces(&self) -> Vec<String> {
+        namespace::with_prefix(&self.prefix()).expect("readable")
     }
 
     fn check_nothing_is_left(&self, when: &str) {
@@ -121,6 +124,7 @@ fn lives(scene: &Scene, up: &[&str], network: &str) {
 }
 
 fn a_node_that_stops_is_missed(scene: &Scene) {
+    assert_eq!(words(&scene.reads("n1", "n2")), "This is n2.\n");
     scene.run(&["stop", "n2"], 0);
     assert!(words(&scene.run(&["status"], 1)).contains("n2 does not run"));
     let asked = ["exec", "n1", "--", "pipectl", "cluster", "status", "--json"];
@@ -210,7 +214,11 @@ fn cut_short(scene: &Scene, moment: &str, signal: Signal) -> Option<i32> {
     let group = Pid::from_child(&up.0);
     // It may be over by now.
     let _ = kill_process_group(group, signal);
-    up.exit().code()
+    let code = up.exit().code();
+    // Programs that it started to make namespaces do not die with it.
+    let helpers = || processes_below(Path::new(&scene.prefix()));
+    eventually("its helpers end", || helpers().is_empty().then_some(()));
+    code
 }
 
 #[test]

@@ -27,9 +27,10 @@ pub(crate) struct ClusterArgs {
 /// The actions on clusters.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show all nodes that this node knows of: who said where they are, are they trusted, connected
+    /// Show all nodes that this node knows of: where, trusted or not, connected or not
     ///
-    /// This node's view alone. Exit code 1 if a node cannot be reached while it is in use.
+    /// This node's view alone: other nodes are not asked. Exit code 1 if a node cannot be reached
+    /// while something is open there.
     Status,
 }
 

@@ -39,18 +39,20 @@ pub(crate) struct LabArgs {
 /// The actions on labs.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Start nodes in the background, each with a key, an export and, as root, a network of its own
+    /// Start nodes in the background, each with a key and an export
     ///
-    /// They find each other by the lab's directory and trust each other by their keys. Where
-    /// network namespaces cannot be made, all are on loopback, and it is said why. In a lab that is
-    /// there, nodes that do not run are started again.
+    /// The nodes find each other by the lab's directory, and trust each other by their keys. As
+    /// root, each has a network namespace of its own, joined by a bridge. Where these cannot be
+    /// made, all nodes are on loopback, and it is said why. In a lab that is there already, nodes
+    /// that do not run are started again.
     Up(up::UpArgs),
     /// Show the nodes, and who sees whom; exit code 1 if one does not run
     Status,
     /// Run a command, or a shell, where a node is
     ///
-    /// In the node's network, with the node's sockets in the environment, so that pipectl and
-    /// programs with piped-client reach this node.
+    /// In the node's network, with the node's sockets in the environment ($PIPED_ADMIN_SOCKET,
+    /// $PIPED_CLIENT_SOCKET), so that pipectl there asks this node. Its exit code is that of the
+    /// command.
     Exec(exec::ExecArgs),
     /// End the daemons of nodes; `pipectl lab up` starts them again
     Stop {

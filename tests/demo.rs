@@ -5,11 +5,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use system_tests::process::{Programs, Running, eventually, pattern, words};
+use system_tests::process::{Programs, Running, eventually, pattern, processes_below, words};
 
 /// The demo in a world of its own: what it makes, and the daemons it starts, are found there.
 struct Scene {
@@ -35,7 +34,11 @@ impl Scene {
     }
 
     fn check_nothing_is_left(&self, when: &str) {
-        assert_eq!(self.nodes(), Vec::<u32>::new(), "daemons are left behind: {when}");
+        assert_eq!(
+            processes_below(self.run.path()),
+            Vec::<u32>::new(),
+            "daemons are left behind: {when}"
+        );
         for directory in [&self.run, &self.out] {
             let left: Vec<_> = fs::read_dir(directory.path())
                 .expect("the directory is there")
@@ -43,18 +46,6 @@ impl Scene {
                 .collect();
             assert!(left.is_empty(), "left behind: {left:?} {when}");
         }
-    }
-
-    /// The daemons of this demo that run.
-    fn nodes(&self) -> Vec<u32> {
-        let ours = self.run.path().as_os_str().as_encoded_bytes();
-        let processes = fs::read_dir("/proc").expect("there");
-        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let is_node = |pid: &u32| {
-            let line = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"));
-            line.is_ok_and(|line| line.windows(ours.len()).any(|part| part == ours))
-        };
-        pids.filter(is_node).collect()
     }
 }
 
@@ -207,7 +198,9 @@ fn interrupt(moment: Moment, signals: &[Signal], code: i32) {
             let entries = fs::read_dir(scene.out.path()).expect("there");
             (entries.count() > 0).then_some(())
         }),
-        Moment::Nodes => eventually("a daemon runs", || (!scene.nodes().is_empty()).then_some(())),
+        Moment::Nodes => eventually("a daemon runs", || {
+            (!processes_below(scene.run.path()).is_empty()).then_some(())
+        }),
         Moment::Line(begin) => {
             let is_it = |line: &std::io::Result<String>| {
                 line.as_ref().is_ok_and(|line| line.starts_with(begin))

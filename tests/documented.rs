@@ -217,6 +217,7 @@ documents! {
     every_command_of_the_readme_runs_as_printed: "README.md",
     every_command_of_contributing_runs_as_printed: "CONTRIBUTING.md",
     every_command_of_calibrate_runs_as_printed: "docs/calibrate.md",
+    every_command_of_clusters_runs_as_printed: "docs/clusters.md",
     every_command_of_explain_runs_as_printed: "docs/explain.md",
     every_command_of_guide_runs_as_printed: "docs/guide.md",
     every_command_of_kubernetes_runs_as_printed: "docs/kubernetes.md",

@@ -32,6 +32,12 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<piped_netns::Error> for Failure {
+    fn from(error: piped_netns::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// Adds the failed action to an error.
 pub(crate) trait Doing<T> {
     /// Turns the error into a failure of `what`.

@@ -13,7 +13,6 @@ use std::time::Duration;
 use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::nodes::under_parent;
-use crate::rig;
 use crate::stats::Random;
 
 /// Connections in a second.
@@ -62,7 +61,7 @@ impl Flood {
                 let (over, made) = (Arc::clone(&over), Arc::clone(&made));
                 let namespace = namespace.to_owned();
                 thread::spawn(move || {
-                    rig::enter(&namespace).doing(namespace.display())?;
+                    piped_netns::enter(&namespace).doing(namespace.display())?;
                     let mut random = Random::new(number);
                     pour(target, &over, &made, || nonsense.words(&mut random))
                 })

@@ -17,9 +17,9 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use serde_json::Value;
 
 use crate::admin::Admin;
+use crate::clock;
 use crate::failure::{Doing as _, Failure};
 use crate::machine::Cpus;
-use crate::{clock, rig};
 
 /// Name of A at B.
 pub(crate) const CALLER: &str = "bench-a";
@@ -309,7 +309,7 @@ pub(crate) fn become_child(
     program: &[std::ffi::OsString],
 ) -> std::io::Error {
     if let Some(namespace) = namespace
-        && let Err(error) = rig::enter(namespace)
+        && let Err(error) = piped_netns::enter(namespace)
     {
         return error;
     }

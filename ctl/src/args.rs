@@ -27,6 +27,7 @@ use crate::commands::files::put::PutArgs;
 use crate::commands::files::rm::RmArgs;
 use crate::commands::handles::{ClientArgs, HandleArgs, PeerArgs};
 use crate::commands::keys::KeysArgs;
+use crate::commands::lab::LabArgs;
 use crate::commands::limits::LimitsArgs;
 use crate::commands::manual::{CompletionsArgs, ManArgs};
 use crate::commands::plan::PlanArgs;
@@ -87,6 +88,8 @@ impl Args {
 pub(crate) enum Command {
     /// Show piped at work with two daemons on this machine
     Demo(DemoArgs),
+    /// Start nodes of your own on this machine, to try things with
+    Lab(LabArgs),
     /// Show the daemon at a glance: features, faults, sessions, memory
     Status,
     /// Show the work done by interval; or all that is known of a file
@@ -104,6 +107,8 @@ pub(crate) enum Command {
     Exports,
     /// Show the nodes that sources of discovery name
     Nodes,
+    /// Show the cluster as this node knows it
+    Cluster(ClusterArgs),
     /// Show the handles of clients and peers
     Handles,
     /// End a handle of a client or peer
@@ -490,6 +495,15 @@ mod tests {
             "pipectl transfers --ended",
             "pipectl exports",
             "pipectl nodes --json",
+            "pipectl cluster status --json",
+            "pipectl lab up",
+            "pipectl lab up -n 20 --loopback --dir /tmp/a",
+            "pipectl lab --dir /tmp/a status --json",
+            "pipectl lab exec n1",
+            "pipectl lab exec n1 -- pipectl --json status",
+            "pipectl lab exec n1 ls -l",
+            "pipectl lab stop n1 n2",
+            "pipectl lab down",
             "pipectl explain last",
             "pipectl explain 17",
             "pipectl trace",
@@ -539,6 +553,12 @@ mod tests {
             "pipectl du -s -d 1 b:data",
             "pipectl cat",
             "pipectl peers beta",
+            "pipectl cluster",
+            "pipectl lab",
+            "pipectl lab up -n 0",
+            "pipectl lab up -n 65",
+            "pipectl lab exec",
+            "pipectl lab stop",
             "pipectl stat -y",
             "pipectl explain first",
             "pipectl simulate",

@@ -3,7 +3,7 @@
 //! ```text
 //! arguments ► command ► admin API (HTTP on a unix socket)   status, stages, explain, trace, …
 //!                     ► client-lib (shared memory)          bench, cp, ls, put, rm, …
-//!                     ► two daemons of its own              demo
+//!                     ► daemons of its own                  demo, lab
 //!                     ► the engine in virtual time          simulate
 //!                     ► the theory alone                    model
 //! ```
@@ -18,6 +18,8 @@ mod below;
 mod client;
 mod clock;
 mod commands;
+mod daemon;
+mod interrupts;
 mod node;
 mod page_cache;
 mod place;

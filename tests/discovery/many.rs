@@ -1,13 +1,16 @@
-//! Many nodes that all read from all others, while one after the other restarts somewhere else.
+//! Many nodes that all read from all others, while one after the other restarts somewhere else. Each
+//! is on a host of its own, or, without root, on loopback.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use piped_client::{ClientBuilder, Handle, OpenOptions, Request};
 use rustix::process::Signal;
+use system_tests::hosts::Hosts;
 use system_tests::keys::Key;
 use system_tests::process::{Daemon, Programs, eventually, free_address, pause};
 
@@ -16,10 +19,17 @@ const BLOCK: usize = 16 << 10;
 /// Longer than a restart of a node, and of those that are asked meanwhile.
 const LATE: Duration = Duration::from_secs(60);
 
+/// Port of each node on its own host, and of the places to which it moves one after the other.
+const PORT: u16 = 7440;
+
 struct Cluster {
     daemons: Vec<Daemon>,
     keys: Vec<Key>,
     directory: PathBuf,
+    /// After the daemons, which are there: fields are dropped in this order.
+    hosts: Option<Hosts>,
+    /// How often each node has moved.
+    moves: [u16; NODES],
 }
 
 fn name(node: usize) -> String {
@@ -34,8 +44,17 @@ fn content(node: usize) -> Vec<u8> {
 impl Cluster {
     fn start(programs: &Programs, directory: &Path) -> Self {
         let keys = (0..NODES).map(|node| Key::make(programs, directory, &name(node)));
-        let mut cluster =
-            Self { daemons: Vec::new(), keys: keys.collect(), directory: directory.to_owned() };
+        let hosts = Hosts::up("many", NODES);
+        if hosts.is_none() {
+            eprintln!("all nodes are on loopback");
+        }
+        let mut cluster = Self {
+            daemons: Vec::new(),
+            keys: keys.collect(),
+            directory: directory.to_owned(),
+            hosts,
+            moves: [0; NODES],
+        };
         fs::create_dir(directory.join("nodes")).expect("made");
         for node in 0..NODES {
             let data = directory.join(name(node));
@@ -43,7 +62,8 @@ impl Cluster {
             fs::write(data.join("block"), content(node)).expect("written");
             let address = cluster.moved(node);
             let settings = cluster.settings(node, address);
-            let daemon = Daemon::start(programs, directory, &name(node), &settings);
+            let command = cluster.command(programs, node);
+            let daemon = Daemon::start_by(command, programs, directory, &name(node), &settings);
             give_staging(&daemon);
             cluster.daemons.push(daemon);
         }
@@ -51,8 +71,11 @@ impl Cluster {
     }
 
     /// A new place for a node, of which the others hear.
-    fn moved(&self, node: usize) -> SocketAddr {
-        let (address, nodes) = (free_address(), self.directory.join("nodes"));
+    fn moved(&mut self, node: usize) -> SocketAddr {
+        self.moves[node] += 1;
+        let on_host = |hosts: &Hosts| hosts.address(node, PORT + self.moves[node]);
+        let address = self.hosts.as_ref().map_or_else(free_address, on_host);
+        let nodes = self.directory.join("nodes");
         let made = nodes.join(format!(".{}", name(node)));
         fs::write(&made, format!("address = \"{address}\"\n")).expect("written");
         fs::rename(made, nodes.join(format!("{}.toml", name(node)))).expect("renamed");
@@ -72,12 +95,19 @@ impl Cluster {
             )
     }
 
+    /// The daemon of a node, to be started.
+    fn command(&self, programs: &Programs, node: usize) -> Command {
+        let hosts = self.hosts.as_ref();
+        hosts.map_or_else(|| programs.piped(), |hosts| hosts.inside(node, &programs.piped))
+    }
+
     /// The daemon of a node ends, and starts again somewhere else.
-    fn restart(&mut self, node: usize) {
+    fn restart(&mut self, programs: &Programs, node: usize) {
         self.daemons[node].process.signal(Signal::TERM);
         let address = self.moved(node);
         let settings = self.settings(node, address);
-        self.daemons[node].restart(&settings);
+        let command = self.command(programs, node);
+        self.daemons[node].restart_by(command, &settings);
         give_staging(&self.daemons[node]);
     }
 }
@@ -143,7 +173,7 @@ fn all_nodes_restart_one_after_the_other_and_no_request_fails() {
         let restarted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             all_go_on();
             for node in 0..NODES {
-                cluster.restart(node);
+                cluster.restart(&programs, node);
                 all_go_on();
             }
         }));

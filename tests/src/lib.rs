@@ -2,15 +2,17 @@
 //! simulated kernel of `piped_sim`, plays their clients and control threads from a seed, and judges
 //! everything they put out; [`operators`] change what these nodes may do meanwhile; [`scale`] has
 //! very many of them. With one: [`process`] starts the programs themselves ([`offered`] two that
-//! export names, [`servers`] those that say where nodes are), [`cable`] puts them on hosts of their
-//! own, [`nbd`] before nbdkit, [`container`] on a machine on which their [`packages`] are
-//! installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
+//! export names, [`servers`] those that say where nodes are), [`cable`] and [`hosts`] put them on
+//! hosts of their own, [`nbd`] before nbdkit, [`container`] on a machine on which their
+//! [`packages`] are installed, and [`documents`] does what the documents say. [`tidy`] reads the
+//! sources.
 #![forbid(unsafe_code)]
 
 pub mod attack;
 pub mod cable;
 pub mod container;
 pub mod documents;
+pub mod hosts;
 pub mod http;
 pub mod keys;
 pub mod library;

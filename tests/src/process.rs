@@ -85,6 +85,22 @@ impl Programs {
     }
 }
 
+/// Processes with a path on their command lines, such as daemons whose files are below it.
+///
+/// # Panics
+/// If there is no `/proc`.
+#[must_use]
+pub fn processes_below(path: &Path) -> Vec<u32> {
+    let path = path.as_os_str().as_encoded_bytes();
+    let processes = fs::read_dir("/proc").expect("there");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_below = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline"));
+        line.is_ok_and(|line| line.windows(path.len()).any(|part| part == path))
+    };
+    pids.filter(is_below).collect()
+}
+
 /// A program that inherits nothing of piped's from whoever runs the tests.
 #[must_use]
 pub fn command(program: &Path) -> Command {
@@ -210,9 +226,17 @@ impl Daemon {
     /// # Panics
     /// If it does not start.
     pub fn restart(&mut self, more: &str) {
+        self.restart_by(self.programs.piped(), more);
+    }
+
+    /// [`Self::restart`] by a command that runs the daemon in its own way.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart_by(&mut self, command: Command, more: &str) {
         self.process.exit();
         let (programs, directory) = (self.programs.clone(), self.directory.clone());
-        *self = Self::start(&programs, &directory, &self.name.clone(), more);
+        *self = Self::start_by(command, &programs, &directory, &self.name.clone(), more);
     }
 
     /// Replaces a part of the configuration and has it loaded; the answer.

@@ -9,8 +9,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::namespace::Namespace;
-use super::owner::Owner;
+use piped_netns::Namespace;
+use piped_netns::owner::Owner;
+
 use crate::failure::Failure;
 
 /// Name of the link's end in each namespace.
@@ -57,7 +58,7 @@ impl Link {
     pub(super) fn set_up(owner: Owner, rate: u64) -> Result<Self, Failure> {
         static LINKS: AtomicU32 = AtomicU32::new(0);
         let number = LINKS.fetch_add(1, Ordering::Relaxed);
-        let add = |name| Namespace::add(owner, &format!("{number}-{name}"));
+        let add = |name| Namespace::add(format!("{}{number}-{name}", owner.prefix()));
         let namespaces = [add("a")?, add("b")?];
         let [a, b] = &namespaces;
         // Both ends are made in their namespaces, so they never appear in the machine's own.
@@ -90,7 +91,7 @@ impl Link {
         let class = ["class", verb, "dev", DEVICE, "parent", "1:", "classid", "1:1", "htb"];
         let rates = ["rate", &bits, "ceil", &bits];
         let bucket = ["burst", PACKET, "cburst", PACKET, "quantum", PACKET];
-        self.namespace(side).tc(&[&class[..], &rates, &bucket].concat())
+        Ok(self.namespace(side).tc(&[&class[..], &rates, &bucket].concat())?)
     }
 
     pub(super) fn namespace(&self, side: Side) -> &Namespace {
@@ -110,9 +111,11 @@ mod tests {
     /// Connection from B to A.
     fn connected(link: &Link) -> (TcpStream, TcpStream) {
         let [a, b] = Side::BOTH.map(|side| link.namespace(side));
-        let listener = a.inside(|| Ok(TcpListener::bind(Side::A.address(0))?)).expect("a listener");
+        let listener = a
+            .inside::<_, Failure>(|| Ok(TcpListener::bind(Side::A.address(0))?))
+            .expect("a listener");
         let address = listener.local_addr().expect("bound");
-        let sender = b.inside(|| Ok(TcpStream::connect(address)?)).expect("a link");
+        let sender = b.inside::<_, Failure>(|| Ok(TcpStream::connect(address)?)).expect("a link");
         (sender, listener.accept().expect("it connected").0)
     }
 

@@ -4,13 +4,11 @@
 //! [`link`] shapes the wire, the daemons' dials slow their stages, [`traffic`] competes. The rig
 //! needs root and iproute2, uses no network but its own, and takes down what it set up: on drop, so
 //! also on errors, panics and Ctrl-C. The next rig removes the remains of one that was killed
-//! ([`owner`]).
+//! ([`piped_netns::owner`]).
 
 mod dials;
 mod link;
 mod live;
-mod namespace;
-mod owner;
 mod plot;
 mod prediction;
 mod relay;
@@ -29,10 +27,10 @@ use std::time::Duration;
 
 use piped_client::{Handle, OpenOptions};
 use piped_core::modes::Profile;
+use piped_netns::owner::{self, Owner};
+use piped_netns::{Namespace, namespace};
 
 use self::link::{Link, NETWORK, Side, UNSHAPED};
-pub(crate) use self::namespace::{Namespace, enter};
-use self::owner::Owner;
 pub(crate) use self::plot::style;
 pub(crate) use self::relay::Relay;
 use self::scene::{DiskRate, Pace, Scene};
@@ -145,8 +143,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<u8, Failure> {
 
 /// A network namespace with only its own loopback. Remains of earlier ones are removed.
 pub(crate) fn closed_network(name: &str) -> Result<Namespace, Failure> {
-    namespace::remove_left_over()?;
-    Namespace::add(Owner::this()?, name)
+    remove_left_over_namespaces()?;
+    Ok(Namespace::add(format!("{}{name}", Owner::this()?.prefix()))?)
 }
 
 pub(crate) fn require_root() -> Result<(), Failure> {
@@ -256,12 +254,20 @@ impl Rig {
 /// Removes the remains of rigs without a process.
 fn remove_left_over(directory: &Path) -> Result<(), Failure> {
     // First of all, because that ends the daemons that have the files open.
-    namespace::remove_left_over()?;
+    remove_left_over_namespaces()?;
     for directory in [directory, &std::env::temp_dir()] {
         for name in owner::left_over(directory).doing(directory.display())? {
             let path = directory.join(name);
             std::fs::remove_dir_all(&path).doing(path.display())?;
         }
+    }
+    Ok(())
+}
+
+/// Removes the namespaces of rigs without a process, and ends the processes still in them.
+fn remove_left_over_namespaces() -> Result<(), Failure> {
+    for name in owner::left_over(Path::new(namespace::DIRECTORY)).doing(namespace::DIRECTORY)? {
+        namespace::remove(&name)?;
     }
     Ok(())
 }

@@ -38,9 +38,9 @@ impl Stream {
     pub(super) fn start(link: &Link, rate: u64) -> Result<Self, Failure> {
         // A socket stays in the namespace it was made in, wherever the threads are that use it.
         let [a, b] = Side::BOTH.map(|side| link.namespace(side));
-        let listener = a.inside(|| Ok(TcpListener::bind(Side::A.address(0))?))?;
+        let listener = a.inside::<_, Failure>(|| Ok(TcpListener::bind(Side::A.address(0))?))?;
         let address = listener.local_addr()?;
-        let sender = b.inside(|| Ok(TcpStream::connect(address)?))?;
+        let sender = b.inside::<_, Failure>(|| Ok(TcpStream::connect(address)?))?;
         let (receiver, _) = listener.accept()?;
         sender.set_write_timeout(Some(STUCK))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -151,10 +151,11 @@ impl Drop for Reader {
 
 #[cfg(test)]
 mod tests {
+    use piped_netns::owner::Owner;
+
     use super::*;
     use crate::outside;
     use crate::rig::link::UNSHAPED;
-    use crate::rig::owner::Owner;
 
     #[test]
     fn a_stream_moves_bytes_over_the_link_no_faster_than_it_should() {

@@ -182,7 +182,7 @@ pub(super) fn sealed(bench: &mut Bench, name: &'static str) -> Result<Row, Failu
 /// Strangers that attack the node, and a sink that they go to in every other measurement.
 struct Siege {
     scene: Scene,
-    namespace: rig::Namespace,
+    namespace: piped_netns::Namespace,
     _sink: Sink,
 }
 

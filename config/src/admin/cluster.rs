@@ -15,7 +15,7 @@ pub const CLUSTER_TOKENS_END: &str = "/v1/cluster/tokens/end";
 pub const CLUSTER_REVOKE: &str = "/v1/cluster/revoke";
 
 /// What a node knows of its cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// Keys that sign for the cluster; none: there is no cluster.
     pub keys: Vec<ClusterKey>,

@@ -69,6 +69,10 @@ pub struct PeerEntry<L = Value> {
     pub inbound: bool,
     /// Address where the peer listens, for peers that we ask.
     pub address: Option<String>,
+    /// Seconds since something last came from the peer on a connection: a handshake, a frame. None
+    /// if nothing did, or if it connected to us and has no connection any more.
+    #[serde(default)]
+    pub heard_seconds_ago: Option<f64>,
     /// Lanes to or from the peer.
     pub lanes: Vec<L>,
 }

@@ -21,6 +21,7 @@ mod exports;
 pub(crate) mod files;
 pub(crate) mod handles;
 pub(crate) mod keys;
+pub(crate) mod lab;
 pub(crate) mod limits;
 pub(crate) mod manual;
 mod nodes;
@@ -85,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Command::Put(put) => files::put::run(put, &output, args.json),
         Command::Complete(asked) => files::complete::run(asked, &args.socket, &output),
         Command::Cp(cp) => cp::run(cp, &args.socket, &output, args.json),
+        Command::Lab(lab) => lab::run(lab, &output, args.json),
         Command::Demo(demo) => demo::run(demo, output, args.json),
     }
 }

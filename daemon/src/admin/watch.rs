@@ -58,11 +58,13 @@ fn operation_stat((operation, route, class): (&str, &str, &str), ended: &Ended) 
 
 pub(super) async fn peers(control: &Control) -> Result<Peers<LaneReport>, ShardGone> {
     let mut peers = Vec::new();
+    let now = clock::now();
     for (number, shard) in control.shards.iter().enumerate() {
         let view = shard.mailbox.ask(|answer| Message::Ask(Question::Report(answer))).await?;
         peers.extend(view.status.engine.peers.into_iter().map(|peer| PeerEntry {
             shard: number as u32,
             address: control.address_of(&peer.name).filter(|_| !peer.inbound),
+            heard_seconds_ago: peer.heard.map(|at| now.since(at).seconds()),
             name: peer.name,
             inbound: peer.inbound,
             lanes: peer.lanes,

@@ -45,7 +45,7 @@ fn lane(class: LaneClass, epoch: u32) -> LaneReport {
 
 fn peer(name: &str, inbound: bool, epoch: u32) -> PeerReport {
     let lanes = vec![lane(LaneClass::Latency, epoch), lane(LaneClass::Bulk, epoch + 1)];
-    PeerReport { name: name.to_owned(), inbound, lanes }
+    PeerReport { name: name.to_owned(), inbound, lanes, heard: None }
 }
 
 fn stage() -> StageReport {

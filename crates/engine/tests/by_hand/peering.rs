@@ -151,8 +151,13 @@ fn a_peer_that_is_dialled_when_it_is_used_has_lanes_while_something_is_open_and_
     world.run_for(Nanos::from_millis(300_000));
     assert_eq!(CLASSES.map(|class| dials(&world, class)), [0; 2]);
     assert!(world.shard.report().peers[0].lanes.is_empty(), "none is missing");
+    let heard = |world: &World| world.shard.report().peers[0].heard;
+    assert_eq!(heard(&world), None, "nothing ever came from it");
     for _ in 0..3 {
+        let before = heard(&world);
         let lanes = used(&mut world);
+        assert!(heard(&world) > before);
+        let before = heard(&world);
         world.run_for(Nanos::from_millis(300_000));
         assert_eq!(lanes.map(|lane| world.is_up(lane)), [true; 2], "{:?}", world.reasons());
         world.command(Command::CloseHandle { session: SESSION, handle: HANDLE });
@@ -163,6 +168,7 @@ fn a_peer_that_is_dialled_when_it_is_used_has_lanes_while_something_is_open_and_
         assert!(world.reasons().iter().all(|it| it.contains("nothing has been open")));
         assert_eq!(CLASSES.map(|class| dials(&world, class)), [0; 2], "nobody needs them");
         assert!(world.shard.report().peers[0].lanes.is_empty());
+        assert_eq!(heard(&world), before, "the time stays when the lanes are gone");
     }
     assert_eq!(world.shard.poll_timeout(), None, "nothing is to be looked at");
 }

@@ -1,6 +1,7 @@
 //! Peers and the connections with them.
 
 use piped_core::link::{LaneClass, Protection};
+use piped_core::units::Nanos;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,10 @@ pub struct PeerReport {
     /// Connections with the peer, at most one of each class; none if the peer is not used and is
     /// connected to when it is.
     pub lanes: Vec<LaneReport>,
+    /// When something last came from the peer, by the daemon's clock; absent if nothing did since
+    /// it was made known. Not part of JSON, whose readers have another clock.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub heard: Option<Nanos>,
 }
 
 /// How messages are sent to a peer.

@@ -338,7 +338,14 @@ mod tests {
             messages: None,
         };
         let lanes = vec![lane(LaneClass::Latency), lane(LaneClass::Bulk)];
-        PeerEntry { shard: 0, name: name.to_owned(), inbound: false, address: None, lanes }
+        PeerEntry {
+            shard: 0,
+            name: name.to_owned(),
+            inbound: false,
+            address: None,
+            heard_seconds_ago: None,
+            lanes,
+        }
     }
 
     fn memory(peer: &str) -> Target {

@@ -5,6 +5,7 @@
 
 mod files;
 mod show;
+pub(crate) mod status;
 mod tokens;
 
 use std::path::PathBuf;
@@ -49,6 +50,11 @@ enum Action {
     },
     /// Show the cluster: this node's certificate, the nodes that were seen, keys that were revoked
     Show,
+    /// Show all nodes that this node knows of: where, trusted or not, connected or not
+    ///
+    /// This node's view alone: other nodes are not asked. Exit code 1 if a node cannot be reached
+    /// while something is open there.
+    Status,
     /// Make a token with which nodes join, show those that are open, or end one
     Token(tokens::TokenArgs),
     /// Sign the key of a node by hand, and print the certificate
@@ -89,6 +95,7 @@ pub(crate) fn run(args: &Args, asked: &ClusterArgs, output: &Output) -> Result<(
         Action::Init { name, groups } => {
             files::init(&node(), name.as_deref(), groups, output, args.json)
         }
+        Action::Status => status::run(&admin()?, output, args.json),
         Action::Show => show::run(&admin()?, output, args.json),
         Action::Token(asked) => tokens::run(&admin()?, asked, output, args.json),
         Action::Sign { name, key, groups, validity } => {

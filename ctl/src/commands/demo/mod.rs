@@ -17,13 +17,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::args::DemoArgs;
-use crate::failure::{Exit, Failure};
+use crate::daemon::interrupted;
+use crate::failure::Failure;
 use crate::output::Output;
 
 mod file;
 mod latency;
 mod moving;
-mod node;
 mod report;
 mod scenario;
 mod site;
@@ -86,11 +86,6 @@ async fn stopped(cancel: &Cancel, result: oneshot::Receiver<Result<(), Failure>>
     cancel.set();
     let _ = tokio::time::timeout(GRACE, result).await;
     interrupted()
-}
-
-/// Failure that Ctrl-C comes to.
-fn interrupted() -> Failure {
-    Failure::new(Exit::Interrupted, "interrupted; nothing is left running or on the disk")
 }
 
 /// Tells the worker to stop at its next step.

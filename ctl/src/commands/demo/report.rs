@@ -36,7 +36,7 @@ pub(super) struct Moved {
 /// Facts about a daemon.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeFacts {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) pid: u32,
     pub(super) role: String,
     pub(super) profile: String,

@@ -10,13 +10,13 @@ use piped_config::admin::{STAGES, STATUS, Stages, Status};
 use piped_report::shard::{ShardReport, StageReport};
 
 use super::moving::{self, Reader};
-use super::node::{self, Node, Setting};
 use super::report::{NodeFacts, NodeStages, Passed, Printer, Report};
 use super::site::{self, Site};
 use super::{Cancel, file, latency, slowed};
 use crate::admin::Admin;
 use crate::args::DemoArgs;
 use crate::clock;
+use crate::daemon::{self, Node, Setting};
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, Progress};
 
@@ -76,7 +76,7 @@ fn play(
     let progress = Progress::new(!json);
     let printer = Printer::new(output, json);
     let mut report = Report::default();
-    let piped = node::find_piped()?;
+    let piped = daemon::find_piped()?;
     let (disk, note) = site::disk(args.out.as_deref())?;
     report.notes.extend(note);
     let data = site.directory(&disk)?;
@@ -169,33 +169,27 @@ fn source(
 }
 
 /// Alpha asks beta; beta listens and has the file.
-fn settings<'a>(site: &Site, source: &'a Source) -> Result<[Setting<'a>; 2], Failure> {
-    let listen: SocketAddr = node::free_address()?;
+fn settings(site: &Site, source: &Source) -> Result<[Setting; 2], Failure> {
+    let listen: SocketAddr = daemon::free_address()?;
     // Sockets are not on the chosen disk: the path of a socket has at most 107 bytes, and the
     // disk's may be longer.
     let run = std::env::temp_dir();
     let run = if run.as_os_str().len() > 64 { PathBuf::from("/tmp") } else { run };
-    let alpha = Setting {
-        name: ALPHA,
-        directory: site.directory(&run)?,
-        listen: None,
-        peer: Some((BETA, listen)),
-        export: None,
-    };
-    let beta = Setting {
-        name: BETA,
-        directory: site.directory(&run)?,
-        listen: Some(listen),
-        peer: None,
-        export: Some((EXPORT, &source.directory)),
-    };
+    let mut alpha = Setting::new(ALPHA, site.directory(&run)?)?;
+    alpha.set(&format!("peers.{BETA}.address"), format_args!("\"{listen}\""));
+    let beta = Setting::new(BETA, site.directory(&run)?)?;
+    let mut beta = beta.listens(listen).exports(EXPORT, &source.directory)?;
+    for setting in [&mut alpha, &mut beta] {
+        setting.set("planner.allow_dials", true);
+        setting.write()?;
+    }
     Ok([alpha, beta])
 }
 
 /// Waits until both daemons answer and every lane of alpha is up.
 fn ready(
     admins: &[Admin; 2],
-    settings: [&Setting<'_>; 2],
+    settings: [&Setting; 2],
     site: &Site,
     cancel: &Cancel,
 ) -> Result<Vec<NodeFacts>, Failure> {
@@ -228,13 +222,13 @@ fn lanes_up(status: &Status<ShardReport>) -> bool {
     lanes.peek().is_some() && lanes.all(|lane| lane.up)
 }
 
-fn facts((status, setting): (Status<ShardReport>, &Setting<'_>)) -> NodeFacts {
-    let role = match setting.listen {
+fn facts((status, setting): (Status<ShardReport>, &Setting)) -> NodeFacts {
+    let role = match setting.listen() {
         Some(listen) => format!("holds the file, listens on {listen}"),
         None => format!("asks {BETA}; the client is here"),
     };
     NodeFacts {
-        name: setting.name,
+        name: setting.name().to_owned(),
         pid: status.pid,
         role,
         profile: status.profile.to_string(),

@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
-use super::interrupted;
-use super::node::Node;
+use crate::daemon::{Node, interrupted};
 use crate::failure::Failure;
 use crate::units;
 

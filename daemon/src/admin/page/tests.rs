@@ -106,7 +106,14 @@ fn peer(name: &str) -> PeerEntry<LaneReport> {
         zero_copy: None,
         messages: None,
     };
-    PeerEntry { shard: 0, name: name.to_owned(), inbound: true, address: None, lanes: vec![lane] }
+    PeerEntry {
+        shard: 0,
+        name: name.to_owned(),
+        inbound: true,
+        address: None,
+        heard_seconds_ago: Some(0.5),
+        lanes: vec![lane],
+    }
 }
 
 /// Others choose their names: a name stays text wherever it stands.

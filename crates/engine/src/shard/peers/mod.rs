@@ -75,6 +75,8 @@ pub(super) struct Peer {
     /// How long the peer takes to answer a message: what it costs to announce one instead of
     /// sending it.
     handshake: Option<Nanos>,
+    /// When something last came from it, on lanes that are gone.
+    heard: Option<Nanos>,
 }
 
 #[derive(Debug, Default)]
@@ -234,6 +236,7 @@ impl Peer {
             unused_since: None,
             sync_stage: StageIndex::NONE,
             handshake: None,
+            heard: None,
         }
     }
 
@@ -270,6 +273,16 @@ impl Peer {
     pub(super) fn lane_state(&self, class: LaneClass) -> (Option<LaneKey>, u32, Option<LaneLoss>) {
         let Dialled { lane, epoch, last_loss, .. } = self.lanes[class as usize];
         (lane, epoch, last_loss)
+    }
+
+    /// A lane is gone by which something came at that time.
+    pub(super) fn note_heard(&mut self, at: Nanos) {
+        self.heard = self.heard.max(Some(at));
+    }
+
+    /// When something last came from it, on lanes that are gone.
+    pub(super) fn heard(&self) -> Option<Nanos> {
+        self.heard
     }
 
     /// What its two ways take, if it has a second address.

@@ -5,6 +5,7 @@ use piped_core::io::{Io, Op, Resource, Span, Token};
 use piped_core::limits;
 use piped_core::link::LaneClass;
 use piped_core::request::Class;
+use piped_core::units::Nanos;
 use piped_report::shard::LaneReport;
 use piped_report::tally::LaneLoss;
 use piped_wire::{Frame, LaneKeys, Message, Seal, Step};
@@ -378,6 +379,11 @@ impl Shard {
         }
     }
 
+    /// When something last came by one of these lanes.
+    pub(in crate::shard) fn heard_by(&self, lanes: impl Iterator<Item = LaneKey>) -> Option<Nanos> {
+        lanes.filter_map(|key| self.lanes.get(key)).map(|lane| lane.heard).max()
+    }
+
     /// Says something on a lane that is up. What finds no room there is not said.
     pub(in crate::shard) fn tell(&mut self, key: LaneKey, message: Message) {
         if let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.state == LaneState::Up) {
@@ -432,6 +438,11 @@ impl Shard {
         self.cx.sched.end(Work::Lane(key));
         lane.reports.forget(&mut self.cx.planner);
         self.bury_scratch(&lane);
+        if let Role::Asking(asking) = &lane.role
+            && let Some(peer) = self.peers.get_mut(asking.peer)
+        {
+            peer.note_heard(lane.heard);
+        }
         let lost = LostLane { key, class: lane.class, loss: lane.loss };
         let peer = match lane.role {
             Role::Asking(asking) => self.outbound_lane_lost(asking.peer, lost, io.now()),

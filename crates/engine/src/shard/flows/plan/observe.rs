@@ -22,10 +22,11 @@ impl Shard {
     /// The shard at a glance.
     #[must_use]
     pub fn report(&self) -> ShardReport {
-        let report = |name: &str, inbound, lanes: Vec<LaneReport>| PeerReport {
+        let report = |(name, inbound): (&str, bool), lanes: Vec<LaneReport>, heard| PeerReport {
             name: name.to_owned(),
             inbound,
             lanes,
+            heard,
         };
         let asked = self.peers.all_there().map(|peer| {
             // One that is not used has no connections, and none is missing.
@@ -36,14 +37,16 @@ impl Shard {
                 let messages = self.report_messages(peer).filter(|_| class == LaneClass::Latency);
                 LaneReport { messages, ..self.report_lane(class, peer.lane_state(class)) }
             });
-            report(peer.name(), false, lanes.collect())
+            let now_there = LaneClass::ALL.into_iter().filter_map(|class| peer.lane(class));
+            let heard = self.heard_by(now_there).max(peer.heard());
+            report((peer.name(), false), lanes.collect(), heard)
         });
         let mut peers: Vec<PeerReport> = asked.collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
         peers.extend(self.links.iter().map(|(_, link)| {
             let classes = LaneClass::ALL.into_iter().filter(|&class| link.uses(class));
             let lanes = classes.map(|class| self.report_lane(class, link.lane_state(class)));
-            report(link.name(), true, lanes.collect())
+            report((link.name(), true), lanes.collect(), self.heard_by(link.lanes()))
         }));
         ShardReport {
             planner: self.cx.planner.mode(),

@@ -1,20 +1,20 @@
-//! Owner of a namespace or directory, by its name: a process, told from later ones of the same
-//! number by its start time. Things of a process that is gone are left over, and may be removed;
-//! all others belong to somebody.
+//! Owner of a rig's namespace or directory, by its name: a process, told from later ones of the
+//! same number by its start time. Things of a process that is gone are left over, and may be
+//! removed; all others belong to somebody.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::failure::Failure;
+use crate::Error;
 
 /// Prefix of the owner in every name.
 const PREFIX: &str = "piped-rig-";
 
 /// A process, this one or one that may be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Owner {
+pub struct Owner {
     process: u32,
     /// Start time in the kernel's ticks since boot.
     started: u64,
@@ -22,16 +22,20 @@ pub(super) struct Owner {
 
 impl Owner {
     /// Owner that is this process.
-    pub(super) fn this() -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// If there is no `/proc`.
+    pub fn this() -> Result<Self, Error> {
         let process = std::process::id();
         let started = started(process).ok_or_else(|| {
-            Failure::new("/proc does not say when this process started: is it mounted?")
+            Error::new("/proc does not say when this process started: is it mounted?")
         })?;
         Ok(Self { process, started })
     }
 
     /// Prefix of the owner's names.
-    pub(super) fn prefix(self) -> String {
+    #[must_use]
+    pub fn prefix(self) -> String {
         format!("{PREFIX}{}-{}-", self.process, self.started)
     }
 
@@ -58,7 +62,10 @@ fn started(process: u32) -> Option<u64> {
 }
 
 /// Names in a directory that belong to rigs without a process. A missing directory has none.
-pub(super) fn left_over(directory: &Path) -> io::Result<Vec<String>> {
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn left_over(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

@@ -107,8 +107,6 @@ pub(crate) enum Command {
     Exports,
     /// Show the nodes that sources of discovery name
     Nodes,
-    /// Show the cluster as this node knows it
-    Cluster(ClusterArgs),
     /// Show the handles of clients and peers
     Handles,
     /// End a handle of a client or peer

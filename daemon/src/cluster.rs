@@ -12,9 +12,11 @@ mod files;
 pub(crate) mod issue;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use piped_config::{Cluster, NodeCertificate, Revocations};
+use piped_config::{Cluster, Config, NodeCertificate, Revocations};
+use piped_control::keyring::Keyring;
 use piped_core::units::Nanos;
 use piped_text::shown;
 
@@ -23,6 +25,7 @@ pub(crate) use self::files::{CertificateNews, read_book, with_files};
 use self::issue::Request;
 use crate::control::Control;
 use crate::io::clock;
+use crate::kept;
 use crate::peer::join;
 
 /// How often it is looked whether a certificate has ended, or is to be renewed.
@@ -57,10 +60,48 @@ pub(crate) async fn watch(control: Rc<Control>) {
             continue;
         }
         check(&control).await;
+    }
+}
+
+/// Renews what is to be renewed, for as long as the daemon runs.
+pub(crate) async fn renewing(control: Rc<Control>) {
+    loop {
+        tokio::select! {
+            () = control.stopped() => return,
+            () = tokio::time::sleep(TICK) => {}
+        }
         if is_due(&control) {
             renew(&control).await;
         }
+        if has_none(&control) {
+            find(&control).await;
+        }
     }
+}
+
+/// Whether this node has no certificate that counts, and it is time to look for one.
+fn has_none(control: &Control) -> bool {
+    let (keyring, times) = (control.keyring(), clock::times());
+    let is_due = control.renewal.borrow().next <= times.now;
+    let counts = |own: &NodeCertificate| own.check_time(times.calendar).is_ok();
+    let own = keyring.identity().and_then(|it| it.certificate());
+    is_due && keyring.has_cluster() && !own.is_some_and(counts)
+}
+
+/// Looks into the files again: the calendar may be right by now, or somebody has signed.
+async fn find(control: &Rc<Control>) {
+    let (config, keyring) = (control.config(), control.keyring());
+    let (config, keyring) = (Config::clone(&config), Keyring::clone(&keyring));
+    let main_file = control.reload.sources().map(|sources| sources.main_file().to_owned());
+    let read = move || Ok(with_files(keyring, &config, main_file.as_deref()).0);
+    let found = kept::in_time(read).await.ok();
+    let found = found.as_ref().and_then(Keyring::identity).and_then(|it| it.certificate());
+    if let Some(found) = found.cloned() {
+        tracing::info!("this node has a certificate that counts");
+        control.decide(|core, _| core.certify_self(found));
+        control.tell_shards().await;
+    }
+    control.renewal.borrow_mut().next = clock::now() + Nanos::from_millis(RETRY[0] * 1000);
 }
 
 /// Has nodes leave whose certificates count no more.
@@ -74,7 +115,8 @@ pub(crate) async fn check(control: &Rc<Control>) {
     control.tell_shards().await;
 }
 
-fn say_gone(nodes: &[String]) {
+/// Writes to the log that nodes have to leave.
+pub(crate) fn say_gone(nodes: &[String]) {
     for node in nodes {
         tracing::warn!(node, "its certificate counts no more: it expired, or was revoked");
     }
@@ -83,19 +125,36 @@ fn say_gone(nodes: &[String]) {
 /// Takes a list of revoked keys. `false`: it is not of this cluster, or no later than the one that
 /// there is.
 pub(crate) async fn take_revocations(control: &Rc<Control>, list: Revocations) -> bool {
-    let (number, keys, text) = (list.number(), list.keys().len(), list.to_string());
+    let (number, keys) = (list.number(), list.keys().len());
     let taken = control.decide(|core, _| core.hear_revocations(list, clock::times()));
     let Some(gone) = taken else { return false };
     tracing::info!(number, keys, "a list of revoked keys was taken");
     say_gone(&gone);
     control.tell_shards().await;
-    keep(control, files::REVOCATIONS, text).await;
+    let told = |control: &Control| {
+        let keyring = control.keyring();
+        let list = keyring.identity().and_then(|identity| identity.revocations().cloned());
+        list.map(|list| list.to_string()).unwrap_or_default()
+    };
+    keep(control, files::REVOCATIONS, told).await;
+    // It has all keys, so this ends here.
+    if let Some(all) = issue::joined_list(control).await {
+        Box::pin(take_revocations(control, all)).await;
+    }
     true
 }
 
-/// Writes a file of the state. A node that has no place for it hears of it again.
-async fn keep(control: &Control, name: &'static str, text: String) -> bool {
-    let Err(error) = files::write(&control.config(), name, text).await else { return true };
+/// Writes a file of the state, with what is so when it has its turn. A node that has no place for it
+/// hears of it again.
+async fn keep(
+    control: &Control,
+    name: &'static str,
+    text: impl FnOnce(&Control) -> String,
+) -> bool {
+    // One that is given up has the turn until it has ended.
+    let turn = Arc::clone(&control.state_turn).lock_owned().await;
+    let text = text(control);
+    let Err(error) = files::write(&control.config(), name, text, turn).await else { return true };
     tracing::warn!(file = name, %error, "node.state_dir: not kept over a restart");
     false
 }
@@ -120,7 +179,8 @@ async fn renew(control: &Rc<Control>) {
             tracing::info!(until, "the certificate of this node was renewed");
             let text = certificate.to_string();
             control.decide(|core, _| core.certify_self(certificate));
-            keep(control, Cluster::CERTIFICATE_FILE, text).await;
+            control.tell_shards().await;
+            keep(control, Cluster::CERTIFICATE_FILE, |_| text).await;
         }
         Err(why) => {
             let seconds = (left / 20).clamp(RETRY[0], RETRY[1]);
@@ -148,6 +208,9 @@ async fn ask(control: &Rc<Control>, own: &NodeCertificate) -> Result<NodeCertifi
         let at = config.cluster.issuer.as_str();
         let answer = tokio::time::timeout(join::TIME, join::ask(identity.own(), key, at, &request));
         let joined = answer.await.map_err(|_| format!("{at} did not answer in time"))??;
+        if let Some(list) = joined.revocations.and_then(|text| text.parse().ok()) {
+            take_revocations(control, list).await;
+        }
         joined.certificate
     };
     let counts = identity.check(&certificate, clock::times().calendar);

@@ -136,6 +136,8 @@ pub(crate) struct Control {
     pub(crate) book: RefCell<Book>,
     /// Tokens with which nodes join.
     pub(crate) tokens: RefCell<Tokens>,
+    /// Whose turn it is to write files of the state that belong to the cluster.
+    pub(crate) state_turn: Arc<tokio::sync::Mutex<()>>,
     /// What was tried of a renewal of the certificate.
     pub(crate) renewal: RefCell<Renewal>,
     closer: Closer,
@@ -226,6 +228,7 @@ impl Control {
             keeper,
             book: RefCell::new(book),
             tokens: RefCell::default(),
+            state_turn: Arc::default(),
             renewal: RefCell::default(),
             closer,
             withdrawals: RefCell::default(),

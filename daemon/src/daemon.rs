@@ -231,6 +231,7 @@ impl Daemon {
         tokio::task::spawn_local(watchdog::answer(Rc::clone(&control)));
         tokio::task::spawn_local(keep(Rc::clone(&control)));
         tokio::task::spawn_local(cluster::watch(Rc::clone(&control)));
+        tokio::task::spawn_local(cluster::renewing(Rc::clone(&control)));
         tokio::task::spawn_local(reload_when_told(Rc::clone(&control), hangup));
         systemd::ready(&format!("{} serves", control.node));
         tracing::info!(node = control.node, shards = shards.len(), "ready");

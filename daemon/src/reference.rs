@@ -13,6 +13,8 @@ const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/piped.toml
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
 
 /// Key as `pipectl keys show` prints one.
+/// A key of a cluster, of no private half that anybody has.
+const CLUSTER_KEY: &str = "ed25519:3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=";
 const KEY: &str = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=";
 
 const HEAD: &str = "# Configuration
@@ -213,6 +215,8 @@ fn kind(path: &str, default: &Value) -> String {
         Value::Array(_) if list(json!("host:7")) => "list of host:port".to_owned(),
         Value::Array(_) if list(json!("127.0.0.1:7")) => "addresses".to_owned(),
         Value::Array(_) if list(json!("http://host:7")) => "URLs".to_owned(),
+        Value::Array(_) if list(json!(CLUSTER_KEY)) => "keys of a cluster".to_owned(),
+        Value::Array(_) if list(json!(KEY)) => "public keys".to_owned(),
         Value::Array(_) => "list of words".to_owned(),
         Value::String(word) => match (text("word7"), word.as_str()) {
             (true, word) if word.starts_with('/') || path.ends_with(".path") => "path".to_owned(),
@@ -235,6 +239,7 @@ fn kind(path: &str, default: &Value) -> String {
 fn is_live(path: &str, default: &Value) -> bool {
     let texts = ["word7", "7MiB", "7s", "h:7", "127.0.0.1:7", KEY];
     let lists = ["word7", "10.0.0.0/8", "send_zero_copy", "127.0.0.1:7", "http://127.0.0.1:7"];
+    let lists = lists.into_iter().chain([KEY, CLUSTER_KEY]);
     let lists = lists.map(|word| json!([word])).into_iter().chain([json!([7])]);
     let others = [json!(7), json!(!default.as_bool().unwrap_or_default())];
     // Also try all words that the type names in its error.

@@ -300,11 +300,12 @@ async fn apply(control: &Rc<Control>, prepared: Prepared) -> Reloaded {
         grants: exports.grants(),
         names,
     };
-    let done = control.decide(|core, _| {
+    let (done, gone) = control.decide(|core, _| {
         let done = core.reload(next);
-        core.check_members(clock::times());
-        done
+        let gone = core.check_members(clock::times());
+        (done, gone)
     });
+    cluster::say_gone(&gone);
     control.replace_exports(exports);
     let mut changed = done.changed;
     let Live { config: effect, rules, keyring, .. } = control.live();

@@ -97,12 +97,17 @@ impl Subject {
         Self { key, name: name.to_owned(), groups, from, until: now.after(validity) }
     }
 
-    /// Whether the last third of the time has begun, and a certificate is to be renewed.
+    /// When the last third of the time begins, in which a certificate is to be renewed.
     #[must_use]
-    pub const fn is_in_last_third(&self, now: UnixTime) -> bool {
+    pub const fn begin_of_last_third(&self) -> UnixTime {
         let whole = self.until.since(self.from).saturating_sub(BACKDATED);
-        let left = self.until.since(now);
-        left > 0 && left <= whole / 3
+        UnixTime(self.until.0 - whole / 3)
+    }
+
+    /// Whether the last third of the time has begun, and is not over.
+    #[must_use]
+    pub fn is_in_last_third(&self, now: UnixTime) -> bool {
+        (self.begin_of_last_third()..self.until).contains(&now)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -184,6 +189,12 @@ impl NodeCertificate {
         let mut bytes = self.subject.body();
         bytes.extend(self.signature.0);
         bytes
+    }
+
+    /// The signature, which no two certificates share.
+    #[must_use]
+    pub const fn signature(&self) -> [u8; SIGNATURE_BYTES] {
+        self.signature.0
     }
 
     /// What the certificate says, whether it counts or not.

@@ -41,7 +41,7 @@ pub const CLUSTER_KEYS_MAX: usize = 4;
 pub const GROUP_MARK: char = '@';
 
 /// Shortest and longest time for which a certificate counts.
-const VALIDITIES: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3650 * 86_400)];
+const VALIDITIES: [Duration; 2] = [Duration::from_secs(60), Cluster::VALIDITY_MAX.0];
 
 /// Calendar time in whole seconds since 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -105,6 +105,9 @@ impl Cluster {
 
     /// Name of the file with the cluster's private key, beside the main file.
     pub const SIGNING_KEY_FILE: &'static str = "cluster.key";
+
+    /// How long a certificate counts at most.
+    pub const VALIDITY_MAX: Period = Period::seconds(3650 * 86_400);
 
     /// How long a certificate counts by default.
     pub const VALIDITY: Period = Period::seconds(30 * 24 * 3600);

@@ -32,7 +32,7 @@ impl<M: Clone> Control<M> {
         let own = identity.own().public();
         let unknown = |(name, shown): &(&str, &NodeCertificate)| {
             let subject = shown.subject();
-            let is_known = self.members().certificate(name) == Some(*shown);
+            let is_known = self.members.knows(shown);
             !is_known && subject.name == *name && subject.key != own
         };
         // Nodes that are known first: theirs were renewed, and a crowd of others must not end them.
@@ -41,23 +41,27 @@ impl<M: Clone> Control<M> {
             .certificates()
             .filter(unknown)
             .partition(|(name, _)| self.members().certificate(name).is_some());
-        let (all, mut left) = (known.len() + new.len(), CHECKED_MAX);
         known.extend(new);
-        let mut early = Vec::new();
+        let all = known.len();
+        let (mut early, mut refused) = (Vec::new(), Vec::new());
         let mut counts = |shown: &NodeCertificate| {
             if matches!(shown.check_time(times.calendar), Err(CertificateFault::Early(_))) {
                 early.push(shown.subject().from);
+                return false;
             }
-            identity.check(shown, times.calendar).is_ok()
+            let counts = identity.check(shown, times.calendar).is_ok();
+            if !counts {
+                refused.push(shown.clone());
+            }
+            counts
         };
         let known = known.into_iter().take(CHECKED_MAX).map(|(_, shown)| shown);
-        let counted: Vec<NodeCertificate> =
-            known.inspect(|_| left -= 1).filter(|shown| counts(shown)).cloned().collect();
+        let counted: Vec<NodeCertificate> = known.filter(|shown| counts(shown)).cloned().collect();
         early.into_iter().for_each(|from| self.members.expect(from));
-        let is_news = !counted.is_empty();
+        refused.iter().for_each(|shown| self.members.refuse(shown));
         counted.into_iter().for_each(|shown| self.enter_member(shown, times.now));
-        // Those that do not count would be looked at for ever.
-        if all > CHECKED_MAX && is_news {
+        // It ends: those that were looked at are known by now, one way or the other.
+        if all > CHECKED_MAX {
             self.renew_discovery(times.now);
         }
     }
@@ -88,17 +92,30 @@ impl<M: Clone> Control<M> {
     pub fn check_members(&mut self, times: Times) -> Vec<String> {
         let keyring = self.keyring();
         let gone = self.members.take_distrusted(keyring.identity(), times.calendar);
-        // A key in [peers] holds whatever certificates say.
+        let any = !gone.is_empty();
+        // A key in [peers] holds whatever certificates say; groups do not.
         let gone: Vec<String> = gone.into_iter().filter(|it| !keyring.is_reserved(it)).collect();
         self.expel(&gone);
-        if !gone.is_empty() {
+        if any {
             self.take_back();
         }
+        self.ask_again(times);
         // What a source says of them may count still, or again; and of others by now.
-        if !gone.is_empty() || self.members.take_early(times.calendar) {
+        if any || self.members.take_early(times.calendar) {
             self.renew_discovery(times.now);
         }
         gone
+    }
+
+    /// Dials nodes anew whose certificates are about to end: they may have others by now.
+    fn ask_again(&mut self, times: Times) {
+        for name in self.members.take_aging(times.calendar) {
+            if let Some(peer) = self.peers().by_name(&name)
+                && self.peers().target(peer).is_some_and(|target| target.key.is_none())
+            {
+                self.tell_all(&Command::RedialPeer { peer });
+            }
+        }
     }
 
     /// Has nodes leave, and dials them anew: they have to prove themselves again.
@@ -124,9 +141,16 @@ impl<M: Clone> Control<M> {
         Some(self.check_members(times))
     }
 
-    /// Takes another certificate of this node.
+    /// Takes another certificate of this node, and shows it: nodes that it dials see it in a
+    /// handshake only, and would have it leave when the one before ends.
     pub fn certify_self(&mut self, certificate: NodeCertificate) {
         let keyring = Keyring::clone(&self.keyring()).with_certificate(Some(certificate));
         self.replace_keyring(Rc::new(keyring));
+        let names: Vec<String> = self.peers().names().map(str::to_owned).collect();
+        for peer in names.iter().filter_map(|name| self.peers().by_name(name)).collect::<Vec<_>>() {
+            if self.peers().target(peer).is_some_and(|target| target.key.is_none()) {
+                self.tell_all(&Command::RedialPeer { peer });
+            }
+        }
     }
 }

@@ -449,12 +449,11 @@ impl<M: Clone> Control<M> {
     /// Takes another configuration, which cannot fail. The changes of what is in effect come back;
     /// the effects are what the shards are told.
     pub fn reload(&mut self, mut next: Next<'_>) -> Reloaded {
-        // What the cluster has revoked stays revoked, whatever the files say.
+        // What the cluster has revoked stays revoked, whatever the files say, and what was renewed
+        // counts.
         let keyring = self.keyring();
-        if let Some(list) = keyring.identity().and_then(|it| it.revocations()) {
-            let with_list = std::mem::take(&mut next.keyring).with_revocations(Arc::clone(list));
-            next.keyring = with_list.unwrap_or_else(|without| without);
-        }
+        next.keyring = std::mem::take(&mut next.keyring).with_known_of(&keyring);
+        self.members.forget_refused();
         let effect = Rc::new(in_effect(&self.live.config, next.after, next.outside));
         let changed = self.live.config.changes_to(&effect);
         let doubt = Doubt::of(&self.live.rules, &self.live.keyring, &self.live.names, &next);

@@ -60,6 +60,10 @@ pub struct Dial {
     proofs: VecDeque<Proof>,
     /// The certificate by which the key counts that is being proved.
     shown: Option<NodeCertificate>,
+    /// Whether the peer proved itself by a certificate.
+    is_member: bool,
+    /// The keyring under which it did, or by its key.
+    proven: Option<Rc<Keyring>>,
     /// The keyring of the proof under way.
     keyring: Option<Rc<Keyring>>,
     /// Why the last proof at this address failed.
@@ -72,6 +76,8 @@ pub struct Dial {
 enum Proof {
     /// By a key that the configuration names.
     Pinned(PublicKey),
+    /// The same, and this node shows no certificate: releases before clusters take none.
+    Bare(PublicKey),
     /// By the key of the certificate that is known.
     Member,
     /// By the key of a certificate that it is asked for.
@@ -97,6 +103,8 @@ pub enum Step {
         keyring: Rc<Keyring>,
         /// The key that the peer has to have.
         key: PublicKey,
+        /// Whether this node shows its certificate, if it has one.
+        shows: bool,
     },
     /// Give the connection to the shard that asked, at once.
     Deliver,
@@ -158,6 +166,8 @@ impl Dial {
             address: None,
             proofs: VecDeque::new(),
             shown: None,
+            is_member: false,
+            proven: None,
             keyring: None,
             unproven: None,
             fault: DialFault::NoAddress,
@@ -205,50 +215,69 @@ impl<M: Clone> Control<M> {
             }
             Progress::Resolved(Ok(addresses)) => {
                 dial.addresses = addresses.into();
-                self.next_address(dial, now)
+                self.next_address(dial, times)
             }
             Progress::Connected(Ok(())) => self.connected(dial, times),
             Progress::Showed(Ok(shown)) => self.showed(dial, &shown, times),
-            Progress::Showed(Err(why)) => self.unproven(dial, why, now),
+            Progress::Showed(Err(why)) => self.unproven(dial, why, times),
             Progress::Proved(Ok(())) => self.proved(dial, times),
-            Progress::Proved(Err(why)) => self.unproven(dial, why, now),
+            Progress::Proved(Err(why)) => self.unproven(dial, why, times),
             Progress::Connected(Err(why)) => {
                 dial.fault = DialFault::Failed(why);
-                self.leave_address(dial, now)
+                self.leave_address(dial, times)
             }
             Progress::Resolved(Err(why)) => dial.leave_host(DialFault::Failed(why), now),
             Progress::Late => dial.leave_host(DialFault::Late, now),
         }
     }
 
-    fn next_address(&mut self, dial: &mut Dial, now: Nanos) -> Step {
+    /// Whether a connection that is to be delivered may still be: the shards may have been told
+    /// otherwise while the driver waited to tell them.
+    #[must_use]
+    pub fn may_deliver(&self, dial: &Dial) -> bool {
+        let keyring = self.keyring();
+        let is_same = dial.proven.as_ref().is_none_or(|proven| Rc::ptr_eq(proven, &keyring));
+        let name = self.peers().name(dial.peer).unwrap_or("?");
+        let counts = !dial.is_member || self.members().certificate(name).is_some();
+        is_same && counts && self.is_still(dial)
+    }
+
+    fn next_address(&mut self, dial: &mut Dial, times: Times) -> Step {
         while let Some(address) = dial.addresses.pop_front() {
             if !self.may_be_dialled(&dial.target, address) {
                 let peer = self.name_of(dial.peer);
-                self.note_of_peer(Cause::Dial, &peer, now, |peer, left_out| Note::DialForbidden {
-                    peer,
-                    address,
-                    left_out,
+                self.note_of_peer(Cause::Dial, &peer, times.now, |peer, left_out| {
+                    Note::DialForbidden { peer, address, left_out }
                 });
                 dial.fault = DialFault::Plain;
                 continue;
             }
             dial.address = Some(address);
-            dial.proofs = self.proofs(dial);
+            dial.proofs = self.proofs(dial, times);
             return Step::Connect(address);
         }
-        dial.leave_host(dial.fault.clone(), now)
+        dial.leave_host(dial.fault.clone(), times.now)
     }
 
     /// The proofs to try, one after the other.
-    fn proofs(&self, dial: &Dial) -> VecDeque<Proof> {
+    fn proofs(&self, dial: &Dial, times: Times) -> VecDeque<Proof> {
         // A peer that changes its key may have either.
-        let pinned: VecDeque<Proof> = dial.target.keys().map(Proof::Pinned).collect();
+        let keyring = self.keyring();
+        let shows = keyring.identity().is_some_and(|identity| identity.certificate().is_some());
+        let pinned = dial.target.keys().map(Proof::Pinned);
+        let bare = dial.target.keys().map(Proof::Bare).filter(|_| shows);
+        let pinned: VecDeque<Proof> = pinned.chain(bare).collect();
         match (pinned.is_empty(), self.must_prove(&dial.target)) {
             (false, _) => pinned,
             (true, false) => [Proof::Plain].into(),
-            // It may have another certificate by now than the one that is known.
-            (true, true) => [Proof::Member, Proof::Asked].into(),
+            (true, true) => {
+                // It may have another certificate by now than the one that is known.
+                let known = self.members().certificate(self.peers().name(dial.peer).unwrap_or("?"));
+                match known.is_some_and(|it| it.subject().is_in_last_third(times.calendar)) {
+                    true => [Proof::Asked, Proof::Member].into(),
+                    false => [Proof::Member, Proof::Asked].into(),
+                }
+            }
         }
     }
 
@@ -258,18 +287,21 @@ impl<M: Clone> Control<M> {
         }
         dial.shown = None;
         match dial.proofs.pop_front() {
+            // A reload may have begun a cluster meanwhile.
+            Some(Proof::Plain) if self.must_prove(&dial.target) => Step::Fail(DialFault::Changed),
             Some(Proof::Plain) => Step::Deliver,
-            Some(Proof::Pinned(key)) => self.prove(dial, key, times.now),
+            Some(Proof::Pinned(key)) => self.prove(dial, (key, true), times),
+            Some(Proof::Bare(key)) => self.prove(dial, (key, false), times),
             Some(Proof::Member) => {
                 let known = self.members().certificate(&self.name_of(dial.peer)).cloned();
                 // Without another connection: nothing was said on this one.
                 match known.filter(|it| self.counts(it, times).is_ok()) {
-                    Some(known) => self.prove_member(dial, known, times.now),
+                    Some(known) => self.prove_member(dial, known, times),
                     None => self.connected(dial, times),
                 }
             }
             Some(Proof::Asked) => Step::Ask,
-            None => self.leave_address(dial, times.now),
+            None => self.leave_address(dial, times),
         }
     }
 
@@ -283,7 +315,7 @@ impl<M: Clone> Control<M> {
     fn showed(&mut self, dial: &mut Dial, shown: &[u8], times: Times) -> Step {
         if shown.is_empty() {
             let why = "it has no certificate, and no key in [peers] here: `piped join` there";
-            return self.unproven(dial, why.to_owned(), times.now);
+            return self.unproven(dial, why.to_owned(), times);
         }
         let name = self.name_of(dial.peer);
         let read = NodeCertificate::from_bytes(shown).map_err(CertificateFault::Unreadable);
@@ -295,25 +327,25 @@ impl<M: Clone> Control<M> {
             }
         });
         match checked {
-            Ok(shown) => self.prove_member(dial, shown, times.now),
-            Err(why) => self.unproven(dial, why.to_string(), times.now),
+            Ok(shown) => self.prove_member(dial, shown, times),
+            Err(why) => self.unproven(dial, why.to_string(), times),
         }
     }
 
-    fn prove_member(&mut self, dial: &mut Dial, shown: NodeCertificate, now: Nanos) -> Step {
+    fn prove_member(&mut self, dial: &mut Dial, shown: NodeCertificate, times: Times) -> Step {
         let key = shown.subject().key;
         dial.shown = Some(shown);
-        self.prove(dial, key, now)
+        self.prove(dial, (key, true), times)
     }
 
-    fn prove(&mut self, dial: &mut Dial, key: PublicKey, now: Nanos) -> Step {
+    fn prove(&mut self, dial: &mut Dial, (key, shows): (PublicKey, bool), times: Times) -> Step {
         let keyring = self.keyring();
         if keyring.identity().is_none() {
             // A configuration that has the one key without the other is refused.
-            return self.unproven(dial, "this node has no key".to_owned(), now);
+            return self.unproven(dial, "this node has no key".to_owned(), times);
         }
         dial.keyring = Some(Rc::clone(&keyring));
-        Step::Prove { keyring, key }
+        Step::Prove { keyring, key, shows }
     }
 
     fn proved(&mut self, dial: &mut Dial, times: Times) -> Step {
@@ -321,37 +353,39 @@ impl<M: Clone> Control<M> {
         if !keyring.is_some_and(|keyring| Rc::ptr_eq(&keyring, &self.keyring())) {
             // What was agreed on is not what is to be now.
             let why = "the configuration was loaded again meanwhile".to_owned();
-            return self.unproven(dial, why, times.now);
+            return self.unproven(dial, why, times);
         }
         if !self.is_still(dial) {
             return Step::Fail(DialFault::Changed);
         }
         if let Some(shown) = dial.shown.take() {
+            dial.is_member = true;
             self.enter_member(shown, times.now);
         }
+        dial.proven = Some(self.keyring());
         Step::Deliver
     }
 
-    fn unproven(&mut self, dial: &mut Dial, why: String, now: Nanos) -> Step {
+    fn unproven(&mut self, dial: &mut Dial, why: String, times: Times) -> Step {
         dial.unproven = Some(why);
         match dial.address.filter(|_| !dial.proofs.is_empty()) {
             Some(address) => Step::Connect(address),
-            None => self.leave_address(dial, now),
+            None => self.leave_address(dial, times),
         }
     }
 
-    fn leave_address(&mut self, dial: &mut Dial, now: Nanos) -> Step {
+    fn leave_address(&mut self, dial: &mut Dial, times: Times) -> Step {
         if let (Some(error), Some(address)) = (dial.unproven.take(), dial.address) {
             dial.fault = DialFault::Failed(error.clone());
             let peer = self.name_of(dial.peer);
-            self.note_of_peer(Cause::Dial, &peer, now, |peer, left_out| Note::NotConnected {
+            self.note_of_peer(Cause::Dial, &peer, times.now, |peer, left_out| Note::NotConnected {
                 peer,
                 address,
                 error,
                 left_out,
             });
         }
-        self.next_address(dial, now)
+        self.next_address(dial, times)
     }
 
     /// Whether the configuration still has the peer as it is being dialled, and the network for it.
@@ -380,7 +414,7 @@ impl<M: Clone> Control<M> {
 
 #[cfg(test)]
 mod tests {
-    use piped_config::{Config, UnixTime};
+    use piped_config::{Config, NodeKey, SigningKey, UnixTime};
 
     use super::*;
     use crate::control::Live;
@@ -422,6 +456,22 @@ mod tests {
             }
             assert_eq!(dial.until(), now + DIAL_TIME, "it has its time");
         }
+    }
+
+    #[test]
+    fn a_dial_does_not_end_plain_in_a_cluster_that_began_meanwhile() {
+        let (mut control, mut dial) = dialled(LaneClass::Bulk, false);
+        let times = Times { now: Nanos::from_millis(1), calendar: UnixTime(7) };
+        control.advance(&mut dial, Progress::Waited, times);
+        let near = Progress::Resolved(Ok(vec!["127.0.0.1:1".parse().expect("an address")]));
+        assert!(matches!(control.advance(&mut dial, near, times), Step::Connect(_)));
+        let mut config = Config::clone(control.config());
+        config.cluster.keys = vec![SigningKey::generate().expect("random").public()];
+        let own = NodeKey::generate().expect("random");
+        let keyring = Keyring::new(&config, Some(own)).expect("it has a key");
+        control.replace_keyring(Rc::new(keyring));
+        let step = control.advance(&mut dial, Progress::Connected(Ok(())), times);
+        assert!(matches!(step, Step::Fail(DialFault::Changed)), "{step:?}");
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub enum Unwelcome {
          more"
     )]
     Nobody,
+    /// There are as many nodes of the cluster as are remembered.
+    #[error("it is of the cluster, of which this node remembers no more nodes")]
+    Crowd,
     /// The configuration changed under the handshake.
     #[error("the configuration was loaded again meanwhile; it may try again")]
     Reloaded,
@@ -108,13 +111,11 @@ impl<M: Clone> Control<M> {
     /// Names that a plain caller cannot have: of nodes that prove theirs.
     fn reserved(&self) -> Arc<BTreeSet<String>> {
         let pinned = self.keyring().reserved();
-        let members: Vec<&str> =
-            self.members().iter().map(|it| it.subject().name.as_str()).collect();
+        let members = self.members().names();
         if members.is_empty() {
             return pinned;
         }
-        let members = members.into_iter().map(str::to_owned);
-        Arc::new(pinned.iter().cloned().chain(members).collect())
+        Arc::new(pinned.union(members).cloned().collect())
     }
 
     /// A caller comes in that was met under a keyring, unless a reload came in between. `shown`:
@@ -135,7 +136,11 @@ impl<M: Clone> Control<M> {
         let proven = matches!(caller, Caller::Proven { .. });
         self.patrol.give_back(from, proven, now);
         if let Some(shown) = shown {
+            let name = shown.subject().name.clone();
             self.enter_member(shown, now);
+            if self.members().certificate(&name).is_none() {
+                return Err(Unwelcome::Crowd);
+            }
         }
         Ok(())
     }

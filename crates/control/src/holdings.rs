@@ -160,11 +160,14 @@ impl<M: Clone> Law<'_, M> {
             return Err(OpenFault::denied(format!("user {} may not use this daemon", who.uid)));
         }
         // A node that has got a key, or has lost it, has another standing when it comes again.
-        let can_prove = |name: &str| {
-            self.live.keyring.is_reserved(name) || self.members.certificate(name).is_some()
+        let is_pinned = |name: &str| self.live.keyring.is_reserved(name);
+        let is_other = match holder {
+            Holder::User(_) => false,
+            Holder::Peer(name) => !is_pinned(name) && self.members.certificate(name).is_none(),
+            Holder::Plain { name, .. } => is_pinned(name) || self.members.has_seen(name),
         };
         if let Holder::Peer(name) | Holder::Plain { name, .. } = holder
-            && can_prove(name) != matches!(holder, Holder::Peer(_))
+            && is_other
         {
             return Err(OpenFault::denied(format!("`{name}` has another standing now")));
         }

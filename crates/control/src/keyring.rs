@@ -1,6 +1,6 @@
 //! The keys that this node trusts, and the key with which it proves itself.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use piped_config::{
@@ -31,8 +31,11 @@ pub struct Identity {
     cluster: Vec<ClusterKey>,
     /// Keys that the operator has revoked.
     revoked: BTreeSet<PublicKey>,
-    /// Keys that the cluster has revoked.
+    /// The list of keys that the cluster has revoked, with the highest number.
     list: Option<Arc<Revocations>>,
+    /// Keys of all lists of the cluster that were seen, each until its certificates have ended: two
+    /// nodes that sign do not know of each other's lists at once.
+    revoked_by_cluster: BTreeMap<PublicKey, UnixTime>,
     /// The certificate of this node.
     certificate: Option<Arc<NodeCertificate>>,
 }
@@ -80,9 +83,40 @@ impl Keyring {
             cluster: config.cluster.keys.clone(),
             revoked: config.cluster.revoked.iter().copied().collect(),
             list: None,
+            revoked_by_cluster: BTreeMap::new(),
             certificate: None,
         });
         Ok(Self { identity, reserved })
+    }
+
+    /// The same keyring with what another one knows beside its files: revoked keys, and a
+    /// certificate of this node that is later.
+    #[must_use]
+    pub(crate) fn with_known_of(mut self, before: &Self) -> Self {
+        let (Some(identity), Some(before)) = (&mut self.identity, &before.identity) else {
+            return self;
+        };
+        // Another cluster is another matter.
+        if before.cluster.iter().any(|key| identity.cluster.contains(key)) {
+            for (key, until) in &before.revoked_by_cluster {
+                identity.revoked_by_cluster.entry(*key).or_insert(*until);
+            }
+            let signed = |list: &&Arc<Revocations>| list.is_by(&identity.cluster);
+            if let Some(list) = before.list.as_ref().filter(signed)
+                && identity.list.as_ref().is_none_or(|it| it.number() < list.number())
+            {
+                identity.list = Some(Arc::clone(list));
+            }
+        }
+        let from = |it: &Arc<NodeCertificate>| it.subject().from;
+        let is_later = |it: &&Arc<NodeCertificate>| {
+            identity.own.public() == it.subject().key
+                && identity.certificate.as_ref().is_none_or(|own| from(own) < from(it))
+        };
+        if let Some(running) = before.certificate.as_ref().filter(is_later) {
+            identity.certificate = Some(Arc::clone(running));
+        }
+        self
     }
 
     /// The same keyring with the certificate of this node.
@@ -94,15 +128,22 @@ impl Keyring {
         self
     }
 
-    /// The same keyring with a list of revoked keys, if the cluster signed it and it is later than
-    /// the list that there is.
+    /// The same keyring with the keys of a list of revoked keys, if the cluster signed it, and it has
+    /// a higher number than the list that there is, or other keys.
     ///
     /// # Errors
     /// The keyring as it was.
     pub fn with_revocations(mut self, list: Arc<Revocations>) -> Result<Self, Self> {
         match &mut self.identity {
             Some(identity) if identity.would_follow(&list) => {
-                identity.list = Some(list);
+                for (key, until) in list.keys() {
+                    let known = identity.revoked_by_cluster.entry(*key).or_insert(*until);
+                    *known = (*known).max(*until);
+                }
+                let number = |list: &Arc<Revocations>| list.number();
+                if identity.list.as_ref().is_none_or(|it| number(it) < list.number()) {
+                    identity.list = Some(list);
+                }
                 Ok(self)
             }
             _ => Err(self),
@@ -198,6 +239,20 @@ impl Identity {
         self.certificate.as_deref()
     }
 
+    /// Keys that the cluster has revoked, by all lists that were seen, each with the time when it may
+    /// be forgotten.
+    #[must_use]
+    pub const fn revoked_by_cluster(&self) -> &BTreeMap<PublicKey, UnixTime> {
+        &self.revoked_by_cluster
+    }
+
+    /// Whether the list that is told says all that is known of revoked keys.
+    #[must_use]
+    pub fn tells_all(&self) -> bool {
+        let told = |key| self.list.as_ref().is_some_and(|list| list.keys().contains_key(key));
+        self.revoked_by_cluster.keys().all(told)
+    }
+
     /// The keys that sign for the cluster.
     #[must_use]
     pub fn cluster(&self) -> &[ClusterKey] {
@@ -219,15 +274,15 @@ impl Identity {
     /// Whether a key counts no more, whatever certificate it has.
     #[must_use]
     pub fn has_revoked(&self, key: &PublicKey) -> bool {
-        let listed = |list: &Arc<Revocations>| list.keys().contains_key(key);
-        self.revoked.contains(key) || self.list.as_ref().is_some_and(listed)
+        self.revoked.contains(key) || self.revoked_by_cluster.contains_key(key)
     }
 
     /// Whether a list of revoked keys is of this cluster, and later than the one that there is.
     #[must_use]
     pub fn would_follow(&self, list: &Revocations) -> bool {
         let is_later = self.list.as_ref().is_none_or(|it| it.number() < list.number());
-        is_later && list.is_by(&self.cluster)
+        let has_more = || list.keys().keys().any(|key| !self.revoked_by_cluster.contains_key(key));
+        (is_later || has_more()) && list.is_by(&self.cluster)
     }
 
     /// Whether a certificate counts here and now.
@@ -278,7 +333,7 @@ impl Identity {
 
 #[cfg(test)]
 mod tests {
-    use piped_config::Peer;
+    use piped_config::{Peer, SigningKey};
     use piped_core::link::Protection;
 
     use super::*;
@@ -309,6 +364,29 @@ mod tests {
         assert!(fault.problem.contains("pipectl keys generate"), "{}", fault.problem);
         let ring = Keyring::new(&config, Some(key())).expect("it has one");
         assert!(ring.reserved().contains("beta"));
+    }
+
+    #[test]
+    fn what_any_list_of_the_cluster_revoked_stays_revoked() {
+        let [by, other] = [(); 2].map(|()| SigningKey::generate().expect("random"));
+        let [own, beta, gamma] = [(); 3].map(|()| key());
+        let mut config = Config::default();
+        config.cluster.keys = vec![by.public()];
+        let ring = || Keyring::new(&config, Some(own.clone())).expect("it has a key");
+        let list = |number, of: &NodeKey, by| {
+            let keys = [(of.public(), UnixTime(9))].into();
+            Arc::new(Revocations::issue(number, keys, by).expect("few"))
+        };
+        let keyring = ring().with_revocations(list(1, &beta, &other)).expect_err("of another one");
+        let keyring = keyring.with_revocations(list(7, &beta, &by)).expect("later");
+        // Whoever signed that did not know of the first.
+        let keyring = keyring.with_revocations(list(8, &gamma, &by)).expect("later");
+        let keyring = keyring.with_revocations(list(7, &beta, &by)).expect_err("nothing new");
+        let keyring = ring().with_known_of(&keyring);
+        let identity = keyring.identity().expect("it has a key");
+        assert!([&beta, &gamma].iter().all(|key| identity.has_revoked(&key.public())));
+        assert_eq!(identity.revocations().map(|list| list.number()), Some(8));
+        assert!(!identity.tells_all(), "a list of both is to be signed");
     }
 
     #[test]

@@ -18,6 +18,9 @@ use crate::keyring::Identity;
 /// Most nodes that are remembered.
 const MEMBERS_MAX: usize = 4096;
 
+/// Most certificates that are remembered because they do not count.
+const REFUSED_MAX: usize = 8192;
+
 /// Most keys of one name: of a node that changed its key, and of one that is yet to.
 const KEYS_MAX: usize = 8;
 
@@ -27,12 +30,18 @@ struct Member {
     latest: NodeCertificate,
     /// Keys that have proved the name, or may.
     keys: BTreeSet<PublicKey>,
+    /// When the node is asked whether it has a later certificate.
+    asked: UnixTime,
 }
 
 /// All nodes by their names.
 #[derive(Debug, Default)]
 pub struct Members {
     by_name: BTreeMap<String, Member>,
+    /// All names that were seen, also of nodes that left: nobody has them without proof.
+    names: BTreeSet<String>,
+    /// Certificates that do not count, by their signatures.
+    refused: BTreeSet<[u8; 64]>,
     /// When the first certificate counts that was seen too early, by this node's calendar.
     early: Option<UnixTime>,
 }
@@ -42,10 +51,15 @@ impl Members {
     pub(crate) fn enter(&mut self, certificate: NodeCertificate) -> bool {
         let subject = certificate.subject();
         let (key, name) = (subject.key, subject.name.clone());
+        let asked = subject.begin_of_last_third();
+        if self.names.len() < MEMBERS_MAX {
+            self.names.insert(name.clone());
+        }
         let Some(known) = self.by_name.get_mut(&name) else {
             if self.by_name.len() < MEMBERS_MAX {
                 let has_groups = !subject.groups.is_empty();
-                let member = Member { latest: certificate, keys: BTreeSet::from([key]) };
+                let keys = BTreeSet::from([key]);
+                let member = Member { latest: certificate, keys, asked };
                 self.by_name.insert(name, member);
                 return has_groups;
             }
@@ -60,8 +74,58 @@ impl Members {
         }
         let is_other = known.latest.subject().groups != subject.groups;
         known.keys.insert(key);
-        known.latest = certificate;
+        (known.latest, known.asked) = (certificate, asked);
         is_other
+    }
+
+    /// Whether a certificate was looked at before: it is the latest of its node, or does not count.
+    pub(crate) fn knows(&self, shown: &NodeCertificate) -> bool {
+        let known = self.by_name.get(&shown.subject().name).map(|member| &member.latest);
+        known.is_some_and(|latest| {
+            let order = |it: &NodeCertificate| (it.subject().from, it.subject().until);
+            latest == shown
+                || order(latest) >= order(shown) && latest.subject().key == shown.subject().key
+        }) || self.refused.contains(&shown.signature())
+    }
+
+    /// A certificate was looked at that does not count.
+    pub(crate) fn refuse(&mut self, shown: &NodeCertificate) {
+        // Others make as many as they like: then they are looked at again.
+        if self.refused.len() >= REFUSED_MAX {
+            self.refused.clear();
+        }
+        self.refused.insert(shown.signature());
+    }
+
+    /// Other keys sign now, or none: what did not count may count.
+    pub(crate) fn forget_refused(&mut self) {
+        self.refused.clear();
+    }
+
+    /// Nodes whose certificates are in their last third, and that were not asked lately whether they
+    /// have others.
+    pub(crate) fn take_aging(&mut self, now: UnixTime) -> Vec<String> {
+        let mut aging = Vec::new();
+        for (name, member) in &mut self.by_name {
+            if member.asked <= now {
+                // Ever more often: the node may be away, or have none yet.
+                let left = member.latest.subject().until.since(now);
+                member.asked = UnixTime(now.0.saturating_add((left / 2).max(1)));
+                aging.push(name.clone());
+            }
+        }
+        aging
+    }
+
+    /// Whether a node of that name had a certificate, now or before.
+    #[must_use]
+    pub fn has_seen(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// All names that were seen, also of nodes that left.
+    pub(crate) const fn names(&self) -> &BTreeSet<String> {
+        &self.names
     }
 
     /// A certificate was seen that counts only from then on, if at all.

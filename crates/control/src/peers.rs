@@ -121,13 +121,17 @@ impl Peers {
         }
         let found = members.map_or_else(BTreeSet::new, |_| discovery.names());
         let listed: BTreeSet<&String> = config.peers.keys().collect();
+        // Those of the configuration may be found one day, and have their numbers then.
+        let to_come = listed.iter().filter(|name| self.find(name).is_none()).count();
+        let mut room = PEERS_MAX.saturating_sub(self.known.len() + to_come);
         for name in listed.iter().chain(found.difference(&listed)).copied() {
             let is_listed = config.peers.contains_key(name);
-            if (is_listed || self.known.len() < PEERS_MAX)
+            if (is_listed || room > 0)
                 && self.find(name).is_none()
                 && let Some((peer, is_found)) = wanted(name).and_then(|it| located(name, it))
             {
                 moved.push(Moved::Added(PeerId(self.known.len() as u32)));
+                room -= usize::from(!is_listed);
                 let (name, target, dialling) = (name.clone(), Some(peer), dialled(is_found));
                 self.known.push(Known { name, target, is_found, dialling });
             }

@@ -83,17 +83,6 @@ impl Tokens {
         true
     }
 
-    /// Gives a use back: the node got nothing for it.
-    pub fn give_back(&mut self, secret: Digest, token: Token) {
-        match self.open.values_mut().find(|(digest, _)| *digest == secret) {
-            Some((_, open)) => open.uses += 1,
-            None => {
-                self.last += 1;
-                self.open.insert(self.last, (secret, Token { uses: 1, ..token }));
-            }
-        }
-    }
-
     /// Ends a token by its number. `false`: there is none.
     pub fn close(&mut self, number: u64) -> bool {
         self.open.remove(&number).is_some()
@@ -129,10 +118,9 @@ mod tests {
         let late = Nanos::from_millis(100);
         assert!(tokens.take(&[1; 32]) && tokens.take(&[1; 32]) && !tokens.take(&[1; 32]));
         assert_eq!(tokens.find(&[1; 32], "beta", now), Err(TokenFault::Unknown));
-        tokens.give_back([1; 32], token(Some("beta"), 2));
-        assert_eq!(tokens.find(&[1; 32], "beta", now).map(|it| it.uses), Ok(1));
-        assert_eq!(tokens.find(&[1; 32], "beta", late), Err(TokenFault::Unknown));
         assert!(!tokens.close(number));
+        tokens.open([1; 32], token(None, 2), now).expect("room");
+        assert_eq!(tokens.find(&[1; 32], "beta", late), Err(TokenFault::Unknown), "it has ended");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn show(control: &Control) -> ClusterReport {
     let list = identity.and_then(Identity::revocations);
     let mut revoked: Vec<_> =
         identity.map(|it| it.revoked_here().iter().copied().collect()).unwrap_or_default();
-    revoked.extend(list.iter().flat_map(|list| list.keys().keys()));
+    revoked.extend(identity.iter().flat_map(|it| it.revoked_by_cluster().keys()));
     let mut tokens = control.tokens.borrow_mut();
     let tokens = tokens.iter(times.now).map(|(token, it)| TokenReport {
         token,

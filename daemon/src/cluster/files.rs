@@ -7,6 +7,7 @@ use std::sync::Arc;
 use piped_config::{Cluster, Config, NodeCertificate, Revocations, read_text};
 use piped_control::keyring::{Identity, Keyring};
 use piped_text::shown;
+use tokio::sync::OwnedMutexGuard;
 
 use super::book::Book;
 use crate::io::clock;
@@ -59,16 +60,26 @@ pub(crate) fn with_files(
         None => (None, None),
     };
     let keyring = keyring.with_certificate(certificate);
-    let list = in_state(REVOCATIONS).and_then(|path| read_text(&path).ok());
-    let list = list.and_then(|text| text.parse::<Revocations>().ok());
-    let keyring = match list {
+    let keyring = match in_state(REVOCATIONS).and_then(|path| read_list(&path)) {
         Some(list) => keyring.with_revocations(Arc::new(list)).unwrap_or_else(|without| without),
         None => keyring,
     };
     (keyring, CertificateNews(news))
 }
 
-/// The certificate that counts longest, and what is wrong if none does.
+/// The list of revoked keys that was kept.
+fn read_list(path: &Path) -> Option<Revocations> {
+    let read = match read_text(path) {
+        Ok(text) => text.parse::<Revocations>().map_err(|error| error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => Err(error.to_string()),
+    };
+    let path = path.display();
+    read.map_err(|error| tracing::warn!(%path, error, "revoked keys are not known until heard of"))
+        .ok()
+}
+
+/// The certificate that was signed last, and what is wrong if none counts.
 fn choose(
     identity: &Identity,
     paths: [Option<PathBuf>; 2],
@@ -85,8 +96,8 @@ fn choose(
         };
         match check(identity, &text) {
             Ok(read) => {
-                let until = |it: &NodeCertificate| it.subject().until;
-                if best.as_ref().is_none_or(|best| until(best) < until(&read)) {
+                let order = |it: &NodeCertificate| (it.subject().from, it.subject().until);
+                if best.as_ref().is_none_or(|best| order(best) < order(&read)) {
                     best = Some(read);
                 }
             }
@@ -115,16 +126,30 @@ fn check(identity: &Identity, text: &str) -> Result<NodeCertificate, String> {
 /// What this node has signed so far. May block in the file system.
 pub(crate) fn read_book(config: &Config) -> Book {
     let path = kept::directory(config).map(|directory| directory.join(BOOK));
-    let Some(text) = path.and_then(|path| read_text(&path).ok()) else { return Book::default() };
-    Book::parse(&text).unwrap_or_else(|error| {
-        tracing::warn!(error, "{BOOK}: names that were given away are not known");
+    let Some(path) = path else { return Book::default() };
+    let read = match read_text(&path) {
+        Ok(text) => Book::parse(&text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Book::default()),
+        Err(error) => Err(error.to_string()),
+    };
+    read.unwrap_or_else(|error| {
+        let path = path.display();
+        tracing::warn!(%path, error, "names that were given away are not known");
         Book::default()
     })
 }
 
 /// Writes a file of the state as a whole.
-pub(super) async fn write(config: &Config, name: &'static str, text: String) -> io::Result<()> {
+pub(super) async fn write(
+    config: &Config,
+    name: &'static str,
+    text: String,
+    turn: OwnedMutexGuard<()>,
+) -> io::Result<()> {
     let directory = kept::directory(config).ok_or_else(|| io::Error::other("it is not set"))?;
-    let work = move || replace(&directory.join(name), text.as_bytes(), MODE);
+    let work = move || {
+        let _turn = turn;
+        replace(&directory.join(name), text.as_bytes(), MODE)
+    };
     kept::in_time(work).await
 }

@@ -1,12 +1,15 @@
 //! Signing for others: nodes that join or renew, and keys that are revoked.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use piped_config::{
-    ClusterKey, NodeCertificate, PublicKey, REVOKED_MAX, Revocations, SigningKey, Sources, Subject,
+    Cluster, ClusterKey, NodeCertificate, PublicKey, Revocations, SigningKey, Sources, Subject,
     UnixTime, check_node_name,
 };
+use piped_control::journal::{Cause, Party};
+use piped_control::keyring::Identity;
 use piped_control::tokens::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -77,9 +80,16 @@ pub(crate) async fn issue(
     check_node_name(&request.name)?;
     // First, for it costs nothing.
     groups_of(control, key, &request, clock::times().calendar)?;
+    if let Some(own) = request.own.as_ref().filter(|own| is_early(own)) {
+        // It has no use for another one yet, and may not make work.
+        let joined = Joined { certificate: own.clone(), keys: Vec::new(), revocations: None };
+        return Ok(joined);
+    }
     let by = signing_key(control).await.map_err(|error| {
-        tracing::error!(error, "a node asked for a certificate, and none can be signed");
-        "the node that signs cannot read the cluster's key; its log says why".to_owned()
+        if let Some(left_out) = control.may_say(Cause::Stranger, Party::Others) {
+            tracing::warn!(error, left_out, "a node wants a certificate, and none can be signed");
+        }
+        "it does not sign, or cannot read the cluster's key; its log says why".to_owned()
     })?;
     let now = clock::times().calendar;
     let groups = groups_of(control, key, &request, now)?;
@@ -91,29 +101,26 @@ pub(crate) async fn issue(
     identity.check(&certificate, now).map_err(|why| why.to_string())?;
     let before = control.book.borrow().find(&request.name, now).cloned();
     control.book.borrow_mut().enter(&certificate, now)?;
-    // From here on the use is counted; it is given back if nothing comes of it.
-    let secret = request.token.as_deref().map(digest);
-    let used = match secret {
-        Some(secret) => {
-            let found = control.tokens.borrow_mut().find(&secret, &request.name, clock::now());
-            let token = found.map_err(|fault| fault.to_string())?;
-            control.tokens.borrow_mut().take(&secret);
-            Some((secret, token))
-        }
-        None => None,
-    };
-    let text = control.book.borrow().text();
-    if !keep(control, files::BOOK, text).await && kept::directory(&control.config()).is_some() {
+    // The use counts from here on, whether the node hears of it or not: with another token it can
+    // have its certificate again.
+    if let Some(secret) = request.token.as_deref().map(digest) {
+        control.tokens.borrow_mut().take(&secret);
+    }
+    let is_kept = keep(control, files::BOOK, |control| control.book.borrow().text()).await;
+    if !is_kept && kept::directory(&control.config()).is_some() {
         control.book.borrow_mut().restore(&request.name, before);
-        if let Some((secret, token)) = used {
-            control.tokens.borrow_mut().give_back(secret, token);
-        }
         return Err("the node that signs cannot write down what it signs".to_owned());
     }
     tracing::info!(node = request.name, %key, "a certificate was signed");
     let keys = identity.cluster().to_vec();
     let revocations = identity.revocations().map(|list| list.to_string());
     Ok(Joined { certificate, keys, revocations })
+}
+
+/// Whether a certificate is to be renewed that counts for more than half of its time still.
+fn is_early(own: &NodeCertificate) -> bool {
+    let (subject, now) = (own.subject(), clock::times().calendar);
+    subject.until.since(now) > subject.until.since(subject.from) / 2
 }
 
 /// The groups that a node has a right to, if it has a right to the name.
@@ -142,7 +149,9 @@ fn groups_of(
             if subject.key != key || subject.name != request.name {
                 return Err("what is to be renewed is another node's".to_owned());
             }
-            subject.groups.clone()
+            // What the node shows may be older than what it was given last.
+            let given = line.filter(|line| line.key == key).map(|line| &line.groups);
+            given.unwrap_or(&subject.groups).clone()
         }
         (None, None) => return Err("neither a token nor a certificate came with it".to_owned()),
     };
@@ -181,26 +190,44 @@ pub(crate) async fn revoke(
     if key == identity.own().public() {
         return Err("that is the key of this node, which signs: let another one revoke it".into());
     }
-    let before = identity.revocations();
-    let mut keys = before.map(|list| list.keys().clone()).unwrap_or_default();
+    let mut keys = identity.revoked_by_cluster().clone();
     keys.retain(|_, until| *until > times.calendar);
-    // Whoever signed for it, and for how long, is not known.
-    let until = times.calendar.after(control.config().cluster.validity);
-    let until = known_until(control, &key).map_or(until, |known| known.max(until));
-    keys.insert(key, until);
-    if keys.len() > REVOKED_MAX {
-        return Err(format!("there are {REVOKED_MAX} revoked keys, which is the most"));
-    }
-    // Of two nodes that sign the later one counts, also after one has lost its state.
-    let last = before.map_or(0, |list| list.number());
-    let list = Revocations::issue((last + 1).max(times.calendar.0), keys, &by)?;
+    // Of a key that this node did not sign it is not known for how long somebody did.
+    let signed = control.book.borrow().name_of(&key).is_some();
+    let longest = if signed { control.config().cluster.validity } else { Cluster::VALIDITY_MAX };
+    let until = times.calendar.after(longest).max(known_until(control, &key).unwrap_or_default());
+    let known = keys.entry(key).or_insert(until);
+    *known = (*known).max(until);
+    let list = sign_list(identity, keys, &by)?;
     if !take_revocations(control, list.clone()).await {
         return Err("the list of revoked keys changed meanwhile; try again".to_owned());
     }
     control.book.borrow_mut().strike(&key);
-    let book = control.book.borrow().text();
-    keep(control, files::BOOK, book).await;
+    keep(control, files::BOOK, |control| control.book.borrow().text()).await;
     Ok((key, list))
+}
+
+/// A list of these keys that is later than all that were seen.
+fn sign_list(
+    identity: &Identity,
+    keys: BTreeMap<PublicKey, UnixTime>,
+    by: &SigningKey,
+) -> Result<Revocations, String> {
+    // At least the calendar's seconds: a node that signs may have lost its state.
+    let last = identity.revocations().map_or(0, |list| list.number());
+    Revocations::issue(last.saturating_add(1).max(clock::times().calendar.0), keys, by)
+}
+
+/// Two nodes that sign may not have heard of each other's lists: on one of them, a list of all keys
+/// that are known to be revoked. None where the list says all, or this node does not sign.
+pub(super) async fn joined_list(control: &Rc<Control>) -> Option<Revocations> {
+    let keyring = control.keyring();
+    let identity = keyring.identity().filter(|identity| !identity.tells_all())?;
+    signing_key_path(control)?;
+    let by = signing_key(control).await.ok()?;
+    let mut keys = identity.revoked_by_cluster().clone();
+    keys.retain(|_, until| *until > clock::times().calendar);
+    sign_list(identity, keys, &by).ok()
 }
 
 fn key_of(control: &Control, node: &str) -> Option<PublicKey> {

@@ -54,7 +54,10 @@ async fn run(control: &Rc<Control>, dial: &mut Dial) -> Result<Line, DialFault> 
             Step::Deliver => {
                 // What a new certificate changes is told before the connection is.
                 control.tell_shards().await;
-                return Ok(line);
+                return match control.core.borrow().may_deliver(dial) {
+                    true => Ok(line),
+                    false => Err(DialFault::Changed),
+                };
             }
             Step::Fail(fault) => return Err(fault),
             step => tokio::time::timeout(left, line.perform(step)),
@@ -87,11 +90,11 @@ impl Line {
                 };
                 Progress::Showed(greet::ask(stream).await.map_err(|fault| fault.to_string()))
             }
-            Step::Prove { keyring, key } => {
+            Step::Prove { keyring, key, shows } => {
                 let (Some(stream), Some(identity)) = (&mut self.stream, keyring.identity()) else {
                     return Progress::Proved(Err("there is no connection, or no key".to_owned()));
                 };
-                let proved = greet::dialled(stream, identity, key).await;
+                let proved = greet::dialled(stream, identity, (key, shows)).await;
                 let proved = proved.map(|keys| self.keys = Some(keys));
                 Progress::Proved(proved.map_err(|fault| fault.to_string()))
             }

@@ -176,7 +176,7 @@ impl GreetingFault {
         match self {
             Self::Unwelcome(Unwelcome::Plain) => Greeting::Plain,
             Self::Unwelcome(Unwelcome::User(_)) => Greeting::User,
-            Self::Unwelcome(Unwelcome::Reloaded) => Greeting::Busy,
+            Self::Unwelcome(Unwelcome::Reloaded | Unwelcome::Crowd) => Greeting::Busy,
             Self::Unwelcome(Unwelcome::Nobody) | Self::Unasked(_) => Greeting::Nobody,
             Self::Late | Self::Gone(_) => Greeting::Silent,
             Self::Handshake(fault) => match fault {
@@ -194,9 +194,10 @@ impl GreetingFault {
 pub(super) async fn dialled(
     stream: &mut TcpStream,
     identity: &Identity,
-    peer: PublicKey,
+    (peer, shows): (PublicKey, bool),
 ) -> Result<LaneKeys, GreetingFault> {
-    let shown = identity.certificate().map(NodeCertificate::to_bytes).unwrap_or_default();
+    let shown = identity.certificate().filter(|_| shows).map(NodeCertificate::to_bytes);
+    let shown = shown.unwrap_or_default();
     let (dialled, first) = Dialled::begin(identity.own(), peer, identity.protection(), &shown);
     stream.write_all(&first).await?;
     let mut answer = [0; ANSWER_BYTES];
@@ -241,12 +242,15 @@ pub(super) async fn accepted(
     let greeting = tokio::time::timeout(GREETING_TIME, who_is(control, &keyring, stream, from));
     let met = greeting.await.unwrap_or(Err(GreetingFault::Late))?;
     let Some((caller, keys, shown)) = met else { return Ok(None) };
+    let member = shown.as_ref().map(|it| it.subject().name.clone());
     let proof = (&keyring, shown);
     control.decide(|core, now| core.come_in(&caller, proof, origin, now))?;
     // What a new certificate changes is told before the connection is.
     control.tell_shards().await;
-    // A reload may have come in between.
-    match Rc::ptr_eq(&keyring, &control.keyring()) {
+    // A reload may have come in between, or the end of its certificate.
+    let counts =
+        member.is_none_or(|name| control.core.borrow().members().certificate(&name).is_some());
+    match counts && Rc::ptr_eq(&keyring, &control.keyring()) {
         true => Ok(Some((caller, keys))),
         false => Err(Unwelcome::Reloaded.into()),
     }

@@ -33,6 +33,8 @@ pub(crate) const TIME: Duration = Duration::from_secs(10);
 /// Longest word of either side: the list of revoked keys is the longest part.
 const WORD_BYTES_MAX: usize = 48 << 10;
 const TAG_BYTES: usize = 16;
+/// Most letters of what a stranger says that are logged.
+const SHOWN_MAX: usize = 240;
 
 /// What the node that signs answers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,11 +58,10 @@ pub(super) async fn serve(
     let answer = match issue::issue(control, key, request).await {
         Ok(joined) => Answer::Joined(Box::new(joined)),
         Err(why) => {
-            let name = piped_text::shown(&name);
-            control.journal_stranger(
-                stream.peer_addr()?.ip(),
-                &format!("it wanted to join as {name}: {}", piped_text::shown(&why)),
-            );
+            // A stranger chose them.
+            let clipped = |text: &str| text.chars().take(SHOWN_MAX).collect::<String>();
+            let reason = format!("it wanted to join as {}: {}", clipped(&name), clipped(&why));
+            control.journal_stranger(stream.peer_addr()?.ip(), &piped_text::shown(&reason));
             Answer::Refused(why)
         }
     };

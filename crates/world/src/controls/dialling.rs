@@ -93,7 +93,7 @@ impl Controls {
                 let progress = Progress::Late;
                 self.happenings.push(at, Happening::Progress { dial: number, progress });
             }
-            Step::Prove { keyring, key } => {
+            Step::Prove { keyring, key, .. } => {
                 self.soon(kernel, Happening::First { dial: number, key, keyring });
             }
             Step::Deliver => {

@@ -51,7 +51,7 @@ pub(super) fn init(
     by.write(&place, keys::group()).map_err(keys::refused)?;
     keys::write(&beside(Cluster::CERTIFICATE_FILE), &format!("{certificate}\n"))?;
     let drop_in = sources.drop_ins().join(CLUSTER_DROP_IN);
-    let named = (config.node.name.is_empty()).then_some(name.as_str());
+    let named = (config.node.name != name).then_some(name.as_str());
     keys::write(&drop_in, &cluster_drop_in(&[by.public()], named, None))?;
     for made in [&place, &beside(Cluster::CERTIFICATE_FILE), &drop_in] {
         keys::say(format_args!("{}: written", output::path(made)));
@@ -89,6 +89,12 @@ pub(super) fn sign(
     })?;
     let by = SigningKey::read(&place).map_err(keys::refused)?;
     let validity = validity.unwrap_or(cluster.validity);
+    if validity > Cluster::VALIDITY_MAX {
+        let most = Cluster::VALIDITY_MAX;
+        return Err(Failure::usage(format!(
+            "--for {validity}: a certificate counts {most} at most"
+        )));
+    }
     let certificate = certify(&by, (public_key, name), groups, validity)?;
     if json {
         return output::json(Made { cluster_key: by.public(), public_key, certificate });

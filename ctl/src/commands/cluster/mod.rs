@@ -73,7 +73,9 @@ enum Action {
         #[arg(long = "for", value_name = "TIME")]
         validity: Option<Period>,
     },
-    /// Revoke the key of a node: no node of the cluster trusts it any more
+    /// Revoke the key of a node: no node of the cluster trusts it by its certificate any more
+    ///
+    /// A node that has the key in [peers] trusts it still: `pipectl keys distrust` there.
     ///
     /// Nodes hear of it through files and etcd of [discovery]. Where there is neither, put the list
     /// that is printed into the file `revoked` of their directory, or the key into `revoked` of

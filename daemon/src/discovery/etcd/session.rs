@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use piped_config::{Endpoint, Etcd, Found, read_text};
+use piped_config::{Endpoint, Etcd, Found, Revocations, read_text};
 use piped_core::units::Nanos;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use zeroize::Zeroizing;
@@ -114,7 +114,9 @@ impl<'a> Session<'a> {
         let Some(identity) = keyring.identity().filter(|_| self.was_heard) else { return Ok(()) };
         let Some(list) = identity.revocations() else { return Ok(()) };
         // What is there may be later, and not be handed over yet.
-        let stays = |there| there == &**list || identity.would_follow(there);
+        let stays = |there: &Revocations| {
+            there.number() >= list.number() && there.is_by(identity.cluster())
+        };
         if self.kept.revocations().is_some_and(stays) {
             return Ok(());
         }

@@ -11,14 +11,17 @@ mod book;
 mod files;
 pub(crate) mod issue;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use piped_config::{Cluster, Config, NodeCertificate, Revocations};
 use piped_control::keyring::Keyring;
+use piped_control::tokens::Tokens;
 use piped_core::units::Nanos;
 use piped_text::shown;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub(crate) use self::book::Book;
 pub(crate) use self::files::{CertificateNews, read_book, with_files};
@@ -40,6 +43,42 @@ pub(crate) struct Renewal {
     /// When it may be tried again.
     next: Nanos,
     trouble: Option<String>,
+}
+
+/// What a node has of its cluster beside its keys: what it signed, tokens, and its own renewal.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    book: RefCell<Book>,
+    tokens: RefCell<Tokens>,
+    renewal: RefCell<Renewal>,
+    /// Held by the caller that writes files of the state.
+    turn: Arc<Mutex<()>>,
+}
+
+impl Desk {
+    pub(crate) fn new(book: Book) -> Self {
+        let (tokens, renewal) = (RefCell::default(), RefCell::default());
+        Self { book: RefCell::new(book), tokens, renewal, turn: Arc::default() }
+    }
+
+    /// Names that this node has signed, where it signs.
+    pub(crate) const fn book(&self) -> &RefCell<Book> {
+        &self.book
+    }
+
+    /// Tokens with which nodes join.
+    pub(crate) const fn tokens(&self) -> &RefCell<Tokens> {
+        &self.tokens
+    }
+
+    /// What was tried of a renewal of the certificate.
+    pub(crate) const fn renewal(&self) -> &RefCell<Renewal> {
+        &self.renewal
+    }
+
+    async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
 }
 
 impl Renewal {
@@ -82,7 +121,7 @@ pub(crate) async fn renewing(control: Rc<Control>) {
 /// Whether this node has no certificate that counts, and it is time to look for one.
 fn has_none(control: &Control) -> bool {
     let (keyring, times) = (control.keyring(), clock::times());
-    let is_due = control.renewal.borrow().next <= times.now;
+    let is_due = control.desk.renewal().borrow().next <= times.now;
     let counts = |own: &NodeCertificate| own.check_time(times.calendar).is_ok();
     let own = keyring.identity().and_then(|it| it.certificate());
     is_due && keyring.has_cluster() && !own.is_some_and(counts)
@@ -101,7 +140,7 @@ async fn find(control: &Rc<Control>) {
         control.decide(|core, _| core.certify_self(found));
         control.tell_shards().await;
     }
-    control.renewal.borrow_mut().next = clock::now() + Nanos::from_millis(RETRY[0] * 1000);
+    control.desk.renewal().borrow_mut().next = clock::now() + Nanos::from_millis(RETRY[0] * 1000);
 }
 
 /// Has nodes leave whose certificates count no more.
@@ -144,7 +183,7 @@ pub(crate) async fn take_revocations(control: &Rc<Control>, list: Revocations) -
     true
 }
 
-/// Writes a file of the state, with what is so when it has its turn. A node that has no place for it
+/// Writes a file of the state, with what is so when it has its turn. A node without a place for it
 /// hears of it again.
 async fn keep(
     control: &Control,
@@ -152,7 +191,7 @@ async fn keep(
     text: impl FnOnce(&Control) -> String,
 ) -> bool {
     // One that is given up has the turn until it has ended.
-    let turn = Arc::clone(&control.state_turn).lock_owned().await;
+    let turn = control.desk.turn().await;
     let text = text(control);
     let Err(error) = files::write(&control.config(), name, text, turn).await else { return true };
     tracing::warn!(file = name, %error, "node.state_dir: not kept over a restart");
@@ -164,7 +203,7 @@ fn is_due(control: &Control) -> bool {
     let keyring = control.keyring();
     let own = keyring.identity().and_then(|identity| identity.certificate());
     own.is_some_and(|own| own.subject().is_in_last_third(times.calendar))
-        && control.renewal.borrow().next <= times.now
+        && control.desk.renewal().borrow().next <= times.now
 }
 
 async fn renew(control: &Rc<Control>) {
@@ -190,7 +229,7 @@ async fn renew(control: &Rc<Control>) {
             renewal.trouble = Some(why);
         }
     }
-    control.renewal.replace(renewal);
+    control.desk.renewal().replace(renewal);
 }
 
 /// A certificate for this node that counts longer: its own, or that of the issuer.

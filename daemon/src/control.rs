@@ -20,7 +20,6 @@ use piped_control::journal::{Cause, Party};
 use piped_control::keyring::Keyring;
 use piped_control::patrol::Verdict;
 use piped_control::sessions::Session;
-use piped_control::tokens::Tokens;
 use piped_core::ids::{PeerId, RegionId, SessionId};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -35,7 +34,7 @@ use crate::admin::sent::{Door, Sent, SentAway};
 use crate::arenas::{Arenas, Maker};
 use crate::client::reasons::{Eviction, Evictions, HandshakeRefusal, Refusals};
 use crate::closing::{Account, Closer, Kept};
-use crate::cluster::{Book, Renewal};
+use crate::cluster::{Book, Desk};
 use crate::doorstep::Doorstep;
 use crate::io::clock;
 use crate::kept::Keeper;
@@ -132,14 +131,8 @@ pub(crate) struct Control {
     pub(crate) sandbox: Arc<Sandbox>,
     /// Measured costs that outlive restarts of the daemon.
     pub(crate) keeper: Keeper,
-    /// Names that this node has signed, where it signs.
-    pub(crate) book: RefCell<Book>,
-    /// Tokens with which nodes join.
-    pub(crate) tokens: RefCell<Tokens>,
-    /// Whose turn it is to write files of the state that belong to the cluster.
-    pub(crate) state_turn: Arc<tokio::sync::Mutex<()>>,
-    /// What was tried of a renewal of the certificate.
-    pub(crate) renewal: RefCell<Renewal>,
+    /// What this node has of its cluster beside its keys.
+    pub(crate) desk: Desk,
     closer: Closer,
     /// Told when no shard uses a region any more.
     withdrawals: RefCell<HashMap<RegionId, oneshot::Sender<()>>>,
@@ -226,10 +219,7 @@ impl Control {
             limiter,
             sandbox: Arc::new(sandbox),
             keeper,
-            book: RefCell::new(book),
-            tokens: RefCell::default(),
-            state_turn: Arc::default(),
-            renewal: RefCell::default(),
+            desk: Desk::new(book),
             closer,
             withdrawals: RefCell::default(),
             stopping,

@@ -53,8 +53,8 @@ pub fn join(sources: &Sources, asked: &JoinArgs) -> Result<(), String> {
     };
     say(&format!("{}, {}: written", certificate.display(), drop_in.display()));
     say(&format!(
-        "this node is {name} of the cluster, in {groups}. A daemon that runs takes it with: pipectl \
-         config reload"
+        "this node is {name} of the cluster, in {groups}. A daemon that runs takes it with: \
+         pipectl config reload"
     ));
     Ok(())
 }

@@ -105,7 +105,7 @@ pub const TOKEN_SECONDS_MAX: u64 = 7 * 86_400;
 pub struct MadeToken {
     /// Number of the token, which is no secret.
     pub number: u64,
-    /// The token itself.
+    /// The token itself, with its secret.
     pub token: String,
     /// Address at which this node listens; empty if it is not known here.
     pub at: String,

@@ -29,14 +29,14 @@ pub const CERTIFICATE_BYTES_MAX: usize =
 
 const VERSION: u8 = 1;
 const KIND: &str = "piped node certificate";
-const NO_CERTIFICATE: NotSealed = NotSealed("certificate of a node");
+const NO_CERTIFICATE: NotSealed = NotSealed::no("certificate of a node");
 
 /// What a certificate says: whose key it is, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// The node's key.
+    /// Key that the node proves.
     pub key: PublicKey,
-    /// The node's name.
+    /// Name that the node has.
     pub name: String,
     /// Groups that the node is in, in order, each once.
     pub groups: Vec<String>,
@@ -61,22 +61,22 @@ pub enum CertificateFault {
     /// No trusted key has signed it.
     #[error("no key of [cluster] signed it; compare `keys` there on both nodes")]
     Stranger,
-    /// It counts later only.
+    /// The time of the certificate has not begun.
     #[error("it counts in {0} s only: compare the clocks of both nodes, and of the one that signs")]
     Early(u64),
-    /// It counts no more.
+    /// The time of the certificate is over.
     #[error("it expired {0} s ago; renew it: `pipectl cluster show` there says how")]
     Late(u64),
     /// The key that it is for counts no more.
     #[error("its key was revoked")]
     Revoked,
-    /// It is for another key than the one that was proved.
+    /// The certificate is for another key than the one that was proved.
     #[error("it is for another key")]
     OtherKey,
-    /// It is for another node than the one that was asked for.
+    /// The certificate is for another node than the one that was asked for.
     #[error("it is for the node {0:?}")]
     OtherName(String),
-    /// It is no certificate.
+    /// What was shown is no certificate.
     #[error("what it shows {0}")]
     Unreadable(NotSealed),
 }
@@ -167,7 +167,7 @@ impl NodeCertificate {
     /// It is none, or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotSealed> {
         let read = || {
-            let mut reader = Reader(bytes);
+            let mut reader = Reader::of(bytes);
             let version = reader.byte()?;
             let key = PublicKey::new(reader.array()?);
             let (from, until) = (UnixTime(reader.number()?), UnixTime(reader.number()?));
@@ -177,7 +177,7 @@ impl NodeCertificate {
             let groups = groups.collect::<Option<Vec<_>>>()?;
             let subject = Subject { key, name, groups, from, until };
             let signature = reader.signature()?;
-            let is_whole = version == VERSION && reader.0.is_empty() && subject.check().is_ok();
+            let is_whole = version == VERSION && reader.is_at_end() && subject.check().is_ok();
             is_whole.then_some(Self { subject, signature })
         };
         read().ok_or(NO_CERTIFICATE)
@@ -187,14 +187,14 @@ impl NodeCertificate {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.subject.body();
-        bytes.extend(self.signature.0);
+        bytes.extend(self.signature.bytes());
         bytes
     }
 
     /// The signature, which no two certificates share.
     #[must_use]
     pub const fn signature(&self) -> [u8; SIGNATURE_BYTES] {
-        self.signature.0
+        *self.signature.bytes()
     }
 
     /// What the certificate says, whether it counts or not.

@@ -22,7 +22,7 @@ pub const REVOKED_MAX: usize = 512;
 const BYTES_MAX: usize = 1 + 8 + 2 + REVOKED_MAX * (KEY_BYTES + 8) + SIGNATURE_BYTES;
 const VERSION: u8 = 1;
 const KIND: &str = "piped revocations";
-const NO_LIST: NotSealed = NotSealed("list of revoked keys");
+const NO_LIST: NotSealed = NotSealed::no("list of revoked keys");
 
 /// A signed list. That it was read proves nothing; see [`Self::is_by`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Revocations {
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::of(bytes);
         let version = reader.byte()?;
         let number = reader.number()?;
         let count = usize::from(u16::from_le_bytes(reader.array()?));
@@ -81,7 +81,7 @@ impl Revocations {
         }
         let signature = reader.signature()?;
         let in_order = list.is_sorted_by(|(one, _), (next, _)| one < next);
-        let is_whole = version == VERSION && reader.0.is_empty() && in_order;
+        let is_whole = version == VERSION && reader.is_at_end() && in_order;
         let keys = list.into_iter().collect();
         (is_whole && count <= REVOKED_MAX).then_some(Self { number, keys, signature })
     }
@@ -109,7 +109,8 @@ impl FromStr for Revocations {
 
 impl fmt::Display for Revocations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = [body(self.number, &self.keys).as_slice(), &self.signature.0].concat();
+        let bytes =
+            [body(self.number, &self.keys).as_slice(), self.signature.bytes().as_slice()].concat();
         f.write_str(&letters(&bytes))
     }
 }

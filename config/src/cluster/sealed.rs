@@ -9,11 +9,18 @@ use crate::cluster::ClusterKey;
 /// Bytes or text that are not what they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no {0}: it was cut, changed, or is of a later version")]
-pub struct NotSealed(pub(super) &'static str);
+pub struct NotSealed(&'static str);
+
+impl NotSealed {
+    /// What the bytes or the text should have been.
+    pub(super) const fn no(what: &'static str) -> Self {
+        Self(what)
+    }
+}
 
 /// The signature of a statement: of its kind, and of its bytes as they are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Signature(pub(super) [u8; SIGNATURE_BYTES]);
+pub(super) struct Signature([u8; SIGNATURE_BYTES]);
 
 impl std::fmt::Debug for Signature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -25,6 +32,11 @@ impl Signature {
     /// Signs the bytes of a statement. `kind` keeps one kind from being taken for another.
     pub(super) fn of(kind: &str, body: &[u8], by: &SigningKey) -> Self {
         Self(by.sign(&message(kind, body)))
+    }
+
+    /// The bytes of the signature.
+    pub(super) const fn bytes(&self) -> &[u8; SIGNATURE_BYTES] {
+        &self.0
     }
 
     /// Whether one of these keys signed that.
@@ -41,9 +53,18 @@ fn message(kind: &str, body: &[u8]) -> Vec<u8> {
 
 /// Reads what was written, piece by piece; each is none once too little is left.
 #[derive(Debug)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    pub(super) const fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether all was read.
+    pub(super) const fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, left) = self.0.split_at_checked(length)?;
         self.0 = left;

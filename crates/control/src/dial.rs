@@ -82,7 +82,7 @@ enum Proof {
     Member,
     /// By the key of a certificate that it is asked for.
     Asked,
-    /// Not at all.
+    /// Not at all: the connection is plain.
     Plain,
 }
 

@@ -43,7 +43,7 @@ pub struct Identity {
 /// A node that proved its key, and why that is enough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
-    /// The node's name.
+    /// Name that the node has.
     pub node: String,
     /// The certificate that says so; none if the configuration does.
     pub certificate: Option<NodeCertificate>,
@@ -89,7 +89,7 @@ impl Keyring {
         Ok(Self { identity, reserved })
     }
 
-    /// The same keyring with what another one knows beside its files: revoked keys, and a
+    /// Takes over what another keyring knows beside its files: revoked keys, and a
     /// certificate of this node that is later.
     #[must_use]
     pub(crate) fn with_known_of(mut self, before: &Self) -> Self {
@@ -119,7 +119,7 @@ impl Keyring {
         self
     }
 
-    /// The same keyring with the certificate of this node.
+    /// Gives the keyring a certificate of this node, or takes it away.
     #[must_use]
     pub fn with_certificate(mut self, certificate: Option<NodeCertificate>) -> Self {
         if let Some(identity) = &mut self.identity {
@@ -128,7 +128,7 @@ impl Keyring {
         self
     }
 
-    /// The same keyring with the keys of a list of revoked keys, if the cluster signed it, and it has
+    /// Adds the keys of a list of revoked keys, if the cluster signed it, and it has
     /// a higher number than the list that there is, or other keys.
     ///
     /// # Errors
@@ -239,8 +239,8 @@ impl Identity {
         self.certificate.as_deref()
     }
 
-    /// Keys that the cluster has revoked, by all lists that were seen, each with the time when it may
-    /// be forgotten.
+    /// Keys that the cluster has revoked, by all lists that were seen, each with the time when it
+    /// may be forgotten.
     #[must_use]
     pub const fn revoked_by_cluster(&self) -> &BTreeMap<PublicKey, UnixTime> {
         &self.revoked_by_cluster

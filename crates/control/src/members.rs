@@ -102,8 +102,8 @@ impl Members {
         self.refused.clear();
     }
 
-    /// Nodes whose certificates are in their last third, and that were not asked lately whether they
-    /// have others.
+    /// Nodes whose certificates are in their last third, and that were not asked lately whether
+    /// they have others.
     pub(crate) fn take_aging(&mut self, now: UnixTime) -> Vec<String> {
         let mut aging = Vec::new();
         for (name, member) in &mut self.by_name {

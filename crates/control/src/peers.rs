@@ -30,7 +30,7 @@ struct Known {
 /// The nodes of a cluster, as peers are made of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Roll<'a> {
-    /// Those whose certificates count.
+    /// Nodes whose certificates count.
     pub members: &'a Members,
     /// The name of this node, which is no peer of its own.
     pub own: Option<&'a str>,

@@ -20,7 +20,7 @@ pub struct Token {
     pub groups: Vec<String>,
     /// How many nodes may join with it still.
     pub uses: u32,
-    /// When it ends.
+    /// Time at which the token ends.
     pub until: Nanos,
 }
 
@@ -30,7 +30,7 @@ pub enum TokenFault {
     /// There is no such token any more, or never was.
     #[error("no such token: it was never made, is used up, or has ended")]
     Unknown,
-    /// It is for a node of another name.
+    /// The token is for a node of another name.
     #[error("the token is for a node of another name")]
     Name,
     /// There are as many as there may be.

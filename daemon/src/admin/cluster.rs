@@ -27,7 +27,7 @@ pub(super) fn show(control: &Control) -> ClusterReport {
     let mut revoked: Vec<_> =
         identity.map(|it| it.revoked_here().iter().copied().collect()).unwrap_or_default();
     revoked.extend(identity.iter().flat_map(|it| it.revoked_by_cluster().keys()));
-    let mut tokens = control.tokens.borrow_mut();
+    let mut tokens = control.desk.tokens().borrow_mut();
     let tokens = tokens.iter(times.now).map(|(token, it)| TokenReport {
         token,
         name: it.name.clone(),
@@ -41,7 +41,7 @@ pub(super) fn show(control: &Control) -> ClusterReport {
         own: identity.and_then(Identity::certificate).map(MemberReport::from),
         signs: issue::signing_key_path(control).is_some(),
         issuer: config.cluster.issuer.as_str().to_owned(),
-        trouble: control.renewal.borrow().trouble().map(str::to_owned),
+        trouble: control.desk.renewal().borrow().trouble().map(str::to_owned),
         members: core.members().iter().map(MemberReport::from).collect(),
         revocations: list.map_or(0, |list| list.number()),
         revoked,
@@ -69,7 +69,7 @@ pub(super) fn make_token(
     let now = clock::now();
     let NewToken { uses, seconds, name, groups } = body;
     let token = Token { name, groups, uses, until: now + Nanos::from_millis(seconds * 1000) };
-    let opened = control.tokens.borrow_mut().open(issue::digest(made.secret()), token, now);
+    let opened = control.desk.tokens().borrow_mut().open(issue::digest(made.secret()), token, now);
     let number = opened.map_err(|fault: TokenFault| {
         Refused::new(StatusCode::TOO_MANY_REQUESTS, fault.to_string())
     })?;
@@ -99,7 +99,7 @@ pub(super) fn end_token(
     body: EndToken,
 ) -> Result<Ended, Refused> {
     let EndToken { token } = body;
-    if !control.tokens.borrow_mut().close(token) {
+    if !control.desk.tokens().borrow_mut().close(token) {
         let text = format!("no token {token} is open; `pipectl cluster token list` shows them");
         return Err(Refused::new(StatusCode::NOT_FOUND, text));
     }

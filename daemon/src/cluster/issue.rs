@@ -35,7 +35,7 @@ pub(crate) struct Request {
 /// What a node gets that joins.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Joined {
-    /// The node's certificate.
+    /// Certificate that was signed for the node.
     pub(crate) certificate: NodeCertificate,
     /// Keys that sign for the cluster.
     pub(crate) keys: Vec<ClusterKey>,
@@ -99,16 +99,16 @@ pub(crate) async fn issue(
     let keyring = control.keyring();
     let identity = keyring.identity().ok_or("the node that signs has no key")?;
     identity.check(&certificate, now).map_err(|why| why.to_string())?;
-    let before = control.book.borrow().find(&request.name, now).cloned();
-    control.book.borrow_mut().enter(&certificate, now)?;
+    let before = control.desk.book().borrow().find(&request.name, now).cloned();
+    control.desk.book().borrow_mut().enter(&certificate, now)?;
     // The use counts from here on, whether the node hears of it or not: with another token it can
     // have its certificate again.
     if let Some(secret) = request.token.as_deref().map(digest) {
-        control.tokens.borrow_mut().take(&secret);
+        control.desk.tokens().borrow_mut().take(&secret);
     }
-    let is_kept = keep(control, files::BOOK, |control| control.book.borrow().text()).await;
+    let is_kept = keep(control, files::BOOK, |control| control.desk.book().borrow().text()).await;
     if !is_kept && kept::directory(&control.config()).is_some() {
-        control.book.borrow_mut().restore(&request.name, before);
+        control.desk.book().borrow_mut().restore(&request.name, before);
         return Err("the node that signs cannot write down what it signs".to_owned());
     }
     tracing::info!(node = request.name, %key, "a certificate was signed");
@@ -135,11 +135,11 @@ fn groups_of(
     if identity.has_revoked(&key) {
         return Err("this key was revoked: make another with `pipectl keys generate`".to_owned());
     }
-    let book = control.book.borrow();
+    let book = control.desk.book().borrow();
     let line = book.find(&request.name, now);
     let groups = match (&request.token, &request.own) {
         (Some(secret), _) => {
-            let mut tokens = control.tokens.borrow_mut();
+            let mut tokens = control.desk.tokens().borrow_mut();
             let token = tokens.find(&digest(secret), &request.name, clock::now());
             token.map_err(|fault| fault.to_string())?.groups
         }
@@ -193,7 +193,7 @@ pub(crate) async fn revoke(
     let mut keys = identity.revoked_by_cluster().clone();
     keys.retain(|_, until| *until > times.calendar);
     // Of a key that this node did not sign it is not known for how long somebody did.
-    let signed = control.book.borrow().name_of(&key).is_some();
+    let signed = control.desk.book().borrow().name_of(&key).is_some();
     let longest = if signed { control.config().cluster.validity } else { Cluster::VALIDITY_MAX };
     let until = times.calendar.after(longest).max(known_until(control, &key).unwrap_or_default());
     let known = keys.entry(key).or_insert(until);
@@ -202,8 +202,8 @@ pub(crate) async fn revoke(
     if !take_revocations(control, list.clone()).await {
         return Err("the list of revoked keys changed meanwhile; try again".to_owned());
     }
-    control.book.borrow_mut().strike(&key);
-    keep(control, files::BOOK, |control| control.book.borrow().text()).await;
+    control.desk.book().borrow_mut().strike(&key);
+    keep(control, files::BOOK, |control| control.desk.book().borrow().text()).await;
     Ok((key, list))
 }
 
@@ -232,7 +232,7 @@ pub(super) async fn joined_list(control: &Rc<Control>) -> Option<Revocations> {
 
 fn key_of(control: &Control, node: &str) -> Option<PublicKey> {
     let now = clock::times().calendar;
-    let signed = control.book.borrow().find(node, now).map(|line| line.key);
+    let signed = control.desk.book().borrow().find(node, now).map(|line| line.key);
     let core = control.core.borrow();
     signed.or_else(|| core.members().certificate(node).map(|it| it.subject().key))
 }
@@ -242,7 +242,7 @@ fn known_until(control: &Control, key: &PublicKey) -> Option<UnixTime> {
     let core = control.core.borrow();
     let mut seen = core.members().iter().map(NodeCertificate::subject);
     let seen = seen.find(|subject| subject.key == *key).map(|subject| subject.until);
-    let book = control.book.borrow();
+    let book = control.desk.book().borrow();
     let signed = book.name_of(key).and_then(|name| book.find(name, UnixTime(0)));
     seen.max(signed.map(|line| line.until))
 }

@@ -288,7 +288,7 @@ async fn who_is(
         Beginning::Asks => return Err(HandshakeFault::Version.into()),
     }
     let first = first_message(stream).await?;
-    let (answered, answer) = Answered::begin(&At(identity, clock::times().calendar), &first)?;
+    let (answered, answer) = Answered::begin(&At::new(identity, clock::times().calendar), &first)?;
     stream.write_all(&answer).await?;
     let mut confirmation = [0; CONFIRMATION_BYTES];
     stream.read_exact(&mut confirmation).await?;

@@ -113,7 +113,13 @@ pub trait Trust {
 
 /// The identity of this node at a time of the calendar.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct At<'a>(pub(super) &'a Identity, pub(super) UnixTime);
+pub(super) struct At<'a>(&'a Identity, UnixTime);
+
+impl<'a> At<'a> {
+    pub(super) const fn new(identity: &'a Identity, now: UnixTime) -> Self {
+        Self(identity, now)
+    }
+}
 
 impl Trust for At<'_> {
     fn own(&self) -> &NodeKey {

@@ -137,7 +137,7 @@ impl Operators {
                 // Calendars are put right, and certificates renewed by them.
                 let ahead = latest.since(scene.controls.times_of(node, scene.kernel).calendar);
                 scene.controls.jump(node, ahead);
-                scene.renew(node);
+                cluster::renew(scene, node);
                 self.directory.cut_off(node, false);
                 self.directory.publish(node, scene);
             }
@@ -204,7 +204,7 @@ impl Operators {
                 None
             }
             Act::Publish(node) => {
-                scene.renew(node);
+                cluster::renew(scene, node);
                 self.directory.publish(node, scene);
                 None
             }
@@ -440,23 +440,6 @@ fn users() -> impl Iterator<Item = u32> {
 }
 
 impl Scene<'_> {
-    /// A node of a cluster has its certificate renewed, if a third of its time is left or less.
-    fn renew(&mut self, node: usize) {
-        let now = self.controls.times_of(node, self.kernel).calendar;
-        let setup = &mut self.controls.nodes[node].setup;
-        let Some(certificate) = &setup.certificate else { return };
-        let subject = certificate.subject();
-        if subject.until.since(now) > subject.until.since(subject.from) / 3 {
-            return;
-        }
-        let renewed = cluster::renewed(certificate, now);
-        setup.certificate = Some(renewed.clone());
-        if let Some(control) = self.controls.control_mut(node) {
-            control.certify_self(renewed);
-        }
-        *self.controls.seen.entry("certificate renewed").or_default() += 1;
-    }
-
     /// All connections between two nodes end.
     fn cut(&mut self, one: usize, other: usize) {
         let notice = match self.random.below(4) {

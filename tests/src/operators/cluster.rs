@@ -8,7 +8,7 @@ use piped_config::{
 };
 use zeroize::Zeroizing;
 
-use super::{KEYS, NAMES};
+use super::{KEYS, NAMES, Scene};
 
 /// How long a certificate counts.
 const VALIDITY: u64 = 300;
@@ -37,7 +37,7 @@ pub(super) fn certificate(
 }
 
 /// A certificate again, from that time.
-pub(super) fn renewed(certificate: &NodeCertificate, from: UnixTime) -> NodeCertificate {
+fn renewed(certificate: &NodeCertificate, from: UnixTime) -> NodeCertificate {
     let until = UnixTime(from.0 + VALIDITY);
     let subject = Subject { from, until, ..certificate.subject().clone() };
     NodeCertificate::issue(subject, &SIGNING[0]).expect("sound")
@@ -53,4 +53,21 @@ pub(super) fn revocations(number: u64, keys: &[PublicKey], foreign: bool) -> Rev
 /// Whether a key is one that the cluster signs for that node.
 pub(super) fn is_of(node: usize, key: &PublicKey) -> bool {
     KEYS.iter().skip(node).step_by(NAMES.len()).any(|it| it.public() == *key)
+}
+
+/// A node of a cluster has its certificate renewed, if a third of its time is left or less.
+pub(super) fn renew(scene: &mut Scene<'_>, node: usize) {
+    let now = scene.controls.times_of(node, scene.kernel).calendar;
+    let setup = &mut scene.controls.nodes[node].setup;
+    let Some(certificate) = &setup.certificate else { return };
+    let subject = certificate.subject();
+    if subject.until.since(now) > subject.until.since(subject.from) / 3 {
+        return;
+    }
+    let renewed = renewed(certificate, now);
+    setup.certificate = Some(renewed.clone());
+    if let Some(control) = scene.controls.control_mut(node) {
+        control.certify_self(renewed);
+    }
+    *scene.controls.seen.entry("certificate renewed").or_default() += 1;
 }

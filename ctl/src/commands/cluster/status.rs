@@ -64,7 +64,7 @@ impl Contact {
 enum Trust {
     /// A key of it is in `[peers]`.
     Key,
-    /// It has a certificate of the cluster, or is asked for one when it is connected to.
+    /// The node has a certificate of the cluster, or is asked for one when it is connected to.
     Certificate,
     /// An address in `[peers]`, and no key: its name is not proved.
     Address,

@@ -17,7 +17,7 @@ use crate::units;
 /// Arguments of `pipectl cluster token`.
 #[derive(Debug, ClapArgs)]
 pub(super) struct TokenArgs {
-    /// Action on tokens
+    /// Action on the tokens of the cluster
     #[command(subcommand)]
     action: Action,
 }

@@ -36,6 +36,7 @@ use crate::open::export::{ExportError, Exports};
 use crate::preflight::Held;
 use crate::reload::{self, Reload, SetLevel};
 use crate::sandbox::{Filtering, Sandbox, SandboxError};
+use crate::shard::between::Between;
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
@@ -288,7 +289,8 @@ async fn start(
     let node = config.node.name_or(&machine::host_name()).to_owned();
     let incarnation = machine::random();
     let spin = spin_budgets(&config);
-    for index in 0..config.shards.count as usize {
+    let between = Between::mesh(config.shards.count as u16).map_err(StartError::Thread)?;
+    for (index, between) in between.into_iter().enumerate() {
         let name = shard_name(&node, index);
         shards.push(
             shard::start(Plan {
@@ -300,6 +302,7 @@ async fn start(
                 spin_ns: spin.daemon_ns,
                 pin: config.shards.pin.then(|| config.shards.cpus.get(index).copied()),
                 outbox: outbox.clone(),
+                between,
             })
             .await?,
         );

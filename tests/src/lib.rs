@@ -1,7 +1,7 @@
 //! The system as a whole. Without a kernel: [`world`] puts real shards of two nodes over the
 //! simulated kernel of `piped_sim`, plays their clients and control threads from a seed, and judges
-//! everything they put out; [`operators`] change what these nodes may do meanwhile; [`scale`] has
-//! very many of them. With one: [`process`] starts the programs themselves ([`offered`] two that
+//! everything they put out; [`operators`] change what these nodes may do meanwhile; [`shards`] have
+//! clients that reach each other across them; [`scale`] has very many nodes. With one: [`process`] starts the programs themselves ([`offered`] two that
 //! export names, [`servers`] those that say where nodes are), [`cable`] puts them on hosts of their
 //! own, [`nbd`] before nbdkit, [`container`] on a machine on which their [`packages`] are
 //! installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
@@ -22,6 +22,7 @@ pub mod process;
 pub mod proxy;
 pub mod scale;
 pub mod servers;
+pub mod shards;
 pub mod tidy;
 pub mod user;
 pub mod world;

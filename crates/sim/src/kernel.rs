@@ -33,6 +33,8 @@ pub struct SimKernel {
     pub(super) faults: Faults,
     pub(super) events: EventQueue<KernelEvent>,
     pub(super) nodes: Vec<Node>,
+    /// The memory of each machine; shards of a node have one.
+    memories: Vec<Memory>,
     pub(super) disk: Disk,
     pub(super) links: Vec<Link>,
     pub(super) connections: Vec<Connection>,
@@ -56,7 +58,7 @@ pub(super) struct Node {
     /// The world's time until which the node's thread is busy.
     busy_until: Nanos,
     alive: bool,
-    pub(super) memory: Memory,
+    machine: usize,
     pub(super) files: OpenFiles,
     pub(super) inodes: Vec<InodeId>,
     names: Names,
@@ -87,6 +89,7 @@ impl SimKernel {
             faults,
             events: EventQueue::new(),
             nodes: Vec::new(),
+            memories: Vec::new(),
             disk: Disk::default(),
             links: Vec::new(),
             connections: Vec::new(),
@@ -183,13 +186,24 @@ impl SimKernel {
 
     /// Adds a node whose driver takes at most `ops_max` operations at once.
     pub fn add_node(&mut self, ops_max: usize) -> NodeId {
+        self.memories.push(Memory::default());
+        self.add_driver(self.memories.len() - 1, ops_max)
+    }
+
+    /// Adds another shard of a node: a driver of its own, in the same memory, whose segments have
+    /// the same names. If one of them crashes, the memory of all is gone.
+    pub fn add_shard(&mut self, of: NodeId, ops_max: usize) -> NodeId {
+        self.add_driver(self.nodes[of.0 as usize].machine, ops_max)
+    }
+
+    fn add_driver(&mut self, machine: usize, ops_max: usize) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         let clock = Clock::new(self.random.up_to(Nanos::from_millis(10_000)));
         self.nodes.push(Node {
             clock,
             busy_until: Nanos::ZERO,
             alive: true,
-            memory: Memory::default(),
+            machine,
             files: OpenFiles::new(),
             inodes: Vec::new(),
             names: Names::default(),
@@ -229,37 +243,45 @@ impl SimKernel {
         node.busy_until = node.busy_until.max(now) + time;
     }
 
+    pub(super) fn memory(&self, node: NodeId) -> &Memory {
+        &self.memories[self.nodes[node.0 as usize].machine]
+    }
+
+    pub(super) fn memory_mut(&mut self, node: NodeId) -> &mut Memory {
+        &mut self.memories[self.nodes[node.0 as usize].machine]
+    }
+
     /// Adds a segment of so many bytes to a node's memory.
     pub fn add_segment(&mut self, node: NodeId, length: u64) -> SegmentId {
-        self.node_mut(node).memory.add(length)
+        self.memory_mut(node).add(length)
     }
 
     /// Segments of a node that were not released.
     #[must_use]
     pub fn segments(&self, node: NodeId) -> Vec<SegmentId> {
-        self.nodes[node.0 as usize].memory.ids()
+        self.memory(node).ids()
     }
 
     /// Bytes of a node's memory, as its client sees them.
     #[must_use]
     pub fn bytes(&self, node: NodeId, span: Span) -> &[u8] {
-        self.nodes[node.0 as usize].memory.bytes(span)
+        self.memory(node).bytes(span)
     }
 
     /// Bytes of a node's memory, for its client to write.
     pub fn bytes_mut(&mut self, node: NodeId, span: Span) -> &mut [u8] {
-        self.node_mut(node).memory.bytes_mut(span)
+        self.memory_mut(node).bytes_mut(span)
     }
 
     /// Guards a segment: from now on the engine may touch it only inside open windows.
     pub fn guard(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.guard(segment);
+        self.memory_mut(node).guard(segment);
     }
 
     /// Marks a segment as shared by clients, such as an exported region: an operation may read what
     /// another one writes. Two operations that write the same bytes are still a bug.
     pub fn share(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.share(segment);
+        self.memory_mut(node).share(segment);
     }
 
     /// Has a segment's memory be such that can vanish.
@@ -267,7 +289,7 @@ impl SimKernel {
     /// # Panics
     /// If there is no such segment.
     pub fn loosen(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.loosen(segment);
+        self.memory_mut(node).loosen(segment);
     }
 
     /// Takes the memory of such a segment away: it reads as zeros, and what is written is lost.
@@ -275,12 +297,12 @@ impl SimKernel {
     /// # Panics
     /// If there is no such segment.
     pub fn tear(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.tear(segment);
+        self.memory_mut(node).tear(segment);
     }
 
     /// Opens a window for a request's span: the engine may read it, and write it if `writable`.
     pub fn open_window(&mut self, node: NodeId, span: Span, writable: bool) -> WindowId {
-        self.node_mut(node).memory.open_window(span, writable)
+        self.memory_mut(node).open_window(span, writable)
     }
 
     /// Marks the window's first `bytes` as final: a later write there is a bug.
@@ -288,7 +310,7 @@ impl SimKernel {
     /// # Panics
     /// If an operation in flight writes them.
     pub fn raise_window(&mut self, node: NodeId, window: WindowId, bytes: u64) {
-        self.node_mut(node).memory.raise_window(window, bytes);
+        self.memory_mut(node).raise_window(window, bytes);
     }
 
     /// Closes the window of a request that gave its buffer back.
@@ -296,7 +318,7 @@ impl SimKernel {
     /// # Panics
     /// If an operation in flight still uses it.
     pub fn close_window(&mut self, node: NodeId, window: WindowId) {
-        self.node_mut(node).memory.close_window(window);
+        self.memory_mut(node).close_window(window);
     }
 
     /// Adds a device with these costs.
@@ -458,12 +480,13 @@ impl SimKernel {
         self.crash_connections(node, notice);
         let place = &mut self.nodes[node.0 as usize];
         place.alive = false;
-        place.memory = Memory::default();
+        let machine = place.machine;
         place.files.clear();
         place.sockets.clear();
         place.tokens.clear();
         place.dones.clear();
-        for inode in place.inodes.clone() {
+        self.memories[machine] = Memory::default();
+        for inode in self.nodes[node.0 as usize].inodes.clone() {
             self.disk.crash(inode, &mut self.random);
         }
         self.nodes[node.0 as usize].names.crash(&mut self.random);

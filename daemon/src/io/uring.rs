@@ -281,6 +281,33 @@ impl UringIo {
         self.memory.add(segment).map(SegmentId)
     }
 
+    /// Takes a segment over that another shard lends, which can be used at once and is not
+    /// registered. [`UringIo::end_borrow`] ends that.
+    ///
+    /// # Errors
+    /// [`UringError::Full`].
+    pub(crate) fn borrow_segment(
+        &mut self,
+        segment: Arc<Segment>,
+    ) -> Result<SegmentId, UringError> {
+        self.memory.borrow(segment).map(SegmentId)
+    }
+
+    /// Forgets a segment that another shard lent.
+    pub(crate) fn end_borrow(&mut self, segment: SegmentId) {
+        self.memory.end_borrow(segment.0);
+    }
+
+    /// Returns a segment for another shard to use.
+    pub(crate) fn lend_segment(&self, segment: SegmentId) -> Option<Arc<Segment>> {
+        self.memory.whole(segment.0)
+    }
+
+    /// Whether there is room for one more segment.
+    pub(crate) fn has_room_for_segment(&self) -> bool {
+        self.memory.has_room()
+    }
+
     /// Hands segments over after their last use, instead of dropping them here: unmapping takes
     /// some 180 us a MiB, which the shard should leave to the control thread. The driver still
     /// drops those it holds when it is dropped itself.

@@ -1,5 +1,6 @@
 //! The data-plane threads: start, mailbox, end.
 
+pub mod between;
 mod cpu;
 pub mod message;
 mod reactor;
@@ -13,6 +14,7 @@ use piped_engine::command::{Command, Limits};
 use piped_engine::shard::{Shard, ShardConfig};
 use tokio::sync::{mpsc, oneshot};
 
+use self::between::Between;
 pub(crate) use self::cpu::allowed as allowed_cpus;
 use self::message::{Inbox, Mailbox, Notice};
 use self::reactor::{Parts, Reactor};
@@ -39,6 +41,8 @@ pub struct Plan {
     pub pin: Option<Option<u32>>,
     /// Sender of its notices.
     pub outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    /// Queues to and from the other shards.
+    pub between: Between,
 }
 
 /// A shard that runs.
@@ -150,7 +154,8 @@ fn build(
     cpu: Option<u32>,
 ) -> Result<(Reactor, Vec<StagingPiece>), StartError> {
     let mut io = UringIo::new(&plan.driver)?;
-    let mut shard = Shard::new(plan.engine);
+    let (own, shards) = plan.between.place();
+    let mut shard = Shard::new(plan.engine).among(own, shards);
     let bytes = plan.staging_bytes;
     let memory = make_staging(bytes).map_err(|error| StartError::Staging { bytes, error })?;
     let staging = memory.iter().map(StagingPiece::of).collect();
@@ -173,6 +178,7 @@ fn build(
         inbox,
         solver,
         outbox: plan.outbox,
+        between: plan.between,
         spin_ns: plan.spin_ns,
         limits: plan.limits,
     };

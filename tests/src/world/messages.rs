@@ -20,10 +20,10 @@ use super::{Call, ClientState, ObjectKind, World};
 const NAME_BYTES: usize = 12;
 
 /// The least length of a message.
-pub(super) const MESSAGE_BYTES_MIN: u64 = NAME_BYTES as u64;
+pub(crate) const MESSAGE_BYTES_MIN: u64 = NAME_BYTES as u64;
 
 /// Tags that clients use.
-pub(super) const TAGS: u64 = 3;
+pub(crate) const TAGS: u64 = 3;
 
 /// A message, by its sender and number.
 type Name = (usize, u64);
@@ -40,7 +40,7 @@ struct Sent {
 
 /// All messages of a world.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
+pub(crate) struct Messages {
     sent: BTreeMap<Name, Sent>,
     /// By channel, sender and tag: which receive has got which message.
     order: BTreeMap<(usize, usize, u64), BTreeMap<u64, u64>>,
@@ -51,7 +51,7 @@ pub(super) struct Messages {
 
 impl Messages {
     /// A message is about to be sent: its name is put into its bytes.
-    pub(super) fn send(&mut self, name: Name, object: usize, tag: u64, bytes: &mut [u8]) {
+    pub(crate) fn send(&mut self, name: Name, object: usize, tag: u64, bytes: &mut [u8]) {
         bytes[..4].copy_from_slice(&(name.0 as u32).to_le_bytes());
         bytes[4..NAME_BYTES].copy_from_slice(&name.1.to_le_bytes());
         let sent = Sent { object, tag, data: bytes.to_vec(), ended: None, received: false };
@@ -59,7 +59,7 @@ impl Messages {
     }
 
     /// A message is over for its sender.
-    pub(super) fn end(&mut self, name: Name, status: Status) {
+    pub(crate) fn end(&mut self, name: Name, status: Status) {
         if let Some(sent) = self.sent.get_mut(&name) {
             sent.ended = Some(status);
             if status != Status::Ok {
@@ -69,19 +69,19 @@ impl Messages {
     }
 
     /// A sender is no more.
-    pub(super) fn sender_died(&mut self, sender: usize) {
+    pub(crate) fn sender_died(&mut self, sender: usize) {
         let unfinished = self.sent.range((sender, 0)..=(sender, u64::MAX));
         let unfinished = unfinished.filter(|(_, sent)| sent.ended.is_none());
         self.disordered.extend(unfinished.map(|(_, sent)| sent.object));
     }
 
     /// A receive was given up.
-    pub(super) fn give_up(&mut self, object: usize) {
+    pub(crate) fn give_up(&mut self, object: usize) {
         self.disordered.insert(object);
     }
 
     /// The `number`th call of a channel's owner received this. Why that is wrong, if it is.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         object: usize,
         number: u64,
@@ -118,7 +118,7 @@ impl Messages {
 
     /// How many messages of a channel are there for its receiver, and may be: those that ended
     /// well, and the others that were not received.
-    fn left(&self, object: usize) -> (usize, usize) {
+    pub(crate) fn left(&self, object: usize) -> (usize, usize) {
         let left = self.sent.values().filter(|sent| sent.object == object && !sent.received);
         let (well, perhaps): (Vec<_>, Vec<_>) = left.partition(|it| it.ended == Some(Status::Ok));
         (well.len(), perhaps.len())

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use piped_core::ids::RegionId;
-use piped_core::limits::NOTIFICATIONS_PER_REGION;
+use piped_core::limits::{NOTIFICATIONS_ASKED_MAX, NOTIFICATIONS_PER_REGION};
 use piped_core::status::Status;
+use piped_core::units::Nanos;
 
-use super::keys::TransferKey;
+use super::keys::{LaneKey, ServedKey, TransferKey};
 
 /// A request that waits for so many of a region's notifications of one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +147,57 @@ impl Notifications {
             state.waits.retain(|&(_, other)| other != key);
             state.serve(wait.id, serve);
         }
+    }
+}
+
+/// A notification that a peer asks for, and whose exporter is of another shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerNotify {
+    /// What the peer asks by, and the number of the notification there.
+    pub(super) of: (ServedKey, u32),
+    /// Where the peer waits for the answer, and by which name.
+    pub(super) waits: (LaneKey, u64),
+    pub(super) begun: Nanos,
+    number: u64,
+}
+
+/// Notifications of peers that other shards are asked for.
+#[derive(Debug, Default)]
+pub(super) struct PeerNotifies {
+    asked: Vec<PeerNotify>,
+    last: u64,
+}
+
+impl PeerNotifies {
+    /// A peer asks again for what another shard is asked for: where it waits now. `false`: it is
+    /// not asked.
+    pub(super) fn ask_again(&mut self, of: (ServedKey, u32), waits: (LaneKey, u64)) -> bool {
+        let asked = self.asked.iter_mut().find(|it| it.of == of);
+        asked.map(|it| it.waits = waits).is_some()
+    }
+
+    /// Another shard is asked. The number of the question.
+    ///
+    /// # Errors
+    /// There are as many as there may be.
+    pub(super) fn ask(
+        &mut self,
+        of: (ServedKey, u32),
+        waits: (LaneKey, u64),
+        now: Nanos,
+    ) -> Result<u64, Status> {
+        if self.asked.len() >= NOTIFICATIONS_ASKED_MAX {
+            return Err(Status::WouldBlock);
+        }
+        self.last += 1;
+        self.asked.push(PeerNotify { of, waits, begun: now, number: self.last });
+        Ok(self.last)
+    }
+
+    /// The other shard has answered.
+    pub(super) fn take(&mut self, number: u64) -> Option<PeerNotify> {
+        let at = self.asked.iter().position(|it| it.number == number)?;
+        Some(self.asked.swap_remove(at))
     }
 }
 

@@ -871,7 +871,8 @@ impl Io for Recorder<'_> {
 /// A region of a client's.
 pub(crate) fn region(number: u32, segment: SegmentId, length: u64) -> Target {
     let region = RegionId(number);
-    Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
+    let (offset, access, home) = (0, ALL, 0);
+    Target::Region(RegionTarget { region, segment, offset, length, access, home })
 }
 
 pub(crate) fn write(transfer: u64, handle: u32, length: u64) -> Message {

@@ -289,7 +289,8 @@ async fn start(
     let node = config.node.name_or(&machine::host_name()).to_owned();
     let incarnation = machine::random();
     let spin = spin_budgets(&config);
-    let between = Between::mesh(config.shards.count as u16).map_err(StartError::Thread)?;
+    let count = shard_count(&config);
+    let between = Between::mesh(count as u16).map_err(StartError::Thread)?;
     for (index, between) in between.into_iter().enumerate() {
         let name = shard_name(&node, index);
         shards.push(
@@ -297,8 +298,8 @@ async fn start(
                 index,
                 engine: settings::engine(&config, name, incarnation, machine::random()),
                 driver: settings::driver(&config),
-                staging_bytes: config.limits.staging_of_shard(config.shards.count),
-                limits: settings::limits(&config.limits, config.shards.count),
+                staging_bytes: config.limits.staging_of_shard(count),
+                limits: settings::limits(&config.limits, count),
                 spin_ns: spin.daemon_ns,
                 pin: config.shards.pin.then(|| config.shards.cpus.get(index).copied()),
                 outbox: outbox.clone(),
@@ -461,8 +462,13 @@ impl Asked {
     }
 }
 
+/// Number of shards: the CPUs count that the affinity and the control group leave to the daemon.
+fn shard_count(config: &Config) -> u32 {
+    config.shard_count(std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 fn spin_budgets(config: &Config) -> SpinBudgets {
-    let spare = shard::allowed_cpus().len().saturating_sub(config.shards.count as usize);
+    let spare = shard::allowed_cpus().len().saturating_sub(shard_count(config) as usize);
     let budgets = SpinBudgets::of(config.profile, spare);
     match config.shards.spin {
         Spin::Auto => budgets,

@@ -14,6 +14,7 @@ pub mod documents;
 pub mod http;
 pub mod keys;
 pub mod library;
+mod mail;
 pub mod nbd;
 pub mod offered;
 pub mod operators;

@@ -8,6 +8,7 @@ mod sessions;
 mod solver;
 
 use std::io;
+use std::path::Path;
 use std::thread::JoinHandle;
 
 use piped_engine::command::{Command, Limits};
@@ -122,7 +123,9 @@ fn run(
         outbox: plan.outbox.clone(),
         result: Some(Err("it panicked; the message above says where".to_owned())),
     };
-    let claim = plan.pin.and_then(|configured| cpu::claim(configured, &cpu::allowed()));
+    let nodes = cpu::nodes(Path::new(cpu::SYSFS));
+    let allowed = cpu::in_order(cpu::allowed(), &nodes, plan.index);
+    let claim = plan.pin.and_then(|configured| cpu::claim(configured, &allowed));
     let cpu = claim.as_ref().map(|claim| claim.cpu).filter(|&cpu| match cpu::pin(cpu) {
         Ok(()) => true,
         Err(error) => {
@@ -133,7 +136,8 @@ fn run(
     if plan.pin.is_some() && cpu.is_none() {
         tracing::info!(shard = plan.index, "not pinned: no CPU is left that no shard stays on");
     }
-    let (reactor, staging) = match build(plan, inbox, solver, cpu) {
+    let place = (cpu, cpu.and_then(|cpu| cpu::node_of(cpu, &nodes)));
+    let (reactor, staging) = match build(plan, inbox, solver, place) {
         Ok(built) => built,
         Err(error) => {
             ended.result = Some(Ok(()));
@@ -151,7 +155,7 @@ fn build(
     plan: Plan,
     inbox: Inbox,
     solver: Solver,
-    cpu: Option<u32>,
+    (cpu, numa_node): (Option<u32>, Option<u32>),
 ) -> Result<(Reactor, Vec<StagingPiece>), StartError> {
     let mut io = UringIo::new(&plan.driver)?;
     let (own, shards) = plan.between.place();
@@ -173,6 +177,7 @@ fn build(
     let parts = Parts {
         index: plan.index,
         cpu,
+        numa_node,
         io,
         shard,
         inbox,

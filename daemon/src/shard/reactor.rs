@@ -43,6 +43,7 @@ mod opened;
 pub(super) struct Reactor {
     index: usize,
     cpu: Option<u32>,
+    numa_node: Option<u32>,
     io: UringIo,
     shard: Shard,
     sessions: Sessions,
@@ -71,6 +72,7 @@ pub(super) struct Reactor {
 pub(super) struct Parts {
     pub(super) index: usize,
     pub(super) cpu: Option<u32>,
+    pub(super) numa_node: Option<u32>,
     pub(super) io: UringIo,
     pub(super) shard: Shard,
     pub(super) inbox: Inbox,
@@ -84,7 +86,7 @@ pub(super) struct Parts {
 impl Reactor {
     pub(super) fn new(parts: Parts) -> Result<Self, UringError> {
         let Parts { index, cpu, mut io, shard, inbox, solver, .. } = parts;
-        let Parts { outbox, between, spin_ns, limits, .. } = parts;
+        let Parts { outbox, between, spin_ns, limits, numa_node, .. } = parts;
         let bell = io.watch(inbox.bell)?;
         // It only ends a sleep, because every turn looks at the queues.
         io.watch(between.bell().map_err(UringError::Setup)?)?;
@@ -96,6 +98,7 @@ impl Reactor {
         let mut reactor = Self {
             index,
             cpu,
+            numa_node,
             io,
             shard,
             sessions: Sessions::default(),

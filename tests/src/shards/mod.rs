@@ -27,7 +27,7 @@ use piped_sim::{Cost, Faults, NodeId, Random, SimKernel, WindowId};
 use piped_world::controls::{Controls, Setup, Surroundings};
 use piped_world::nodes::Nodes;
 
-use crate::world::messages::{MESSAGE_BYTES_MIN, Messages, TAGS};
+use crate::mail::{MESSAGE_BYTES_MIN, Messages, TAGS};
 use judge::Counts;
 
 const STAGING: u64 = 16 << 20;

@@ -20,7 +20,7 @@ mod client;
 mod control;
 mod judge;
 mod locking;
-pub(crate) mod messages;
+mod messages;
 mod names;
 mod naming;
 mod opens;

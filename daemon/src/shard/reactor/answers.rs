@@ -72,6 +72,7 @@ impl Reactor {
         let (files, segments) = self.io.holds();
         ReactorReport {
             cpu: self.cpu,
+            numa_node: self.numa_node,
             turns: self.turns,
             sleeps: self.sleeps,
             taken: self.sessions.taken,

@@ -195,9 +195,6 @@ impl Default for PeerLimits {
 /// More staging would have more segments than a shard has places.
 const STAGING_MAX: Bytes = Bytes::gib(16);
 /// Least: a page of one session; most: more than any machine has.
-/// Least staging of a shard, if the daemon chooses how many there are: the credit of two peers that
-/// write, and room for reads beside.
-const SHARD_STAGING: Bytes = Bytes::mib(16);
 const ARENA: (Bytes, Bytes) = (Bytes::kib(4), Bytes::gib(1 << 20));
 const IN_FLIGHT: (Bytes, Bytes) = (Bytes::mib(4), Bytes::gib(1 << 20));
 /// Bytes a second, where there is a bound.
@@ -221,12 +218,6 @@ impl Limits {
 
     /// The most sessions that a configuration can allow.
     pub const SESSIONS_MAX: u32 = SESSIONS_MAX;
-
-    /// Most shards that these limits are enough for, if the daemon chooses how many there are.
-    pub(crate) fn shards_auto(&self) -> u32 {
-        let by_staging = self.global.staging.0 / SHARD_STAGING.0;
-        u32::try_from(by_staging).unwrap_or(u32::MAX).min(self.global.requests).max(1)
-    }
 
     /// Staging of one of `shards` shards in bytes: its share in whole units.
     #[must_use]

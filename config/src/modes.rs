@@ -130,7 +130,7 @@ pub enum ShardCount {
     /// What the CPUs allow: see [`crate::Config::shard_count`].
     #[default]
     Auto,
-    /// Fixed number.
+    /// Fixed number, whatever CPUs there are.
     Fixed(u32),
 }
 

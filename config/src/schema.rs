@@ -181,6 +181,10 @@ pub struct Sandbox {
 /// the network and the storage of the kernel work for it on the others.
 const CPUS_PER_SHARD: usize = 4;
 
+/// Least staging of a shard, if the daemon chooses how many there are: the credit of two peers that
+/// write, and room for reads beside.
+const STAGING_PER_SHARD: Bytes = Bytes::mib(16);
+
 impl Config {
     /// Number of shards on a machine that lets the daemon use so many CPUs.
     ///
@@ -193,8 +197,11 @@ impl Config {
             ShardCount::Fixed(count) => count,
             ShardCount::Auto if !self.shards.cpus.is_empty() => self.shards.cpus.len() as u32,
             ShardCount::Auto => {
-                let wanted = u32::try_from(cpus / CPUS_PER_SHARD).unwrap_or(u32::MAX);
-                wanted.clamp(1, SHARDS_MAX as u32).min(self.limits.shards_auto())
+                let global = &self.limits.global;
+                let by_cpus = (cpus / CPUS_PER_SHARD).min(SHARDS_MAX) as u32;
+                let by_staging = global.staging.0 / STAGING_PER_SHARD.0;
+                let by_staging = u32::try_from(by_staging).unwrap_or(u32::MAX);
+                by_cpus.min(by_staging).min(global.requests).max(1)
             }
         }
     }

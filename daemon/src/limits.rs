@@ -48,8 +48,9 @@ pub const MAILBOX: usize = 256;
 /// Messages taken in one turn. Some of them cost system calls (registering a file).
 pub const MESSAGES_PER_TURN: u32 = 16;
 
-/// Relays that wait between two shards, in each direction. There are as many queues as ordered pairs
-/// of shards, some 20 KiB each; what finds one full waits in the engine, whose own bounds hold.
+/// Relays that wait between two shards, in each direction. There are as many queues as ordered
+/// pairs of shards, some 20 KiB each; what finds one full waits in the engine, whose own bounds
+/// hold.
 pub const RELAYS_PER_QUEUE: usize = 256;
 
 /// Relays taken from one other shard in one turn: as many as requests, which cost as much.

@@ -1,10 +1,11 @@
 //! The system as a whole. Without a kernel: [`world`] puts real shards of two nodes over the
 //! simulated kernel of `piped_sim`, plays their clients and control threads from a seed, and judges
 //! everything they put out; [`operators`] change what these nodes may do meanwhile; [`shards`] have
-//! clients that reach each other across them; [`scale`] has very many nodes. With one: [`process`] starts the programs themselves ([`offered`] two that
-//! export names, [`servers`] those that say where nodes are), [`cable`] puts them on hosts of their
-//! own, [`nbd`] before nbdkit, [`container`] on a machine on which their [`packages`] are
-//! installed, and [`documents`] does what the documents say. [`tidy`] reads the sources.
+//! clients that reach each other across them; [`scale`] has very many nodes. With one: [`process`]
+//! starts the programs themselves ([`offered`] two that export names, [`servers`] those that say
+//! where nodes are), [`cable`] puts them on hosts of their own, [`nbd`] before nbdkit,
+//! [`container`] on a machine on which their [`packages`] are installed, and [`documents`] does
+//! what the documents say. [`tidy`] reads the sources.
 #![forbid(unsafe_code)]
 
 pub mod attack;

@@ -36,7 +36,7 @@ pub enum Relay {
         number: u64,
         /// Its place in the channel's order, if it had one already; 0 for a new message.
         place: u64,
-        /// The message's tag.
+        /// The tag that the message has.
         tag: u64,
         /// The message's length in bytes.
         length: u32,
@@ -109,7 +109,7 @@ pub enum Relay {
     },
     /// What came of a notification.
     Notified {
-        /// As the question named it.
+        /// The asker, as the question named it.
         asker: NotifyAsker,
         /// Whether it was raised, or why not.
         status: Status,
@@ -121,18 +121,18 @@ pub enum Relay {
 pub enum Took {
     /// The message is in the buffer, and nowhere else.
     Received {
-        /// The message's tag.
+        /// The tag that the message has.
         tag: u64,
         /// The message's length in bytes.
         bytes: u32,
     },
-    /// It did not come, and was offered again if there still is one.
+    /// No message came; one that still is there was offered again.
     Failed(Status),
     /// There is no such message any more: the receive waits for another one, at its old place.
     Again,
 }
 
-/// Who waits to hear that somebody was notified.
+/// The request that waits for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotifyAsker {
     /// A client's request, by its number.

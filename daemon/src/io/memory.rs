@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use io_uring::Submitter;
+use piped_core::ids::SegmentId;
 use piped_core::io::Span;
 use piped_ring::Segment;
 
@@ -51,7 +52,7 @@ pub(super) struct Loan {
 pub(super) type Undertaker = Box<dyn FnMut(Arc<Segment>)>;
 
 /// All segments of a shard.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     slots: Slots<Entry>,
     /// Segments that wait for registration, at most one per place; stale ids are skipped.
     waiting: VecDeque<u32>,
@@ -125,12 +126,12 @@ impl Memory {
 
     /// Takes a segment over that another shard lends for a message: nothing of it is registered,
     /// because only sockets and copies touch it. Pairs with [`Memory::end_borrow`].
-    pub(super) fn borrow(&mut self, segment: Arc<Segment>) -> Result<u32, UringError> {
-        self.enter(segment, false)
+    pub(crate) fn borrow(&mut self, segment: Arc<Segment>) -> Option<SegmentId> {
+        self.enter(segment, false).ok().map(SegmentId)
     }
 
     /// Forgets a borrowed segment. Its lender still has it, so nothing is unmapped here.
-    pub(super) fn end_borrow(&mut self, id: u32) {
+    pub(crate) fn end_borrow(&mut self, SegmentId(id): SegmentId) {
         let idle = self.slots.get(id).is_some_and(|entry| entry.loans == 0);
         debug_assert!(idle, "what is given back is not in use");
         if idle {
@@ -139,7 +140,7 @@ impl Memory {
     }
 
     /// Whether there is room for one more segment.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.slots.count() < self.slots.capacity()
     }
 
@@ -297,8 +298,8 @@ impl Memory {
     }
 
     /// Segment by its name, to be lent to another shard.
-    pub(super) fn whole(&self, id: u32) -> Option<Arc<Segment>> {
-        self.slots.get(id).map(|entry| Arc::clone(&entry.segment))
+    pub(crate) fn whole(&self, id: SegmentId) -> Option<Arc<Segment>> {
+        self.slots.get(id.0).map(|entry| Arc::clone(&entry.segment))
     }
 
     /// Whole segment of a span, to be kept beyond its operation.

@@ -281,31 +281,9 @@ impl UringIo {
         self.memory.add(segment).map(SegmentId)
     }
 
-    /// Takes a segment over that another shard lends, which can be used at once and is not
-    /// registered. [`UringIo::end_borrow`] ends that.
-    ///
-    /// # Errors
-    /// [`UringError::Full`].
-    pub(crate) fn borrow_segment(
-        &mut self,
-        segment: Arc<Segment>,
-    ) -> Result<SegmentId, UringError> {
-        self.memory.borrow(segment).map(SegmentId)
-    }
-
-    /// Forgets a segment that another shard lent.
-    pub(crate) fn end_borrow(&mut self, segment: SegmentId) {
-        self.memory.end_borrow(segment.0);
-    }
-
-    /// Returns a segment for another shard to use.
-    pub(crate) fn lend_segment(&self, segment: SegmentId) -> Option<Arc<Segment>> {
-        self.memory.whole(segment.0)
-    }
-
-    /// Whether there is room for one more segment.
-    pub(crate) fn has_room_for_segment(&self) -> bool {
-        self.memory.has_room()
+    /// Table of segments, for what shards lend each other.
+    pub(crate) fn segments(&mut self) -> &mut Memory {
+        &mut self.memory
     }
 
     /// Hands segments over after their last use, instead of dropping them here: unmapping takes

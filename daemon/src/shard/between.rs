@@ -127,7 +127,7 @@ impl Between {
         for other in &self.others {
             for _ in 0..RELAYS_PER_TURN {
                 // What is lent takes a place in the driver's table, and gives it back by itself.
-                if !io.has_room_for_segment() {
+                if !io.segments().has_room() {
                     break;
                 }
                 let mut passed = match other.back.try_recv() {
@@ -136,7 +136,7 @@ impl Between {
                 };
                 some = true;
                 if let Some(name) = passed.relay.lends() {
-                    let borrowed = passed.memory.and_then(|it| io.borrow_segment(it).ok());
+                    let borrowed = passed.memory.and_then(|it| io.segments().borrow(it));
                     debug_assert!(borrowed.is_some(), "there is room, and the lender has it");
                     // Never the lender's name, which may be that of something else here.
                     *name = borrowed.unwrap_or(NO_SEGMENT);
@@ -155,12 +155,12 @@ impl Between {
             let mut passed_some = false;
             while let Some(passed) = other.left.take().or_else(|| {
                 let mut relay = shard.poll_relay(other.number)?;
-                let memory = relay.lends().and_then(|name| io.lend_segment(*name));
+                let memory = relay.lends().and_then(|name| io.segments().whole(*name));
                 Some(Passed { relay, memory })
             }) {
                 // Before the lender hears of it: its own hold on the memory is the last.
                 if let Some(borrowed) = passed.relay.gives_back() {
-                    io.end_borrow(borrowed);
+                    io.segments().end_borrow(borrowed);
                 }
                 match other.out.try_send(passed) {
                     Ok(()) => passed_some = true,

@@ -6,7 +6,7 @@
 //! no free CPU is not pinned. The claim is a courtesy among daemons of one network namespace and no
 //! protection: another program can keep us from pinning.
 //!
-//! Where the machine has several NUMA nodes, shards go from one to the next, so that the memory that a
+//! Where the machine has several NUMA nodes, shards go from one to the next, so that memory that a
 //! shard touches first, its staging, is spread over them.
 
 use std::fs;

@@ -155,7 +155,7 @@ fn build(
     plan: Plan,
     inbox: Inbox,
     solver: Solver,
-    (cpu, numa_node): (Option<u32>, Option<u32>),
+    place: (Option<u32>, Option<u32>),
 ) -> Result<(Reactor, Vec<StagingPiece>), StartError> {
     let mut io = UringIo::new(&plan.driver)?;
     let (own, shards) = plan.between.place();
@@ -176,8 +176,7 @@ fn build(
     }
     let parts = Parts {
         index: plan.index,
-        cpu,
-        numa_node,
+        place,
         io,
         shard,
         inbox,

@@ -42,8 +42,8 @@ mod opened;
 /// A shard's thread: the engine, its driver and its clients.
 pub(super) struct Reactor {
     index: usize,
-    cpu: Option<u32>,
-    numa_node: Option<u32>,
+    /// CPU that it stays on, and the NUMA node of that one.
+    place: (Option<u32>, Option<u32>),
     io: UringIo,
     shard: Shard,
     sessions: Sessions,
@@ -71,8 +71,7 @@ pub(super) struct Reactor {
 /// Parts that a reactor is made of.
 pub(super) struct Parts {
     pub(super) index: usize,
-    pub(super) cpu: Option<u32>,
-    pub(super) numa_node: Option<u32>,
+    pub(super) place: (Option<u32>, Option<u32>),
     pub(super) io: UringIo,
     pub(super) shard: Shard,
     pub(super) inbox: Inbox,
@@ -85,8 +84,8 @@ pub(super) struct Parts {
 
 impl Reactor {
     pub(super) fn new(parts: Parts) -> Result<Self, UringError> {
-        let Parts { index, cpu, mut io, shard, inbox, solver, .. } = parts;
-        let Parts { outbox, between, spin_ns, limits, numa_node, .. } = parts;
+        let Parts { index, place, mut io, shard, inbox, solver, .. } = parts;
+        let Parts { outbox, between, spin_ns, limits, .. } = parts;
         let bell = io.watch(inbox.bell)?;
         // It only ends a sleep, because every turn looks at the queues.
         io.watch(between.bell().map_err(UringError::Setup)?)?;
@@ -97,8 +96,7 @@ impl Reactor {
         });
         let mut reactor = Self {
             index,
-            cpu,
-            numa_node,
+            place,
             io,
             shard,
             sessions: Sessions::default(),

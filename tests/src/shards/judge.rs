@@ -32,7 +32,7 @@ impl Counts {
         self.words.entry((to, word)).or_default()
     }
 
-    /// It is over: as it ended, or unknown with the client that asked.
+    /// Something is over: as it ended, or unknown with the client that asked.
     pub(super) fn end(&mut self, asked: Asked, status: Option<Status>, client: usize) {
         let well = status == Some(Status::Ok);
         match asked {

@@ -7,24 +7,21 @@
 //! request ends once, and nothing touches its buffer after that.
 
 mod judge;
+mod setup;
 
 use std::collections::BTreeMap;
 
 use piped_control::control::Effect;
 use piped_control::opens::Found;
-use piped_control::regions::RegionSource;
-use piped_core::access::{Access, Creation, OpenKind};
-use piped_core::ids::{ChannelId, HandleId, PeerId, QueueId, RegionId, SegmentId, SessionId};
+use piped_core::ids::{ChannelId, HandleId, QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::{Io as _, Span};
-use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
-use piped_core::names::shard_name;
+use piped_core::modes::EagerMode;
 use piped_core::request::{ArenaBuffer, Class, Origin, Request, Update, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{ChannelTarget, Command, OpenRequest, Output, RegionTarget, Target};
-use piped_engine::shard::{Shard, ShardConfig};
+use piped_engine::command::{Command, Output};
 use piped_sim::{Cost, Faults, NodeId, Random, SimKernel, WindowId};
-use piped_world::controls::{Controls, Setup, Surroundings};
+use piped_world::controls::{Controls, Surroundings};
 use piped_world::nodes::Nodes;
 
 use crate::mail::{MESSAGE_BYTES_MIN, Messages, TAGS};
@@ -55,7 +52,7 @@ pub struct Options {
     pub clients: usize,
     /// Steps in which clients ask for something.
     pub steps: u64,
-    /// The longest message.
+    /// The longest message, in bytes.
     pub longest: u64,
     /// The longest that shards tell each other something.
     pub relay_max: Nanos,
@@ -174,110 +171,6 @@ impl World {
             (0..options.clients).for_each(|_| world.add_client(node));
         }
         world
-    }
-
-    fn add_node(&mut self, node: usize) {
-        let kernel = &mut self.nodes.kernel;
-        let first = kernel.add_node(OPS_MAX as usize);
-        let others =
-            (1..self.options.shards[node]).map(|_| kernel.add_shard(first, OPS_MAX as usize));
-        let ids: Vec<NodeId> = std::iter::once(first).chain(others).collect();
-        let peer = 1 - node;
-        let setup = Setup::plain((node, NAMES[node]), [(peer, NAMES[peer])], "all", ids.clone());
-        let incarnation = self.random.bits();
-        let made = |shard| {
-            Shard::new(ShardConfig {
-                node_name: shard_name(NAMES[node], shard),
-                incarnation,
-                seed: self.random.bits(),
-                transfers_max: 128,
-                ops_max: OPS_MAX,
-                deadline_default: Nanos::from_millis(30_000),
-                planner: PlannerMode::Fixed(64 << 10),
-                calibration: CalibrationMode::Off,
-                zero_copy: ZeroCopyMode::Off,
-                eager: self.options.eager,
-                serial_first: false,
-            })
-        };
-        let shards = (0..self.options.shards[node]).map(made).collect();
-        self.nodes.add(setup, shards).expect("a sound configuration");
-        for (shard, id) in ids.into_iter().enumerate() {
-            let segment = self.nodes.kernel.add_segment(id, STAGING);
-            self.nodes.command(node, shard, Command::AddStaging { segment, length: STAGING });
-        }
-    }
-
-    fn add_client(&mut self, node: usize) {
-        let number = self.clients.len();
-        let shard = number % self.options.shards[node];
-        let session = SessionId(number as u32 + 1);
-        let id = self.nodes.controls.nodes[node].setup.shards[shard];
-        let segment = self.nodes.kernel.add_segment(id, ARENA);
-        self.nodes.kernel.share(id, segment);
-        self.nodes.command(node, shard, Command::OpenSession { session, weight: 1 });
-        self.nodes.command(node, shard, Command::AddSegment { session, segment, length: ARENA });
-        let control = self.nodes.controls.control_mut(node).expect("it runs");
-        let channel = control.offer_channel(&format!("c{number}"), session, shard);
-        let channel = channel.expect("a new name").channel;
-        let source = RegionSource {
-            home: shard,
-            ..piped_world::controls::region(session, 0..BOARD, Access::ALL)
-        };
-        let region = control.offer_region(&format!("r{number}"), source, ARENA);
-        let region = region.expect("a new name").region;
-        let (lives, slots, handles) = (true, vec![false; SLOTS], BTreeMap::new());
-        let client =
-            Client { node, shard, session, segment, channel, region, lives, slots, handles };
-        self.clients.push(client);
-    }
-
-    /// What a channel or region of a client is to who opens it on its node.
-    fn target(&self, owner: usize, kind: OpenKind, receives: bool) -> Target {
-        let it = &self.clients[owner];
-        let home = it.shard as u16;
-        match kind {
-            OpenKind::Channel => {
-                let (channel, owner) = (it.channel, it.session);
-                Target::Channel(ChannelTarget { channel, receives, home, owner })
-            }
-            _ => {
-                let (segment, access) = (it.segment, Access::ALL);
-                let (region, offset, length) = (it.region, 0, BOARD);
-                Target::Region(RegionTarget { region, segment, offset, length, access, home })
-            }
-        }
-    }
-
-    fn open_all(&mut self, client: usize) {
-        let (node, shard, session) =
-            (self.clients[client].node, self.clients[client].shard, self.clients[client].session);
-        let mut number = 0;
-        for owner in 0..self.clients.len() {
-            for kind in [OpenKind::Channel, OpenKind::Region] {
-                number += 1;
-                let handle = HandleId(number);
-                let here = self.clients[owner].node == node;
-                self.clients[client]
-                    .handles
-                    .insert((owner, kind == OpenKind::Channel), (handle, here));
-                if here {
-                    let target = self.target(owner, kind, owner == client);
-                    let install = Command::InstallHandle { session, handle, target };
-                    self.nodes.command(node, shard, install);
-                    continue;
-                }
-                let (mark, access) = match kind {
-                    OpenKind::Channel => ("c", Access::WRITE),
-                    _ => ("r", Access::ALL),
-                };
-                let (name, path, create) = (format!("{mark}{owner}"), Vec::new(), Creation::No);
-                let open = OpenRequest { kind, name, path, access, create };
-                let (ticket, peer) = (client as u64 * TICKETS + u64::from(number), PeerId(0));
-                let open = Command::OpenRemote { ticket, session, handle, peer, open };
-                self.nodes.command(node, shard, open);
-            }
-        }
     }
 
     /// The kernel of both nodes.

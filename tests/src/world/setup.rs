@@ -21,11 +21,11 @@ use zeroize::Zeroizing;
 use super::calls::CALL_ROOM_MAX;
 use super::expect::Expected;
 use super::locking::Locking;
-use super::messages::Messages;
 use super::{
     Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World, naming,
     node_name,
 };
+use crate::mail::Messages;
 use crate::operators::{self, CLIENT, EXPORT, NAMES, Operators};
 
 pub(super) const NODES: usize = 2;

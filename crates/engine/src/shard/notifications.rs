@@ -150,54 +150,46 @@ impl Notifications {
     }
 }
 
-/// A notification that a peer asks for, and whose exporter is of another shard.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PeerNotify {
-    /// What the peer asks by, and the number of the notification there.
-    pub(super) of: (ServedKey, u32),
-    /// Where the peer waits for the answer, and by which name.
-    pub(super) waits: (LaneKey, u64),
-    pub(super) begun: Nanos,
-    number: u64,
-}
+/// What a peer asks for a notification by, and its number there.
+type Once = (ServedKey, u32);
 
-/// Notifications of peers that other shards are asked for.
+/// The lane on which a peer waits for the answer, and its name for the request there.
+type Waits = (LaneKey, u64);
+
+/// Notifications that peers ask for, and whose exporters are of other shards: by our number of
+/// each, since when, and for whom.
 #[derive(Debug, Default)]
 pub(super) struct PeerNotifies {
-    asked: Vec<PeerNotify>,
+    asked: Vec<(u64, Nanos, Once, Waits)>,
     last: u64,
 }
 
 impl PeerNotifies {
     /// A peer asks again for what another shard is asked for: where it waits now. `false`: it is
     /// not asked.
-    pub(super) fn ask_again(&mut self, of: (ServedKey, u32), waits: (LaneKey, u64)) -> bool {
-        let asked = self.asked.iter_mut().find(|it| it.of == of);
-        asked.map(|it| it.waits = waits).is_some()
+    pub(super) fn ask_again(&mut self, once: Once, waits: Waits) -> bool {
+        let asked = self.asked.iter_mut().find(|(_, _, other, _)| *other == once);
+        asked.map(|it| it.3 = waits).is_some()
     }
 
     /// Another shard is asked. The number of the question.
     ///
     /// # Errors
     /// There are as many as there may be.
-    pub(super) fn ask(
-        &mut self,
-        of: (ServedKey, u32),
-        waits: (LaneKey, u64),
-        now: Nanos,
-    ) -> Result<u64, Status> {
+    pub(super) fn ask(&mut self, once: Once, waits: Waits, now: Nanos) -> Result<u64, Status> {
         if self.asked.len() >= NOTIFICATIONS_ASKED_MAX {
             return Err(Status::WouldBlock);
         }
         self.last += 1;
-        self.asked.push(PeerNotify { of, waits, begun: now, number: self.last });
+        self.asked.push((self.last, now, once, waits));
         Ok(self.last)
     }
 
-    /// The other shard has answered.
-    pub(super) fn take(&mut self, number: u64) -> Option<PeerNotify> {
-        let at = self.asked.iter().position(|it| it.number == number)?;
-        Some(self.asked.swap_remove(at))
+    /// The other shard has answered: since when it was asked, and for whom.
+    pub(super) fn take(&mut self, number: u64) -> Option<(Nanos, Once, Waits)> {
+        let at = self.asked.iter().position(|(other, ..)| *other == number)?;
+        let (_, begun, once, waits) = self.asked.swap_remove(at);
+        Some((begun, once, waits))
     }
 }
 

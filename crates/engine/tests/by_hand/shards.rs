@@ -121,6 +121,13 @@ fn a_receive_whose_message_is_gone_keeps_its_place() {
     world.relay(offer(2, 6, 100));
     assert_eq!(take(&mut world).2, first, "it was asked for first");
     assert_eq!((world.end_of(1), world.end_of(2)), (None, None));
+    // Who does not want to wait does not keep a place.
+    let (mut other, _) = of_receiver();
+    other.relay(offer(1, 5, 100));
+    other.submit_as(SESSION, 1, receive(None, 4096, 1000), true);
+    let (_, _, unsure, _) = take(&mut other);
+    other.relay(took(unsure, Took::Again, false));
+    assert_eq!(other.end_of(1), Some((Status::WouldBlock, 0)));
     // One that was withdrawn before it was taken is not taken any more.
     world.relay(Relay::Withdraw { channel: CHANNEL, number: 2 });
     world.relay(took(first, Took::Again, false));

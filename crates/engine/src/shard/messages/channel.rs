@@ -23,7 +23,7 @@ pub(in crate::shard) struct Envelope {
     pub(in crate::shard) tag: u64,
     /// The message's length in bytes.
     pub(in crate::shard) length: u32,
-    /// Of a channel of another shard: its place there, once it was taken; else 0.
+    /// The place that it has in a channel of another shard, once it was taken; else 0.
     pub(in crate::shard) place: u64,
     pub(in crate::shard) data: Data,
     /// When a message for which there is early-arrival memory came; none for other messages.

@@ -45,7 +45,7 @@ pub(in crate::shard) struct Mail {
     said: Said,
     /// The peer waits to be told that it is asked for.
     waits: bool,
-    /// It knows that nobody has asked for it yet.
+    /// The peer knows that nobody has asked for it yet.
     queued: bool,
 }
 
@@ -191,8 +191,8 @@ impl Mails {
         Some((lane, Message::Ready { transfer, status: Status::Ok, handle }))
     }
 
-    /// What a sender is to be told, and on which lane, because nobody has asked for its message yet;
-    /// nothing if it knows that, or was told otherwise.
+    /// What a sender is to be told, and on which lane, because nobody has asked for its message
+    /// yet; nothing if it knows that, or was told otherwise.
     pub(in crate::shard) fn queue(&mut self, key: MailKey) -> Option<(LaneKey, Message)> {
         let mail = self.get_mut(key)?;
         let (lane, transfer, _) = mail.said;

@@ -26,7 +26,7 @@ pub(super) use self::channel::{Channel, Data, Envelope};
 pub(super) use self::early::Piece;
 pub(super) use self::mails::{MailKey, Mails};
 pub(super) use self::outbox::Outbox;
-pub(super) use self::takes::{Take, Takes};
+pub(super) use self::takes::Takes;
 
 /// The channels that clients of this shard receive from.
 #[derive(Debug, Default)]

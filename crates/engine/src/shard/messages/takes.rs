@@ -1,43 +1,31 @@
-//! Messages that another shard takes for its receives, before a transfer stands for that.
+//! Messages that other shards take for their receives, before a transfer stands for that.
 
 use std::collections::VecDeque;
 
-use piped_core::ids::ChannelId;
-use piped_core::io::Span;
+use crate::relay::Relay;
 
-/// A message that is to come to a receive of another shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::shard) struct Take {
-    /// The shard of the receive.
-    pub(in crate::shard) shard: u16,
-    /// Its number there.
-    pub(in crate::shard) receive: u64,
-    pub(in crate::shard) channel: ChannelId,
-    /// The message's number here.
-    pub(in crate::shard) number: u64,
-    /// Its place in the channel's order.
-    pub(in crate::shard) place: u64,
-    pub(in crate::shard) into: Span,
-}
-
-/// Takes in the order in which they came. Each stands for a receive of another shard, so there are
-/// no more than those have.
+/// Takes in the order in which they came, each with the shard that it is of. Each stands for a
+/// receive of another shard, so there are no more than those have.
 #[derive(Debug, Default)]
-pub(in crate::shard) struct Takes(VecDeque<Take>);
+pub(in crate::shard) struct Takes(VecDeque<(u16, Relay)>);
 
 impl Takes {
-    pub(in crate::shard) fn push(&mut self, take: Take) {
-        self.0.push_back(take);
+    pub(in crate::shard) fn push(&mut self, shard: u16, take: Relay) {
+        debug_assert!(matches!(take, Relay::Take { .. }));
+        self.0.push_back((shard, take));
     }
 
-    pub(in crate::shard) fn pop(&mut self) -> Option<Take> {
+    pub(in crate::shard) fn pop(&mut self) -> Option<(u16, Relay)> {
         self.0.pop_front()
     }
 
     /// Takes out the one for a receive that is given up.
-    pub(in crate::shard) fn remove(&mut self, shard: u16, receive: u64) -> Option<Take> {
-        let at = self.0.iter().position(|it| (it.shard, it.receive) == (shard, receive))?;
-        self.0.remove(at)
+    pub(in crate::shard) fn remove(&mut self, shard: u16, of: u64) -> Option<Relay> {
+        let is_it = |(other, take): &(u16, Relay)| {
+            *other == shard && matches!(take, Relay::Take { receive, .. } if *receive == of)
+        };
+        let at = self.0.iter().position(is_it)?;
+        self.0.remove(at).map(|(_, take)| take)
     }
 
     pub(in crate::shard) fn is_empty(&self) -> bool {

@@ -16,7 +16,7 @@ use crate::command::ChannelTarget;
 use crate::relay::{NotifyAsker, Relay, Took};
 use crate::shard::arena::Memory;
 use crate::shard::keys::{TransferKey, kind};
-use crate::shard::messages::{Data, Envelope, Take};
+use crate::shard::messages::{Data, Envelope};
 use crate::shard::pins::Pin;
 use crate::shard::requests::{Body, Incoming, ReceiveBody, Start, Transfer, Waiter};
 use crate::shard::slab::Key;
@@ -37,9 +37,8 @@ impl Shard {
                     channel.take_offered(from, number);
                 }
             }
-            Relay::Take { channel, number, place, receive, into } => {
-                let shard = from;
-                self.takes.push(Take { shard, receive, channel, number, place, into });
+            Relay::Take { .. } => {
+                self.takes.push(from, relay);
                 self.begin_takes(io);
             }
             Relay::Waits { channel, number } => self.handle_waits(channel, number, io),
@@ -148,18 +147,18 @@ impl Shard {
     /// Begins takes for which there is a place among the transfers.
     pub(in crate::shard) fn begin_takes<I: Io>(&mut self, io: &mut I) {
         while !self.takes.is_empty() && self.transfers.room() > 0 {
-            let Some(take) = self.takes.pop() else { return };
-            self.begin_take(take, io);
+            let Some((shard, take)) = self.takes.pop() else { return };
+            self.begin_take(shard, take, io);
         }
     }
 
-    fn begin_take<I: Io>(&mut self, take: Take, io: &mut I) {
-        let Take { shard, receive, channel: id, number, place, into } = take;
+    fn begin_take<I: Io>(&mut self, shard: u16, take: Relay, io: &mut I) {
+        let Relay::Take { receive, channel: id, number, place, into } = take else { return };
         let channel = self.messages.channel(id);
         let found = channel.and_then(|it| Some((it.owner(), it.remove(number)?)));
         let Some((owner, envelope)) = found else {
             // Its sender gave it up meanwhile.
-            return self.tell_no_take(take, Took::Again);
+            return self.tell_no_take(shard, (receive, into), Took::Again);
         };
         let memory = Memory { segment: into.segment, offset: into.offset };
         let start = Start {
@@ -187,9 +186,9 @@ impl Shard {
         }
     }
 
-    fn tell_no_take(&mut self, take: Take, how: Took) {
-        let (receive, lent) = (take.receive, take.into.segment);
-        self.cx.relays.tell(take.shard, Relay::Took { receive, how, held: false, lent });
+    fn tell_no_take(&mut self, shard: u16, (receive, into): (u64, Span), how: Took) {
+        let (held, lent) = (false, into.segment);
+        self.cx.relays.tell(shard, Relay::Took { receive, how, held, lent });
     }
 
     /// A take is given up, and its pins are out.
@@ -267,12 +266,15 @@ impl Shard {
 
     /// Another shard wants the buffer of a receive back.
     fn give_back<I: Io>(&mut self, shard: u16, receive: u64, io: &mut I) {
-        if let Some(take) = self.takes.remove(shard, receive) {
-            let waiting = self.messages.channel(take.channel).and_then(|it| it.at(take.number));
-            self.tell_no_take(take, Took::Failed(Status::Cancelled));
-            if let (Some(envelope), Some(home)) = (waiting, self.home_of_channel(take.channel)) {
-                let envelope = Envelope { place: take.place, ..envelope };
-                self.offer_elsewhere(home, take.channel, envelope);
+        if let Some(Relay::Take { channel: id, number, place, into, .. }) =
+            self.takes.remove(shard, receive)
+        {
+            let how = Took::Failed(Status::Cancelled);
+            self.tell_no_take(shard, (receive, into), how);
+            let channel = self.messages.channel(id);
+            let waiting = channel.and_then(|it| Some((it.home()?, it.at(number)?)));
+            if let Some((home, envelope)) = waiting {
+                self.offer_elsewhere(home, id, Envelope { place, ..envelope });
             }
             return;
         }
@@ -285,10 +287,6 @@ impl Shard {
         if let Some(key) = self.transfers.next_from(&mut 0, is_it) {
             self.give_up(key, Status::Cancelled, io);
         }
-    }
-
-    fn home_of_channel(&mut self, id: ChannelId) -> Option<u16> {
-        self.messages.channel(id)?.home()
     }
 
     /// Another shard says what came of a take.
@@ -307,7 +305,11 @@ impl Shard {
                 }
                 self.end_message(key, bytes, io);
             }
-            (Took::Again, None) => self.post(key, ReceiveBody { ending: None, ..body }, io),
+            (Took::Again, None) => {
+                // One that does not wait looks once more, as if it were new.
+                let order = if body.no_wait { 0 } else { body.order };
+                self.post(key, ReceiveBody { order, ending: None, ..body }, io);
+            }
             (Took::Again, Some(status)) => self.give_up(key, status, io),
             (Took::Failed(status), ending) => self.give_up(key, ending.unwrap_or(status), io),
         }

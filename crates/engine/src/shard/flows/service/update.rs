@@ -19,7 +19,6 @@ use crate::shard::fair::{Flow, Party};
 use crate::shard::faults::PeerFault;
 use crate::shard::flows::request::once::update_word;
 use crate::shard::keys::LaneKey;
-use crate::shard::notifications::PeerNotify;
 use crate::shard::sched::Work;
 
 /// A request for something that is done once, as it came.
@@ -34,7 +33,7 @@ pub(in crate::shard) struct Asked {
 
 /// What comes of something that is done once.
 enum Outcome {
-    /// It is done, be it that it was before.
+    /// Done, be it that it was before.
     Known(u64),
     /// Another shard is asked, and its answer goes to the peer.
     Asked,
@@ -127,10 +126,8 @@ impl Shard {
         status: Status,
         io: &mut impl Io,
     ) {
-        let Some(PeerNotify { of, waits, begun, .. }) = self.peer_notifies.take(number) else {
-            return;
-        };
-        let ((served, sequence), (lane, transfer)) = (of, waits);
+        let Some(asked) = self.peer_notifies.take(number) else { return };
+        let (begun, (served, sequence), (lane, transfer)) = asked;
         if status == Status::Ok
             && let Some(served) = self.links.served_mut(served)
         {

@@ -7,7 +7,7 @@
 use std::thread;
 use std::time::Duration;
 
-use piped_client::{Client, ClientBuilder, Handle, OpenOptions, Queue, Request, Tag};
+use piped_client::{Buffer, Client, ClientBuilder, Handle, OpenOptions, Queue, Request, Tag};
 use piped_core::modes::Profile;
 
 use super::{Bench, Entry, Group, KIB, MOMENT};
@@ -28,6 +28,11 @@ const CLIENTS: usize = 4;
 const DEPTH: usize = 32;
 const BLOCK: usize = 4 * KIB;
 const ARENA: u64 = 8 << 20;
+/// What tells an end's sends from its receives.
+const SEND: u64 = 1;
+const RECEIVE: u64 = 2;
+/// No message takes this long; it is lost.
+const LOST_AFTER: Duration = Duration::from_secs(15);
 /// Time of an arm: threads start in it.
 const TIME: Duration = Duration::from_millis(4 * MOMENT.as_millis() as u64);
 
@@ -105,8 +110,7 @@ fn read_all(clients: &mut [(Asker, Handle)]) -> Result<f64, Failure> {
 /// One end of a pair that sends each other messages.
 struct End {
     client: Client,
-    outbox: Queue,
-    inbox: Queue,
+    queue: Queue,
     mail: Handle,
     to: Option<Handle>,
     cpu: usize,
@@ -120,10 +124,9 @@ fn messages(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
         let end = |(number, cpu): (usize, usize)| {
             let builder = ClientBuilder::new().arena_bytes(ARENA);
             let client = builder.connect(&node.client_socket).doing("connect")?;
-            let queue = || client.queue().doing("queue");
-            let (outbox, inbox) = (queue()?, queue()?);
+            let queue = client.queue().doing("queue")?;
             let mail = client.offer_channel(&format!("mail-{number}")).doing("offer")?;
-            Ok(End { client, outbox, inbox, mail, to: None, cpu })
+            Ok(End { client, queue, mail, to: None, cpu })
         };
         let ends = cpus.into_iter().enumerate().map(end);
         let mut ends = ends.collect::<Result<Vec<_>, Failure>>()?;
@@ -162,60 +165,53 @@ impl End {
 
     fn exchange(&mut self) -> Result<f64, Failure> {
         machine::pin(self.cpu)?;
-        let Self { client, outbox, inbox, mail, to, .. } = self;
-        let to = to.as_ref().ok_or_else(|| Failure::new("the other end is not open"))?;
-        let buffer = || client.allocate(BLOCK).doing("allocate");
         let begun = clock::now();
-        let (mut sent, mut done, mut received) = (0, 0, 0);
-        for _ in 0..DEPTH {
-            let receive = Request::receive(mail, Tag::Any, buffer()?);
-            inbox.submit_detached(receive).map_err(|error| error.fault).doing("receive")?;
-            let send = Request::send(to, sent, buffer()?);
-            outbox.submit_detached(send).map_err(|error| error.fault).doing("send")?;
-            sent += 1;
+        for number in 0..DEPTH as u64 {
+            let [into, from] = [(); 2].map(|()| self.client.allocate(BLOCK));
+            self.receive(into.doing("allocate")?)?;
+            self.send(number, from.doing("allocate")?)?;
         }
-        let mut asked = DEPTH as u64;
-        while done < Self::MESSAGES || received < Self::MESSAGES {
-            outbox.flush();
-            inbox.flush();
-            let before = done + received;
-            while let Some(completed) = outbox.poll() {
-                let buffer = completed.result.doing("send")?.payload.expect("it has a buffer");
-                done += 1;
-                if sent < Self::MESSAGES {
-                    let send = Request::send(to, sent, buffer);
-                    outbox.submit_detached(send).map_err(|error| error.fault).doing("send")?;
-                    sent += 1;
-                }
-            }
-            let first = match done < Self::MESSAGES {
-                true => inbox.poll(),
-                false => inbox.wait(Some(Duration::from_secs(15))),
-            };
-            let mut next = first;
+        let (mut sent, mut asked, mut received) = (DEPTH as u64, DEPTH as u64, 0);
+        let mut left = 2 * Self::MESSAGES;
+        while left > 0 {
+            let first = self.queue.wait(Some(LOST_AFTER));
+            let mut next = Some(first.ok_or_else(|| Failure::new("a message is lost"))?);
             while let Some(completed) = next {
-                let message = completed.result.doing("receive")?;
-                if message.value != received {
-                    return Err(Failure::new(format!(
-                        "message {} came as the {received}th",
-                        message.value
-                    )));
+                left -= 1;
+                let is_send = completed.tag == SEND;
+                let done = completed.result.doing("message")?;
+                let buffer = done.payload.ok_or_else(|| Failure::new("a buffer is lost"))?;
+                if is_send {
+                    if sent < Self::MESSAGES {
+                        self.send(sent, buffer)?;
+                        sent += 1;
+                    }
+                } else {
+                    if done.value != received {
+                        let text = format!("message {} came as number {received}", done.value);
+                        return Err(Failure::new(text));
+                    }
+                    received += 1;
+                    if asked < Self::MESSAGES {
+                        self.receive(buffer)?;
+                        asked += 1;
+                    }
                 }
-                received += 1;
-                let buffer = message.payload.expect("it has a buffer");
-                if asked < Self::MESSAGES {
-                    let receive = Request::receive(mail, Tag::Any, buffer);
-                    inbox.submit_detached(receive).map_err(|error| error.fault).doing("receive")?;
-                    asked += 1;
-                }
-                next = inbox.poll();
-            }
-            if done + received == before {
-                // Its shard may have the same CPU.
-                thread::yield_now();
+                next = self.queue.poll();
             }
         }
         Ok(received as f64 / begun.elapsed().as_secs_f64())
+    }
+
+    fn send(&mut self, number: u64, buffer: Buffer) -> Result<(), Failure> {
+        let to = self.to.as_ref().ok_or_else(|| Failure::new("the other end is not open"))?;
+        let send = Request::send(to, number, buffer).tag(SEND);
+        self.queue.submit_detached(send).map(drop).map_err(|error| error.fault).doing("send")
+    }
+
+    fn receive(&mut self, buffer: Buffer) -> Result<(), Failure> {
+        let receive = Request::receive(&self.mail, Tag::Any, buffer).tag(RECEIVE);
+        self.queue.submit_detached(receive).map(drop).map_err(|error| error.fault).doing("receive")
     }
 }
 

@@ -259,7 +259,7 @@ static TABLE: &[Row] = &[
         |it| it.process.memlock_bytes = Some(8 << 20),
         Error,
         "memlock",
-        "8 MiB; staging and rings take 65 MiB",
+        "8 MiB; staging and rings take 66 MiB",
         "LimitMEMLOCK=infinity",
     ),
     (

@@ -13,6 +13,7 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_sim::{Faults, Notice, SILENCE};
 use system_tests::operators::network;
+use system_tests::shards;
 use system_tests::world::{
     Asking, Call, Campaign, Life, NameCall, Options, World, caught, directory,
 };
@@ -36,6 +37,24 @@ fn calm_worlds_keep_all_promises() {
         "directories listed",
     ];
     Campaign { name: "calm_worlds", seeds: 300, life: Life::World(Options::calm), must_see }.run();
+}
+
+#[test]
+fn shards_of_a_node_keep_all_promises_to_each_others_clients() {
+    let must_see = &[
+        "client killed",
+        "held buffers",
+        "message received",
+        "message sent across shards",
+        "message across shards given up",
+        "notified across shards",
+        "notifications taken",
+        "receive given up",
+        "words judged",
+    ];
+    let life = Life::Shards(shards::Options::wild);
+    let name = "shards_of_a_node";
+    Campaign { name, seeds: 300, life, must_see }.run();
 }
 
 #[test]

@@ -82,6 +82,9 @@ enum Group {
     /// Measure memory that programs lend: reads into each kind beside the arena's own, and 1 GiB
     /// that is lent beside another client. Exit codes as of floors.
     Memory(Run),
+    /// Measure two shards on two CPUs against one: reads of this node's disk, and messages between
+    /// clients of both. Exit codes as of floors.
+    Shards(Run),
     /// Measure the planner: how far from the best possible its plans are, how long it takes, and
     /// what it gains where a disk's latency differs from read to read. Exit codes as of floors.
     Pipelines(Run),
@@ -230,6 +233,7 @@ fn main() -> ExitCode {
             rig::require_root().and_then(|()| measure(&rows::SECURITY, run, None))
         }
         Group::Memory(run) => measure(&rows::MEMORY, run, None),
+        Group::Shards(run) => measure(&rows::SHARDS, run, None),
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Names(run) => measure(&rows::NAMES, run, None),
         Group::Nbd(run) => measure(&rows::NBD, run, None),

@@ -189,12 +189,23 @@ impl Node {
         cpu: usize,
         rest: &str,
     ) -> Result<Self, Failure> {
+        Self::start_on(piped, (directory, namespace), profile, &[cpu], rest)
+    }
+
+    /// Starts one with a shard on each of these CPUs.
+    pub(crate) fn start_on(
+        piped: &Path,
+        (directory, namespace): (PathBuf, Option<&Path>),
+        profile: Profile,
+        cpus: &[usize],
+        rest: &str,
+    ) -> Result<Self, Failure> {
         fs::create_dir(&directory)?;
         let path = |name| directory.join(name);
         let (client_socket, admin_socket) = (path("client.sock"), path("admin.sock"));
         let text = format!(
             "profile = \"{profile}\"\n[client]\nsocket = {client_socket:?}\n[admin]\nsocket = \
-             {admin_socket:?}\n[shards]\ncpus = [{cpu}]\n[log]\nlevel = \"warn\"\n{rest}"
+             {admin_socket:?}\n[shards]\ncpus = {cpus:?}\n[log]\nlevel = \"warn\"\n{rest}"
         );
         fs::write(path("piped.toml"), text)?;
         let log = File::create(path("log"))?;

@@ -159,6 +159,7 @@ mod tests {
             &crate::rows::SECURITY,
             &crate::rows::MEMORY,
             &crate::rows::PIPELINES,
+            &crate::rows::SHARDS,
             &crate::rows::NAMES,
             &crate::rows::PEERS,
         ];

@@ -209,7 +209,7 @@ mod tests {
             Peer { address: "b:1".parse().expect("an address"), ..Peer::default() },
         );
         let mut other = Config::default();
-        other.shards.count = 2;
+        other.shards.count = 2.into();
         other.exports.insert("data".to_owned(), Export::default());
         let changes = one.changes_to(&other);
         let keys: Vec<&str> = changes.iter().map(|change| change.key.as_str()).collect();
@@ -230,7 +230,7 @@ mod tests {
         ];
         assert_eq!(keys, expected);
         assert_eq!((&changes[7].from, &changes[7].to), (&"b:1".into(), &Value::Null));
-        assert_eq!((&changes[12].from, &changes[12].to), (&1.into(), &2.into()));
+        assert_eq!((&changes[12].from, &changes[12].to), (&"auto".into(), &2.into()));
         assert!(one.changes_to(&one).is_empty());
     }
 

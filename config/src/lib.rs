@@ -56,7 +56,7 @@ pub use limits::{Amount, ClientLimits, GlobalLimits, Limits, PeerLimits, UserLim
 pub use load::{DEFAULT_FILE, Input, Loaded, RESERVED_ENV, Sources, load, parse, read};
 pub use log_level::LOG_PARTS;
 pub use modes::{
-    AutoPath, LandlockMode, Principal, Spin, SyscallsMode, planner_form, planner_mode,
+    AutoPath, LandlockMode, Principal, ShardCount, Spin, SyscallsMode, planner_form, planner_mode,
 };
 pub use names::{Names, UnknownName};
 pub use network::{HostPort, Network, NetworkError};

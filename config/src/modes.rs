@@ -124,6 +124,67 @@ impl<'de> Deserialize<'de> for Spin {
     }
 }
 
+/// Number of data-plane threads. Text: `auto` or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ShardCount {
+    /// What the CPUs allow: see [`crate::Config::shard_count`].
+    #[default]
+    Auto,
+    /// Fixed number, whatever CPUs there are.
+    Fixed(u32),
+}
+
+impl From<u32> for ShardCount {
+    fn from(count: u32) -> Self {
+        Self::Fixed(count)
+    }
+}
+
+impl Serialize for ShardCount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Fixed(count) => serializer.serialize_u32(*count),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ShardCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Count;
+
+        impl de::Visitor<'_> for Count {
+            type Value = ShardCount;
+
+            fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str("a whole number, or \"auto\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, count: i64) -> Result<ShardCount, E> {
+                let number = u32::try_from(count).map(ShardCount::Fixed);
+                number.map_err(|_| E::invalid_value(de::Unexpected::Signed(count), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, count: u64) -> Result<ShardCount, E> {
+                let number = u32::try_from(count).map(ShardCount::Fixed);
+                number.map_err(|_| E::invalid_value(de::Unexpected::Unsigned(count), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ShardCount, E> {
+                match text {
+                    "auto" => Ok(ShardCount::Auto),
+                    text => text
+                        .parse()
+                        .map(ShardCount::Fixed)
+                        .map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Count)
+    }
+}
+
 /// The key `planner.eager` as text: `auto` or the size of the longest message that is sent at once.
 pub(crate) mod eager {
     use super::*;

@@ -9,12 +9,15 @@ use piped_core::link::{Checksum, Protection};
 use piped_core::modes::{
     CalibrationMode, EagerMode, IoFeature, PlannerMode, Profile, ZeroCopyMode,
 };
+use piped_core::names::SHARDS_MAX;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::cluster::Cluster;
 use crate::discovery::Discovery;
 use crate::limits::Limits;
-use crate::modes::{AutoPath, LandlockMode, Principal, Spin, SyscallsMode, eager, planner_form};
+use crate::modes::{
+    AutoPath, LandlockMode, Principal, ShardCount, Spin, SyscallsMode, eager, planner_form,
+};
 use crate::network::{HostPort, Network};
 use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
@@ -177,12 +180,42 @@ pub struct Sandbox {
     pub syscalls: SyscallsMode,
 }
 
+/// CPUs for each shard, if the daemon chooses how many there are. One moves several GB/s; clients,
+/// the network and the storage of the kernel work for it on the others.
+const CPUS_PER_SHARD: usize = 4;
+
+/// Least staging of a shard, if the daemon chooses how many there are: the credit of two peers that
+/// write, and room for reads beside.
+const STAGING_PER_SHARD: Bytes = Bytes::mib(16);
+
+impl Config {
+    /// Number of shards on a machine that lets the daemon use so many CPUs.
+    ///
+    /// `auto` is one for each four CPUs, and at least one: up to seven CPUs there is one, as a
+    /// second would take a CPU from the clients that it is for. There are no more than have 16 MiB
+    /// of staging each, and as many as `shards.cpus` names, if it names some.
+    #[must_use]
+    pub fn shard_count(&self, cpus: usize) -> u32 {
+        match self.shards.count {
+            ShardCount::Fixed(count) => count,
+            ShardCount::Auto if !self.shards.cpus.is_empty() => self.shards.cpus.len() as u32,
+            ShardCount::Auto => {
+                let global = &self.limits.global;
+                let by_cpus = (cpus / CPUS_PER_SHARD).min(SHARDS_MAX) as u32;
+                let by_staging = global.staging.0 / STAGING_PER_SHARD.0;
+                let by_staging = u32::try_from(by_staging).unwrap_or(u32::MAX);
+                by_cpus.min(by_staging).min(global.requests).max(1)
+            }
+        }
+    }
+}
+
 /// Table `[shards]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shards {
     /// Number of data-plane threads.
-    pub count: u32,
+    pub count: ShardCount,
     /// Whether each thread stays on one CPU.
     pub pin: bool,
     /// CPUs to pin to, one a shard; empty if the daemon chooses.
@@ -193,7 +226,7 @@ pub struct Shards {
 
 impl Default for Shards {
     fn default() -> Self {
-        Self { count: 1, pin: true, cpus: Vec::new(), spin: Spin::Auto }
+        Self { count: ShardCount::Auto, pin: true, cpus: Vec::new(), spin: Spin::Auto }
     }
 }
 

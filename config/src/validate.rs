@@ -12,7 +12,7 @@ use piped_core::modes::{EagerMode, PlannerMode};
 use crate::cluster::GROUP_MARK;
 use crate::discovery::{Discovery, Endpoint, Etcd};
 use crate::log_level;
-use crate::modes::{AutoPath, Spin};
+use crate::modes::{AutoPath, ShardCount, Spin};
 use crate::node_key::PublicKey;
 use crate::quantity::{Bytes, Period};
 use crate::schema::Config;
@@ -125,7 +125,12 @@ impl Config {
         self.check_doors(&mut faults);
         self.check_client(&mut faults);
         self.check_machine(&mut faults);
-        self.limits.check(self.shards.count, &mut faults);
+        // `auto` takes no more shards than the limits are enough for.
+        let least = match self.shards.count {
+            ShardCount::Auto => 1,
+            ShardCount::Fixed(count) => count,
+        };
+        self.limits.check(least, &mut faults);
         self.check_network(&mut faults);
         self.check_exports(&mut faults);
         self.check_log(&mut faults);
@@ -173,17 +178,24 @@ impl Config {
 
     fn check_machine(&self, faults: &mut Faults) {
         let shards = &self.shards;
-        faults.within(shards.count, 1, SHARDS_MAX, "shards.count");
+        if let ShardCount::Fixed(count) = shards.count {
+            faults.within(count, 1, SHARDS_MAX, "shards.count");
+        }
         if !shards.cpus.is_empty() {
             faults.check(shards.pin, "shards.cpus", || {
                 "names CPUs, but shards.pin is false: set it true or leave the list empty"
                     .to_owned()
             });
             let distinct: BTreeSet<u32> = shards.cpus.iter().copied().collect();
-            let enough = distinct.len() == shards.cpus.len()
-                && u32::try_from(distinct.len()) == Ok(shards.count);
+            let few = distinct.len() <= SHARDS_MAX as usize;
+            let differ = few && distinct.len() == shards.cpus.len();
+            let wanted = match shards.count {
+                ShardCount::Auto => shards.cpus.len() as u32,
+                ShardCount::Fixed(count) => count,
+            };
+            let enough = differ && u32::try_from(distinct.len()) == Ok(wanted);
             faults.check(enough, "shards.cpus", || {
-                format!("must name {} different CPUs, one a shard, or none", shards.count)
+                format!("must name {wanted} different CPUs, one a shard, or none")
             });
         }
         if let EagerMode::Fixed(most) = self.planner.eager {

@@ -64,7 +64,7 @@ fn later_layers_win_key_by_key() {
     assert_eq!(config.client.queues_max, 4, "the drop-in that sorts last");
     assert_eq!(config.client.entries_max, 4, "a drop-in");
     assert_eq!(config.profile, Profile::Latency, "environment");
-    assert_eq!(config.shards.count, 5, "command line");
+    assert_eq!(config.shards.count, 5.into(), "command line");
     assert_eq!(config.client.arena_bytes_max, Bytes::gib(1), "default");
     assert_eq!(loaded.files.len(), 3);
 }
@@ -357,7 +357,7 @@ fn texts_are_parsed_without_files_or_environment() {
     let variable = Input::Variable { name: "PIPED_NODE__NAME".into(), value: "alpha".into() };
     let loaded = parse(&[file("shards.count = 2"), variable, set("profile=latency")]);
     let config = loaded.expect("valid").config;
-    assert_eq!((config.shards.count, config.profile), (2, Profile::Latency));
+    assert_eq!((config.shards.count, config.profile), (2.into(), Profile::Latency));
     assert_eq!(config.node.name, "alpha");
     assert!(parse(&[]).is_ok_and(|loaded| loaded.config == piped_config::Config::default()));
     for odd in
@@ -366,4 +366,21 @@ fn texts_are_parsed_without_files_or_environment() {
         // Refused or not, parsing ends with an answer.
         let _ = parse(&[file(odd), set(odd)]);
     }
+}
+
+#[test]
+fn auto_is_one_shard_for_each_four_cpus_as_far_as_limits_and_cpus_go() {
+    let of = |text: &str, cpus| {
+        let loaded = parse(&[Input::File { path: "x.toml".into(), text: text.to_owned() }]);
+        let config = loaded.expect("allowed").config;
+        config.shard_count(cpus)
+    };
+    for (cpus, shards) in [(0, 1), (1, 1), (2, 1), (7, 1), (8, 2), (12, 3)] {
+        assert_eq!(of("", cpus), shards, "{cpus} CPUs");
+    }
+    assert_eq!(of("", 1000), 4, "each has 16 MiB of staging");
+    assert_eq!(of("limits.global.staging = \"4GiB\"", 1000), 64, "as many as names know");
+    assert_eq!(of("shards.count = \"auto\"\nshards.cpus = [1, 2, 3]", 2), 3);
+    assert_eq!(of("shards.count = 5", 2), 5);
+    assert_eq!(of("shards.count = \"5\"", 2), 5);
 }

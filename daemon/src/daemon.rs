@@ -36,6 +36,7 @@ use crate::open::export::{ExportError, Exports};
 use crate::preflight::Held;
 use crate::reload::{self, Reload, SetLevel};
 use crate::sandbox::{Filtering, Sandbox, SandboxError};
+use crate::shard::between::Between;
 use crate::shard::message::{Message, Notice};
 use crate::shard::{self, Plan, ShardHandle, StartError};
 use crate::unix_socket::{self, SocketError, SocketFile};
@@ -296,18 +297,21 @@ async fn start(
     let node = config.node.name_or(&machine::host_name()).to_owned();
     let incarnation = machine::random();
     let spin = spin_budgets(&config);
-    for index in 0..config.shards.count as usize {
+    let count = shard_count(&config);
+    let between = Between::mesh(count as u16).map_err(StartError::Thread)?;
+    for (index, between) in between.into_iter().enumerate() {
         let name = shard_name(&node, index);
         shards.push(
             shard::start(Plan {
                 index,
                 engine: settings::engine(&config, name, incarnation, machine::random()),
                 driver: settings::driver(&config),
-                staging_bytes: config.limits.staging_of_shard(config.shards.count),
-                limits: settings::limits(&config.limits, config.shards.count),
+                staging_bytes: config.limits.staging_of_shard(count),
+                limits: settings::limits(&config.limits, count),
                 spin_ns: spin.daemon_ns,
                 pin: config.shards.pin.then(|| config.shards.cpus.get(index).copied()),
                 outbox: outbox.clone(),
+                between,
             })
             .await?,
         );
@@ -467,8 +471,13 @@ impl Asked {
     }
 }
 
+/// Number of shards: the CPUs count that the affinity and the control group leave to the daemon.
+fn shard_count(config: &Config) -> u32 {
+    config.shard_count(std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 fn spin_budgets(config: &Config) -> SpinBudgets {
-    let spare = shard::allowed_cpus().len().saturating_sub(config.shards.count as usize);
+    let spare = shard::allowed_cpus().len().saturating_sub(shard_count(config) as usize);
     let budgets = SpinBudgets::of(config.profile, spare);
     match config.shards.spin {
         Spin::Auto => budgets,

@@ -48,6 +48,14 @@ pub const MAILBOX: usize = 256;
 /// Messages taken in one turn. Some of them cost system calls (registering a file).
 pub const MESSAGES_PER_TURN: u32 = 16;
 
+/// Relays that wait between two shards, in each direction. There are as many queues as ordered
+/// pairs of shards, some 20 KiB each; what finds one full waits in the engine, whose own bounds
+/// hold.
+pub const RELAYS_PER_QUEUE: usize = 256;
+
+/// Relays taken from one other shard in one turn: as many as requests, which cost as much.
+pub const RELAYS_PER_TURN: u32 = REQUESTS_PER_TURN;
+
 /// Time between two writes of measurements, if there is news: a restart forgets a minute at most.
 pub const KEEP_EVERY: Duration = Duration::from_secs(60);
 

@@ -222,6 +222,9 @@ fn kind(path: &str, default: &Value) -> String {
             (true, word) if word.starts_with('/') || path.ends_with(".path") => "path".to_owned(),
             (true, "auto") => "`auto`, path or nothing".to_owned(),
             (true, _) => "text".to_owned(),
+            (false, "auto") if takes(path, &json!(7)) && !text("7MiB") => {
+                "`auto` or number".to_owned()
+            }
             (false, "auto") if text("7MiB") && !text("7s") => "`auto` or size".to_owned(),
             (false, "auto") if text("7s") => "`auto` or duration".to_owned(),
             (false, _) if text("7MiB") => "size".to_owned(),

@@ -215,7 +215,7 @@ fn exports_serve_regular_files_below_them_and_nothing_else() {
 #[test]
 fn a_region_is_shared_by_name_and_ends_with_its_owner() {
     for shards in [1, 2] {
-        let world = World::start(|_, config| config.shards.count = shards);
+        let world = World::start(|_, config| config.shards.count = shards.into());
         let owner = world.client(HELLO);
         let mut user = world.client(HELLO);
         let offer = Request::ExportRegion {

@@ -22,7 +22,7 @@ fn beta(address: SocketAddr, shards: u32) -> World {
     World::start(|dir, config| {
         config.node.name = "beta".to_owned();
         config.listen.address = Some(address);
-        config.shards.count = shards;
+        config.shards.count = shards.into();
         let root = dir.join("root");
         std::fs::create_dir(&root).expect("made");
         std::fs::write(root.join("data"), pattern(3 << 20)).expect("written");
@@ -59,7 +59,7 @@ fn a_remote_file_is_read_and_written() {
     for shards in [1, 2] {
         let address = free_address();
         let beta = beta(address, shards);
-        let alpha = alpha(address, |_, config| config.shards.count = shards);
+        let alpha = alpha(address, |_, config| config.shards.count = shards.into());
         // One client for each shard of alpha.
         for client in 0..shards {
             let mut client = (alpha.client(ARENA), client);

@@ -28,6 +28,7 @@ pub(crate) mod region;
 mod remote_file;
 mod ring;
 mod security;
+mod shards;
 mod spread;
 mod strips;
 mod tile;
@@ -56,6 +57,7 @@ pub(crate) use nbd::NBD;
 pub(crate) use peers::PEERS;
 pub(crate) use pipelines::PIPELINES;
 pub(crate) use python::PYTHON;
+pub(crate) use shards::SHARDS;
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;

@@ -203,8 +203,9 @@ impl Round<'_> {
                 ),
             );
         }
-        let shards = u64::from(self.loaded.config.shards.count);
-        let given = limits.staging_of_shard(self.loaded.config.shards.count) * shards;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = self.loaded.config.shard_count(cpus);
+        let given = limits.staging_of_shard(shards) * u64::from(shards);
         if given < asked.0 {
             let (given, unit) =
                 (crate::quantity::Bytes(given), crate::limits::Limits::STAGING_UNIT);

@@ -16,7 +16,7 @@ pub struct ChannelSource {
     pub channel: ChannelId,
     /// The session that receives.
     pub owner: SessionId,
-    /// The shard that serves the owner, which alone knows what waits.
+    /// The shard that serves the owner, which alone decides the order.
     pub home: usize,
     /// Whether this end of the channel receives.
     pub receives: bool,
@@ -67,22 +67,14 @@ impl Channels {
         self.by_name.len() as u64
     }
 
-    /// Looks a channel up for a sender that this shard serves.
+    /// Looks a channel up for a sender.
     ///
     /// # Errors
-    /// There is none of that name, or its receiver is served by another shard.
-    pub fn find(&self, name: &str, shard: usize) -> Result<ChannelSource, OpenFault> {
+    /// There is none of that name.
+    pub fn find(&self, name: &str) -> Result<ChannelSource, OpenFault> {
         let source = self.by_name.get(name).ok_or_else(|| {
             OpenFault::new(Status::NotFound, format!("no channel `{name}` on this node"))
         })?;
-        if source.home != shard {
-            let text = format!(
-                "the receiver of the channel `{name}` is served by shard {}, the sender by shard \
-                 {shard}: channels need shards.count = 1",
-                source.home
-            );
-            return Err(OpenFault::new(Status::Unsupported, text));
-        }
         Ok(ChannelSource { receives: false, ..*source })
     }
 
@@ -139,20 +131,18 @@ mod tests {
         assert_eq!(channels.name_of(first.channel), None);
         // The close of the old one comes late.
         channels.withdraw(first.channel);
-        assert!(channels.find("mail", 0).is_ok());
+        assert!(channels.find("mail").is_ok());
         channels.withdraw_all(SessionId(4));
-        assert_eq!(channels.find("mail", 0).expect_err("gone").status, Status::NotFound);
+        assert_eq!(channels.find("mail").expect_err("gone").status, Status::NotFound);
     }
 
     #[test]
-    fn senders_get_the_other_end_on_the_shard_of_the_receiver() {
+    fn senders_get_the_other_end_and_where_the_receiver_is() {
         let mut channels = Channels::default();
         assert_eq!(channels.offer("", OWNER, 0).expect_err("no name").status, Status::Invalid);
         let source = channels.offer("mail", OWNER, 1).expect("free");
-        let found = channels.find("mail", 1).expect("there");
+        let found = channels.find("mail").expect("there");
         assert_eq!(found, ChannelSource { receives: false, ..source });
-        let elsewhere = channels.find("mail", 0).expect_err("another shard");
-        assert_eq!(elsewhere.status, Status::Unsupported);
-        assert!(elsewhere.text.contains("shards.count = 1"), "{elsewhere}");
+        assert_eq!((found.home, found.owner), (1, OWNER));
     }
 }

@@ -119,6 +119,8 @@ pub struct Control<M> {
     /// What clients and peers have open.
     pub(crate) holdings: Holdings,
     last_ticket: u64,
+    /// The shards of nodes that have proved their names.
+    pub(crate) homes: BTreeMap<String, usize>,
     journal: Journal,
     /// What callers at the door have used of their budgets.
     pub(crate) patrol: Patrol,
@@ -143,6 +145,7 @@ impl<M: Clone> Control<M> {
             withdrawals: Withdrawals::default(),
             holdings: Holdings::default(),
             last_ticket: 0,
+            homes: BTreeMap::new(),
             journal: Journal::default(),
             patrol: Patrol::default(),
             effects: VecDeque::new(),

@@ -146,17 +146,26 @@ impl<M: Clone> Control<M> {
     }
 
     /// The shard that serves a node: all its connections must meet there, for handles that were
-    /// opened over one are used over the others. A node that proved its name has the shard of its
-    /// name, from whatever address it comes; others have that of their address.
+    /// opened over one are used over the others. A node that proved its name gets the shard that
+    /// had the fewest nodes when it first came, and keeps it, from whatever address it comes: only
+    /// names that files know are remembered. Others have that of their address.
     #[must_use]
-    pub fn home_of(&self, proven: Option<&str>, address: IpAddr) -> usize {
+    pub fn home_of(&mut self, proven: Option<&str>, address: IpAddr) -> usize {
+        let shards = self.shards().max(1);
         let number = match (proven, address.to_canonical()) {
-            // The sums of names that differ by a number at their end are as even as the numbers.
-            (Some(name), _) => name.bytes().map(u128::from).sum(),
+            (Some(name), _) => {
+                if let Some(&home) = self.homes.get(name) {
+                    return home;
+                }
+                let on = |shard| self.homes.values().filter(|&&home| home == shard).count();
+                let home = (0..shards).min_by_key(|&shard| on(shard)).unwrap_or(0);
+                self.homes.insert(name.to_owned(), home);
+                return home;
+            }
             (None, IpAddr::V4(v4)) => u128::from(u32::from(v4)),
             (None, IpAddr::V6(v6)) => u128::from(v6),
         };
-        (number % self.shards().max(1) as u128) as usize
+        (number % shards as u128) as usize
     }
 }
 
@@ -170,7 +179,7 @@ mod tests {
         let plain: IpAddr = "10.9.0.3".parse().expect("an address");
         let mapped: IpAddr = "::ffff:10.9.0.3".parse().expect("an address");
         for shards in 1..8 {
-            let control = Control::<()>::new(shards, Live::default_for_tests());
+            let mut control = Control::<()>::new(shards, Live::default_for_tests());
             assert_eq!(control.home_of(None, plain), control.home_of(None, mapped));
             assert!(control.home_of(None, plain) < shards);
             let other = "10.9.1.3".parse().expect("an address");
@@ -178,5 +187,17 @@ mod tests {
             assert_eq!(proven, control.home_of(Some("alpha"), other), "by way of either link");
             assert!(proven < shards);
         }
+    }
+
+    #[test]
+    fn nodes_that_proved_their_names_are_spread_evenly() {
+        let address: IpAddr = "10.9.0.3".parse().expect("an address");
+        let mut control = Control::<()>::new(3, Live::default_for_tests());
+        let names = ["ab", "ba", "node-1", "node-10", "x", "yy"];
+        let homes = names.map(|name| control.home_of(Some(name), address));
+        for shard in 0..3 {
+            assert_eq!(homes.iter().filter(|&&home| home == shard).count(), 2, "{homes:?}");
+        }
+        assert_eq!(names.map(|name| control.home_of(Some(name), address)), homes);
     }
 }

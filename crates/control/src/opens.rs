@@ -85,16 +85,11 @@ impl<M: Clone> Control<M> {
         }
     }
 
-    /// Looks up what a peer asks a shard for, and the right that it will have.
+    /// Looks up what a peer asks for, and the right that it will have.
     ///
     /// # Errors
     /// There is no such thing, or not for that node.
-    pub fn look_up(
-        &self,
-        shard: usize,
-        node: &Node,
-        open: &OpenRequest,
-    ) -> Result<(Found<M>, Right), OpenFault> {
+    pub fn look_up(&self, node: &Node, open: &OpenRequest) -> Result<(Found<M>, Right), OpenFault> {
         let OpenRequest { kind, name, path, access, .. } = open;
         let (user, name) = (self.user_of(node), name.clone());
         match kind {
@@ -109,7 +104,7 @@ impl<M: Clone> Control<M> {
                 Ok((Found::Region(found), held))
             }
             OpenKind::Channel => {
-                let found = self.channels.find(&name, shard)?;
+                let found = self.channels.find(&name)?;
                 Ok((Found::Channel(found), Right::Channel { name }))
             }
             // Which of the two it is, the driver knows that opens it.
@@ -142,12 +137,12 @@ impl<M: Clone> Control<M> {
         self.regions.find(name, access, Asker::User(who))
     }
 
-    /// Finds a channel for a client that a shard serves, to send to it.
+    /// Finds a channel for a client that is to send to it.
     ///
     /// # Errors
-    /// There is none of that name, or not on that shard.
-    pub fn find_channel(&self, name: &str, shard: usize) -> Result<ChannelSource, OpenFault> {
-        self.channels.find(name, shard)
+    /// There is none of that name.
+    pub fn find_channel(&self, name: &str) -> Result<ChannelSource, OpenFault> {
+        self.channels.find(name)
     }
 
     /// Enters what was opened in the book if it is still allowed, and else ends it.

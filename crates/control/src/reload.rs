@@ -233,7 +233,7 @@ mod tests {
         let running = Config::default();
         let mut next = with_peers(&[("b", "h:1")]);
         next.profile = Profile::Latency;
-        next.shards.count = 2;
+        next.shards.count = 2.into();
         next.client.socket = "/elsewhere".into();
         next.listen.address = Some("127.0.0.1:1".parse().expect("an address"));
         let mut expected = with_peers(&[("b", "h:1")]);

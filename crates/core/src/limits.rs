@@ -142,6 +142,10 @@ pub const TABLE_STAGING_DIVISOR: u64 = 8;
 /// Most distinct notification ids of a region that were raised and not taken yet.
 pub const NOTIFICATIONS_PER_REGION: usize = 4096;
 
+/// Notifications of peers that other shards of the node are asked for at once. They answer within
+/// a few turns; a peer that asks for more in that time is told to come again.
+pub const NOTIFICATIONS_ASKED_MAX: usize = 1024;
+
 /// Most messages that peers have announced and that nobody has received. Each takes an entry of 150
 /// bytes here and nothing else, because its bytes stay with the sender.
 pub const MAIL_MAX: usize = 65_536;

@@ -17,4 +17,5 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod relay;
 pub mod shard;

@@ -41,7 +41,7 @@ impl Hand {
     /// Exposes a segment to a client that breaks the rules: operations may meet on its bytes in any
     /// way.
     pub fn expose(&self, segment: SegmentId, kernel: &mut SimKernel) {
-        kernel.node_mut(self.node).memory.expose(segment);
+        kernel.memory[self.node].expose(segment);
     }
 
     /// How many operations of the node wait.

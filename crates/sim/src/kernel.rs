@@ -12,6 +12,7 @@ use super::disk::{DeviceCosts, Disk, InodeId, OpenFile, OpenFiles};
 use super::events::EventQueue;
 use super::faults::Faults;
 use super::lent::{Notice, ZeroCopy};
+use super::memories::Memories;
 use super::memory::{Memory, OpKey, Touch, WindowId};
 use super::names::Names;
 use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYTES};
@@ -23,9 +24,8 @@ mod driver;
 
 pub use driver::SimIo;
 
-/// The simulated kernel. A node's driver is borrowed from it with [`SimKernel::io`]; the owner lets
-/// time pass with [`SimKernel::advance`] and takes ends of operations with
-/// [`SimKernel::poll_done`].
+/// The simulated kernel. [`SimKernel::io`] is a node's driver; the owner lets time pass with
+/// [`SimKernel::advance`], and takes ends of operations with [`SimKernel::poll_done`].
 #[derive(Debug)]
 pub struct SimKernel {
     pub(super) now: Nanos,
@@ -33,6 +33,7 @@ pub struct SimKernel {
     pub(super) faults: Faults,
     pub(super) events: EventQueue<KernelEvent>,
     pub(super) nodes: Vec<Node>,
+    pub(super) memory: Memories,
     pub(super) disk: Disk,
     pub(super) links: Vec<Link>,
     pub(super) connections: Vec<Connection>,
@@ -43,8 +44,7 @@ pub struct SimKernel {
     pub(super) zero_copy: Option<ZeroCopy>,
     /// Connections that went half open since this was taken.
     pub(super) half_opens: u64,
-    /// Sockets that were closed while they lent memory, and sends without a copy that were refused,
-    /// since these counts were taken.
+    /// Sockets closed while they lent memory, and refused sends without a copy, since then.
     pub(super) lent_at_close: u64,
     pub(super) refused_sends: u64,
     trace: Option<VecDeque<String>>,
@@ -56,7 +56,6 @@ pub(super) struct Node {
     /// The world's time until which the node's thread is busy.
     busy_until: Nanos,
     alive: bool,
-    pub(super) memory: Memory,
     pub(super) files: OpenFiles,
     pub(super) inodes: Vec<InodeId>,
     names: Names,
@@ -87,6 +86,7 @@ impl SimKernel {
             faults,
             events: EventQueue::new(),
             nodes: Vec::new(),
+            memory: Memories::default(),
             disk: Disk::default(),
             links: Vec::new(),
             connections: Vec::new(),
@@ -165,8 +165,7 @@ impl SimKernel {
         std::mem::take(&mut self.half_opens)
     }
 
-    /// Sockets that were closed while they lent something, and sends without a copy that were
-    /// refused, since this was last asked.
+    /// Sockets closed while they lent something, and refused sends without a copy, since then.
     pub fn take_loans(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.lent_at_close), std::mem::take(&mut self.refused_sends))
     }
@@ -183,13 +182,13 @@ impl SimKernel {
 
     /// Adds a node whose driver takes at most `ops_max` operations at once.
     pub fn add_node(&mut self, ops_max: usize) -> NodeId {
+        self.memory.add();
         let id = NodeId(self.nodes.len() as u32);
         let clock = Clock::new(self.random.up_to(Nanos::from_millis(10_000)));
         self.nodes.push(Node {
             clock,
             busy_until: Nanos::ZERO,
             alive: true,
-            memory: Memory::default(),
             files: OpenFiles::new(),
             inodes: Vec::new(),
             names: Names::default(),
@@ -216,8 +215,7 @@ impl SimKernel {
         node_state.clock.shows(self.now.max(node_state.busy_until))
     }
 
-    /// The world's time until which the node's thread is busy: the node's owner runs nothing on it
-    /// before.
+    /// The world's time until which the node's thread is busy, and nothing is run on it.
     #[must_use]
     pub fn busy_until(&self, node: NodeId) -> Nanos {
         self.nodes[node.0 as usize].busy_until
@@ -229,37 +227,42 @@ impl SimKernel {
         node.busy_until = node.busy_until.max(now) + time;
     }
 
+    /// Has a node that was just added be another shard of `other`: they share one memory.
+    pub fn join(&mut self, node: NodeId, other: NodeId) {
+        self.memory.join(node, other);
+    }
+
     /// Adds a segment of so many bytes to a node's memory.
     pub fn add_segment(&mut self, node: NodeId, length: u64) -> SegmentId {
-        self.node_mut(node).memory.add(length)
+        self.memory[node].add(length)
     }
 
     /// Segments of a node that were not released.
     #[must_use]
     pub fn segments(&self, node: NodeId) -> Vec<SegmentId> {
-        self.nodes[node.0 as usize].memory.ids()
+        self.memory[node].ids()
     }
 
     /// Bytes of a node's memory, as its client sees them.
     #[must_use]
     pub fn bytes(&self, node: NodeId, span: Span) -> &[u8] {
-        self.nodes[node.0 as usize].memory.bytes(span)
+        self.memory[node].bytes(span)
     }
 
     /// Bytes of a node's memory, for its client to write.
     pub fn bytes_mut(&mut self, node: NodeId, span: Span) -> &mut [u8] {
-        self.node_mut(node).memory.bytes_mut(span)
+        self.memory[node].bytes_mut(span)
     }
 
     /// Guards a segment: from now on the engine may touch it only inside open windows.
     pub fn guard(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.guard(segment);
+        self.memory[node].guard(segment);
     }
 
     /// Marks a segment as shared by clients, such as an exported region: an operation may read what
     /// another one writes. Two operations that write the same bytes are still a bug.
     pub fn share(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.share(segment);
+        self.memory[node].share(segment);
     }
 
     /// Has a segment's memory be such that can vanish.
@@ -267,7 +270,7 @@ impl SimKernel {
     /// # Panics
     /// If there is no such segment.
     pub fn loosen(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.loosen(segment);
+        self.memory[node].loosen(segment);
     }
 
     /// Takes the memory of such a segment away: it reads as zeros, and what is written is lost.
@@ -275,12 +278,12 @@ impl SimKernel {
     /// # Panics
     /// If there is no such segment.
     pub fn tear(&mut self, node: NodeId, segment: SegmentId) {
-        self.node_mut(node).memory.tear(segment);
+        self.memory[node].tear(segment);
     }
 
     /// Opens a window for a request's span: the engine may read it, and write it if `writable`.
     pub fn open_window(&mut self, node: NodeId, span: Span, writable: bool) -> WindowId {
-        self.node_mut(node).memory.open_window(span, writable)
+        self.memory[node].open_window(span, writable)
     }
 
     /// Marks the window's first `bytes` as final: a later write there is a bug.
@@ -288,7 +291,7 @@ impl SimKernel {
     /// # Panics
     /// If an operation in flight writes them.
     pub fn raise_window(&mut self, node: NodeId, window: WindowId, bytes: u64) {
-        self.node_mut(node).memory.raise_window(window, bytes);
+        self.memory[node].raise_window(window, bytes);
     }
 
     /// Closes the window of a request that gave its buffer back.
@@ -296,7 +299,7 @@ impl SimKernel {
     /// # Panics
     /// If an operation in flight still uses it.
     pub fn close_window(&mut self, node: NodeId, window: WindowId) {
-        self.node_mut(node).memory.close_window(window);
+        self.memory[node].close_window(window);
     }
 
     /// Adds a device with these costs.
@@ -448,8 +451,8 @@ impl SimKernel {
         self.nodes[node.0 as usize].alive
     }
 
-    /// Simulates a loss of power of a node: its memory, descriptors and operations are gone. Its
-    /// files keep what was stable and a part of the rest. Peers notice it as `notice` says.
+    /// Simulates a loss of power: memory, descriptors and operations are gone. Files keep what was
+    /// stable and a part of the rest. Peers notice it as `notice` says.
     pub fn crash(&mut self, node: NodeId, notice: net::Notice) {
         self.note(|| format!("{node:?} crashes"));
         self.crash_writes(node);
@@ -458,12 +461,12 @@ impl SimKernel {
         self.crash_connections(node, notice);
         let place = &mut self.nodes[node.0 as usize];
         place.alive = false;
-        place.memory = Memory::default();
         place.files.clear();
         place.sockets.clear();
         place.tokens.clear();
         place.dones.clear();
-        for inode in place.inodes.clone() {
+        self.memory[node] = Memory::default();
+        for inode in self.nodes[node.0 as usize].inodes.clone() {
             self.disk.crash(inode, &mut self.random);
         }
         self.nodes[node.0 as usize].names.crash(&mut self.random);

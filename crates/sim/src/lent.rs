@@ -57,7 +57,7 @@ impl SimKernel {
         let result =
             if self.random.chance(zero_copy.copied) { NOTICE_COPIED } else { NOTICE_IN_PLACE };
         for span in spans.as_slice() {
-            self.node_mut(node).memory.pin(key, *span, Touch::Reads);
+            self.memory[node].pin(key, *span, Touch::Reads);
         }
         let (token, bytes, ended) = (notice, Vec::new(), false);
         let notice = Notice { node, token, spans, socket, bytes, result, ended };
@@ -119,16 +119,16 @@ impl SimKernel {
     pub(super) fn let_go(&mut self, key: OpKey) {
         let Some(notice) = self.notices.remove(&key) else { return };
         let Notice { node, token, spans, bytes, result, .. } = notice;
-        let shared = |segment| self.nodes[node.0 as usize].memory.is_shared(segment);
+        let shared = |segment| self.memory[node].is_shared(segment);
         // What clients race on may change: that is theirs to lose.
         if !spans.as_slice().iter().any(|span| shared(span.segment)) {
             let now = self.gather(node, &spans, bytes.len());
             assert!(now == bytes, "sim: {node:?}: what #{key} lent has changed: {spans:?}");
         }
-        let place = self.node_mut(node);
         for span in spans.as_slice() {
-            place.memory.unpin(key, span.segment);
+            self.memory[node].unpin(key, span.segment);
         }
+        let place = self.node_mut(node);
         place.dones.push_back(Done { token, result });
         self.note(|| format!("{node:?} #{key} is let go of, {result}"));
     }

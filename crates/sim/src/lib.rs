@@ -32,6 +32,7 @@ mod hand;
 mod kernel;
 mod lent;
 mod locks;
+mod memories;
 mod memory;
 mod names;
 mod net;

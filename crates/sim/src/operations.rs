@@ -27,7 +27,8 @@ impl SimKernel {
             return false;
         }
         if let Op::Receive { spans, whole: false, .. } = &op {
-            let loose = spans.as_slice().iter().find(|it| place.memory.is_loose(it.segment));
+            let memory = &self.memory[node];
+            let loose = spans.as_slice().iter().find(|it| memory.is_loose(it.segment));
             assert!(loose.is_none(), "sim: any frame may land in {loose:?}, and vanish there");
         }
         self.ops_begun += 1;
@@ -108,10 +109,10 @@ impl SimKernel {
         let Some(op) = self.ops.remove(&key) else { return };
         let planned = op.result.expect("an operation is settled before it finishes");
         let result = self.take_effect(&op, planned);
-        let place = self.node_mut(op.node);
         for (span, _) in touches(&op.op) {
-            place.memory.unpin(key, span.segment);
+            self.memory[op.node].unpin(key, span.segment);
         }
+        let place = self.node_mut(op.node);
         place.tokens.remove(&op.token);
         place.dones.push_back(Done { token: op.token, result });
         self.note(|| format!("{:?} #{key} ends with {result}", op.node));
@@ -154,7 +155,7 @@ impl SimKernel {
             let Op::Write { file, offset, from } = self.ops[&key].op else { continue };
             if self.ops[&key].result.is_some_and(|result| result > 0) {
                 let part = self.random.below(u64::from(from.length) + 1) as u32;
-                let bytes = self.nodes[node.0 as usize].memory.bytes(from.part(0, part)).to_vec();
+                let bytes = self.memory[node].bytes(from.part(0, part)).to_vec();
                 let inode = self.nodes[node.0 as usize].files[&file].inode;
                 self.disk.write(inode, offset, &bytes);
             }
@@ -302,7 +303,7 @@ impl SimKernel {
     }
 
     fn pin(&mut self, node: NodeId, key: OpKey, op: &Op) {
-        let memory = &mut self.node_mut(node).memory;
+        let memory = &mut self.memory[node];
         for (span, touch) in touches(op) {
             memory.pin(key, span, touch);
         }

@@ -1,13 +1,14 @@
 //! Some nodes in one kernel: their control threads, their shards, and the turns of all.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use piped_core::io::Io as _;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Output};
+use piped_engine::relay::Relay;
 use piped_engine::shard::Shard;
 use piped_planner::solve::solve;
-use piped_sim::SimKernel;
+use piped_sim::{EventQueue, Random, SimKernel};
 
 use crate::controls::{Controls, Setup};
 
@@ -28,9 +29,28 @@ pub struct Nodes {
     shards: Vec<Vec<Shard>>,
     /// What is known of when each of them wants a turn.
     turns: Vec<Vec<Turn>>,
+    /// How often each node has started: what its shards told each other before is void.
+    lives: Vec<u32>,
+    /// What shards tell each other, on its way.
+    relays: EventQueue<Passed>,
+    /// When the last of these arrives, of each node from one of its shards at another.
+    arrivals: BTreeMap<(usize, u16, u16), Nanos>,
+    random: Random,
+    /// The longest that a relay is under way.
+    relay_max: Nanos,
     /// Commands for shards that somebody plays.
     elsewhere: VecDeque<(usize, usize, Command)>,
     turns_at_once: u32,
+}
+
+/// A relay on its way: of which life of which node, from which shard to which.
+#[derive(Debug)]
+struct Passed {
+    node: usize,
+    life: u32,
+    from: u16,
+    to: u16,
+    relay: Relay,
 }
 
 /// When a shard wants a turn, if nothing ends for it before.
@@ -49,12 +69,17 @@ impl Turn {
 impl Nodes {
     /// A world without nodes yet.
     #[must_use]
-    pub const fn new(kernel: SimKernel, controls: Controls) -> Self {
+    pub fn new(kernel: SimKernel, controls: Controls) -> Self {
         Self {
             kernel,
             controls,
             shards: Vec::new(),
             turns: Vec::new(),
+            lives: Vec::new(),
+            relays: EventQueue::new(),
+            arrivals: BTreeMap::new(),
+            random: Random::new(0),
+            relay_max: Nanos::ZERO,
             elsewhere: VecDeque::new(),
             turns_at_once: 0,
         }
@@ -67,7 +92,8 @@ impl Nodes {
     /// A daemon would not start with that configuration.
     pub fn add(&mut self, setup: Setup, shards: Vec<Shard>) -> Result<usize, String> {
         self.turns.push(vec![Turn::NOW; shards.len()]);
-        self.shards.push(shards);
+        self.shards.push(among(shards));
+        self.lives.push(0);
         self.controls.add(setup, &self.kernel)
     }
 
@@ -78,7 +104,19 @@ impl Nodes {
         }
         self.controls.start(node, &self.kernel);
         self.turns[node] = vec![Turn::NOW; shards.len()];
-        self.shards[node] = shards;
+        self.shards[node] = among(shards);
+        self.lives[node] += 1;
+    }
+
+    /// From now on, what shards tell each other takes up to so long, as a seed says.
+    pub fn delay_relays(&mut self, seed: u64, longest: Nanos) {
+        (self.random, self.relay_max) = (Random::new(seed), longest);
+    }
+
+    /// Whether shards of a node have told each other something that has not arrived.
+    #[must_use]
+    pub fn relays_under_way(&self) -> bool {
+        self.relays.next_at().is_some()
     }
 
     /// The daemon of a node is gone.
@@ -134,6 +172,7 @@ impl Nodes {
             worked = true;
             self.command(node, shard, command);
         }
+        worked |= self.deliver_relays(now);
         let mut next = None;
         for node in 0..self.shards.len() {
             for shard in 0..self.shards[node].len() {
@@ -142,7 +181,8 @@ impl Nodes {
                 next = [next, at].into_iter().flatten().min();
             }
         }
-        let all = [next, self.controls.next_at(), self.kernel.next_event()];
+        let relays = self.relays.next_at();
+        let all = [next, relays, self.controls.next_at(), self.kernel.next_event()];
         let at = all.into_iter().flatten().min().map(|at| at.max(now));
         worked |= at == Some(now);
         self.turns_at_once = if worked { self.turns_at_once + 1 } else { 0 };
@@ -194,9 +234,46 @@ impl Nodes {
                 Output::Completion(_) | Output::Progress(_) => told.push((node, shard, output)),
             }
         }
+        worked |= self.pass_relays(node, shard);
         let at = self.shards[node][shard].poll_timeout();
         let turn = &mut self.turns[node][shard];
         (turn.now, turn.at) = (turn.now || worked, at);
         (worked, at.map(|at| self.kernel.world_time(id, at)))
     }
+
+    /// Takes what a shard has for the others, each on its way in the order of its queue.
+    fn pass_relays(&mut self, node: usize, shard: usize) -> bool {
+        let (from, mut passed) = (shard as u16, false);
+        for to in 0..self.shards[node].len() as u16 {
+            while let Some(relay) = self.shards[node][shard].poll_relay(to) {
+                let now = self.kernel.now();
+                self.kernel.note(|| format!("{now}: {node}.{from} => {node}.{to} {relay:?}"));
+                let last = self.arrivals.entry((node, from, to)).or_default();
+                *last = (*last).max(now + self.random.up_to(self.relay_max));
+                let life = self.lives[node];
+                self.relays.push(*last, Passed { node, life, from, to, relay });
+                passed = true;
+            }
+        }
+        passed
+    }
+
+    fn deliver_relays(&mut self, now: Nanos) -> bool {
+        let mut some = false;
+        while let Some((_, Passed { node, life, from, to, relay })) = self.relays.pop(now) {
+            if life == self.lives[node] {
+                some = true;
+                let to = usize::from(to);
+                self.with(node, to, |shard, io| shard.handle_relay(from, relay, io));
+            }
+        }
+        some
+    }
+}
+
+/// The shards of one node, each with its number.
+fn among(shards: Vec<Shard>) -> Vec<Shard> {
+    let count = shards.len() as u16;
+    let numbered = shards.into_iter().enumerate();
+    numbered.map(|(own, shard)| shard.among(own as u16, count)).collect()
 }

@@ -153,7 +153,7 @@ impl Client {
             Request::OfferChannel { name } => self.offer_channel(&name).await,
             Request::OpenChannel { peer, name } => {
                 if self.is_here(&peer) {
-                    let source = self.control.core.borrow().find_channel(&name, self.shard);
+                    let source = self.control.core.borrow().find_channel(&name);
                     self.install(Source::Channel(source?), Right::Channel { name }).await
                 } else {
                     let (kind, path) = (OpenKind::Channel, Vec::new());

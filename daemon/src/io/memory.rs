@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use io_uring::Submitter;
+use piped_core::ids::SegmentId;
 use piped_core::io::Span;
 use piped_ring::Segment;
 
@@ -51,7 +52,7 @@ pub(super) struct Loan {
 pub(super) type Undertaker = Box<dyn FnMut(Arc<Segment>)>;
 
 /// All segments of a shard.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     slots: Slots<Entry>,
     /// Segments that wait for registration, at most one per place; stale ids are skipped.
     waiting: VecDeque<u32>,
@@ -120,6 +121,30 @@ impl Memory {
     pub(super) fn add(&mut self, segment: Arc<Segment>) -> Result<u32, UringError> {
         // What the kernel has pinned stays when the file is cut: nobody would see what lands there.
         let pinned = self.registry.is_some() && !segment.is_loose();
+        self.enter(segment, pinned)
+    }
+
+    /// Takes a segment over that another shard lends for a message: nothing of it is registered,
+    /// because only sockets and copies touch it. Pairs with [`Memory::end_borrow`].
+    pub(crate) fn borrow(&mut self, segment: Arc<Segment>) -> Option<SegmentId> {
+        self.enter(segment, false).ok().map(SegmentId)
+    }
+
+    /// Forgets a borrowed segment. Its lender still has it, so nothing is unmapped here.
+    pub(crate) fn end_borrow(&mut self, SegmentId(id): SegmentId) {
+        let idle = self.slots.get(id).is_some_and(|entry| entry.loans == 0);
+        debug_assert!(idle, "what is given back is not in use");
+        if idle {
+            self.slots.remove(id);
+        }
+    }
+
+    /// Whether there is room for one more segment.
+    pub(crate) fn has_room(&self) -> bool {
+        self.slots.count() < self.slots.capacity()
+    }
+
+    fn enter(&mut self, segment: Arc<Segment>, pinned: bool) -> Result<u32, UringError> {
         let pieces = Pieces::default();
         let entry = Entry { segment, pieces, loans: 0, released: false, torn_told: false };
         let id = self
@@ -270,6 +295,11 @@ impl Memory {
     /// Segment of a span, for the processor's own accesses (which check the bounds).
     pub(super) fn segment(&self, span: Span) -> Option<&Segment> {
         self.slots.get(span.segment.0).map(|entry| &*entry.segment)
+    }
+
+    /// Segment by its name, to be lent to another shard.
+    pub(crate) fn whole(&self, id: SegmentId) -> Option<Arc<Segment>> {
+        self.slots.get(id.0).map(|entry| Arc::clone(&entry.segment))
     }
 
     /// Whole segment of a span, to be kept beyond its operation.

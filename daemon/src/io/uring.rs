@@ -281,6 +281,11 @@ impl UringIo {
         self.memory.add(segment).map(SegmentId)
     }
 
+    /// Table of segments, for what shards lend each other.
+    pub(crate) fn segments(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
     /// Hands segments over after their last use, instead of dropping them here: unmapping takes
     /// some 180 us a MiB, which the shard should leave to the control thread. The driver still
     /// drops those it holds when it is dropped itself.

@@ -144,7 +144,7 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, origi
         Caller::Proven { node } => Some(node.as_str()),
         Caller::Unproven { .. } => None,
     };
-    let shard = control.core.borrow().home_of(proven, from);
+    let shard = control.core.borrow_mut().home_of(proven, from);
     // A shard that is gone ends the daemon by itself.
     let _ = control.shards[shard].mailbox.send(Message::Accepted { socket, caller, keys }).await;
 }

@@ -26,7 +26,7 @@ pub(crate) async fn answer(
     open: OpenRequest,
 ) {
     let name = open.name.clone();
-    let opened = open_for(&control, shard, &node, open).await;
+    let opened = open_for(&control, &node, open).await;
     let holder = node.holder();
     let peer = node.name;
     let (result, held) = match opened {
@@ -65,11 +65,10 @@ pub(crate) async fn answer(
 
 async fn open_for(
     control: &Control,
-    shard: usize,
     node: &Node,
     open: OpenRequest,
 ) -> Result<(Source, Right), OpenFault> {
-    let looked_up = control.core.borrow().look_up(shard, node, &open);
+    let looked_up = control.core.borrow().look_up(node, &open);
     let (found, held) = looked_up?;
     let user = match found {
         Found::Echo => return Ok((Source::Region(control.echo.find(open.access)?), held)),

@@ -291,6 +291,9 @@ pub struct ShardStatus {
 pub struct ReactorReport {
     /// CPU that the thread is pinned to.
     pub cpu: Option<u32>,
+    /// NUMA node of that CPU, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
     /// Turns of the loop.
     pub turns: u64,
     /// Number of times that it slept.

@@ -1,5 +1,6 @@
 //! The data-plane threads: start, mailbox, end.
 
+pub mod between;
 mod cpu;
 pub mod message;
 mod reactor;
@@ -7,12 +8,14 @@ mod sessions;
 mod solver;
 
 use std::io;
+use std::path::Path;
 use std::thread::JoinHandle;
 
 use piped_engine::command::{Command, Limits};
 use piped_engine::shard::{Shard, ShardConfig};
 use tokio::sync::{mpsc, oneshot};
 
+use self::between::Between;
 pub(crate) use self::cpu::allowed as allowed_cpus;
 use self::message::{Inbox, Mailbox, Notice};
 use self::reactor::{Parts, Reactor};
@@ -39,6 +42,8 @@ pub struct Plan {
     pub pin: Option<Option<u32>>,
     /// Sender of its notices.
     pub outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    /// Queues to and from the other shards.
+    pub between: Between,
 }
 
 /// A shard that runs.
@@ -118,7 +123,9 @@ fn run(
         outbox: plan.outbox.clone(),
         result: Some(Err("it panicked; the message above says where".to_owned())),
     };
-    let claim = plan.pin.and_then(|configured| cpu::claim(configured, &cpu::allowed()));
+    let nodes = cpu::nodes(Path::new(cpu::SYSFS));
+    let allowed = cpu::in_order(cpu::allowed(), &nodes, plan.index);
+    let claim = plan.pin.and_then(|configured| cpu::claim(configured, &allowed));
     let cpu = claim.as_ref().map(|claim| claim.cpu).filter(|&cpu| match cpu::pin(cpu) {
         Ok(()) => true,
         Err(error) => {
@@ -129,7 +136,8 @@ fn run(
     if plan.pin.is_some() && cpu.is_none() {
         tracing::info!(shard = plan.index, "not pinned: no CPU is left that no shard stays on");
     }
-    let (reactor, staging) = match build(plan, inbox, solver, cpu) {
+    let place = (cpu, cpu.and_then(|cpu| cpu::node_of(cpu, &nodes)));
+    let (reactor, staging) = match build(plan, inbox, solver, place) {
         Ok(built) => built,
         Err(error) => {
             ended.result = Some(Ok(()));
@@ -147,10 +155,11 @@ fn build(
     plan: Plan,
     inbox: Inbox,
     solver: Solver,
-    cpu: Option<u32>,
+    place: (Option<u32>, Option<u32>),
 ) -> Result<(Reactor, Vec<StagingPiece>), StartError> {
     let mut io = UringIo::new(&plan.driver)?;
-    let mut shard = Shard::new(plan.engine);
+    let (own, shards) = plan.between.place();
+    let mut shard = Shard::new(plan.engine).among(own, shards);
     let bytes = plan.staging_bytes;
     let memory = make_staging(bytes).map_err(|error| StartError::Staging { bytes, error })?;
     let staging = memory.iter().map(StagingPiece::of).collect();
@@ -167,12 +176,13 @@ fn build(
     }
     let parts = Parts {
         index: plan.index,
-        cpu,
+        place,
         io,
         shard,
         inbox,
         solver,
         outbox: plan.outbox,
+        between: plan.between,
         spin_ns: plan.spin_ns,
         limits: plan.limits,
     };

@@ -3,6 +3,7 @@
 //! ```text
 //!   rings ──► requests ─┐                        ┌─► completions ──► rings
 //!   mailbox ► commands ─┼─► Shard ── drive ──► Io ├─► progress ─────► rings
+//!   shards ─► relays ───┤                        ├─► relays ───────► other shards
 //!   Io ─────► dones ────┘                        └─► events ───────► control thread
 //! ```
 //!
@@ -24,6 +25,7 @@ use piped_ring::{ClientFault, CompletionEntry, Spin, Spinner};
 use rustix::thread::sched_yield;
 use tokio::sync::mpsc;
 
+use super::between::Between;
 use super::message::{Inbox, Message, Notice, Refusal};
 use super::sessions::Sessions;
 use super::solver::Solver;
@@ -40,7 +42,8 @@ mod opened;
 /// A shard's thread: the engine, its driver and its clients.
 pub(super) struct Reactor {
     index: usize,
-    cpu: Option<u32>,
+    /// CPU that it stays on, and the NUMA node of that one.
+    place: (Option<u32>, Option<u32>),
     io: UringIo,
     shard: Shard,
     sessions: Sessions,
@@ -50,6 +53,7 @@ pub(super) struct Reactor {
     mail: bool,
     outbox: mpsc::UnboundedSender<(usize, Notice)>,
     solver: Solver,
+    between: Between,
     spinner: Spinner,
     dones: Vec<Done>,
     faults: Vec<(SessionId, ClientFault)>,
@@ -67,20 +71,24 @@ pub(super) struct Reactor {
 /// Parts that a reactor is made of.
 pub(super) struct Parts {
     pub(super) index: usize,
-    pub(super) cpu: Option<u32>,
+    pub(super) place: (Option<u32>, Option<u32>),
     pub(super) io: UringIo,
     pub(super) shard: Shard,
     pub(super) inbox: Inbox,
     pub(super) solver: Solver,
     pub(super) outbox: mpsc::UnboundedSender<(usize, Notice)>,
+    pub(super) between: Between,
     pub(super) spin_ns: u64,
     pub(super) limits: Limits,
 }
 
 impl Reactor {
     pub(super) fn new(parts: Parts) -> Result<Self, UringError> {
-        let Parts { index, cpu, mut io, shard, inbox, solver, outbox, spin_ns, limits } = parts;
+        let Parts { index, place, mut io, shard, inbox, solver, .. } = parts;
+        let Parts { outbox, between, spin_ns, limits, .. } = parts;
         let bell = io.watch(inbox.bell)?;
+        // It only ends a sleep, because every turn looks at the queues.
+        io.watch(between.bell().map_err(UringError::Setup)?)?;
         let retired = outbox.clone();
         io.retire_segments_to(move |segment| {
             // Without a control thread it is dropped here, which will do then.
@@ -88,7 +96,7 @@ impl Reactor {
         });
         let mut reactor = Self {
             index,
-            cpu,
+            place,
             io,
             shard,
             sessions: Sessions::default(),
@@ -97,6 +105,7 @@ impl Reactor {
             mail: true,
             outbox,
             solver,
+            between,
             spinner: Spinner::new(spin_ns),
             dones: Vec::with_capacity(OPS_MAX as usize),
             faults: Vec::new(),
@@ -131,10 +140,12 @@ impl Reactor {
             }
         }
         busy |= self.take_mail();
+        busy |= self.take_relays();
         busy |= self.take_requests(now);
         if busy || self.shard.is_due(now) {
             busy |= self.drive();
         }
+        busy |= self.between.pass(&mut self.shard, &mut self.io);
         busy |= memory::tell_torn(self);
         busy |= self.io.poll_registration();
         // A call without completions may have moved much of a payload, which is no lost CPU.
@@ -220,6 +231,10 @@ impl Reactor {
         busy
     }
 
+    fn take_relays(&mut self) -> bool {
+        self.between.take(&mut self.shard, &mut self.io)
+    }
+
     fn put_out(&mut self) -> bool {
         let mut some = false;
         while let Some(output) = self.shard.poll_output() {
@@ -255,13 +270,19 @@ impl Reactor {
     fn sleep(&mut self) -> Result<(), UringError> {
         // Messages need no second look: a bell that rings from now on ends the wait.
         self.sessions.tally(|session| self.shard.waits_of(session));
-        if self.sessions.prepare_sleep() {
+        self.between.prepare_sleep();
+        // What was told before the others knew that they have to ring.
+        let told = self.take_relays();
+        if self.sessions.prepare_sleep() && !told {
             self.sleeps += 1;
             let release =
                 self.shard.next_release().map(|at| Nanos(at.0.saturating_sub(DIAL_SPIN.0)));
-            let until = [self.shard.poll_timeout(), self.stop, release].into_iter().flatten().min();
+            let retry = self.between.retry_at(self.io.now());
+            let until = [self.shard.poll_timeout(), self.stop, release, retry];
+            let until = until.into_iter().flatten().min();
             self.io.wait(until)?;
         }
+        self.between.finish_sleep();
         self.sessions.finish_sleep();
         self.spinner.handle_sleep();
         Ok(())
@@ -419,10 +440,12 @@ impl Reactor {
                     offset: source.offset,
                     length: source.length,
                     access: source.access,
+                    home: source.home as u16,
                 }))
             }
-            Source::Channel(ChannelSource { channel, receives, .. }) => {
-                Ok(Target::Channel(ChannelTarget { channel, receives }))
+            Source::Channel(ChannelSource { channel, receives, home, owner }) => {
+                let home = home as u16;
+                Ok(Target::Channel(ChannelTarget { channel, receives, home, owner }))
             }
         }
     }
@@ -460,6 +483,8 @@ impl Reactor {
     }
 
     fn is_over(&mut self) -> bool {
-        self.stop.is_some_and(|until| self.sessions.is_empty() || self.io.now() >= until)
+        self.stop.is_some_and(|until| {
+            self.sessions.is_empty() && self.between.is_over() || self.io.now() >= until
+        })
     }
 }

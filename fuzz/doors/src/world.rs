@@ -167,7 +167,7 @@ impl World {
             opens: VecDeque::new(),
             segment,
             region,
-            channel: ChannelTarget { channel, receives: true },
+            channel: ChannelTarget { channel, receives: true, home: 0, owner: session },
             device,
             inodes,
             session_open: true,
@@ -239,6 +239,7 @@ impl World {
             offset: REGION_RANGE.start,
             length: REGION_RANGE.end - REGION_RANGE.start,
             access,
+            home: 0,
         })
     }
 

@@ -234,6 +234,7 @@ impl Member {
                 offset: 0,
                 length,
                 access,
+                home: 0,
             }),
             _ => Target::File(FileTarget {
                 direct: None,

@@ -49,6 +49,7 @@ use piped_planner::solve::solve;
 use piped_sim::{EventQueue, InodeId, NodeId, Random, SimKernel, WindowId};
 use piped_world::controls::{Asked, Controls};
 
+use crate::mail::Messages;
 use crate::operators::Operators;
 
 use self::board::{Board, Raise};
@@ -59,7 +60,6 @@ pub use self::client::Call;
 pub use self::control::ClockStep;
 use self::expect::Expected;
 pub use self::judge::Finish;
-use self::messages::Messages;
 use self::names::{AskedOfNames, Names};
 pub use self::naming::directory;
 pub use self::options::Options;

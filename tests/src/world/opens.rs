@@ -78,7 +78,7 @@ impl World {
                 Right::OfferedChannel { name, channel }
             }
             ObjectKind::Channel { .. } => {
-                control.find_channel(&name, 0).map_err(|fault| fault.status)?;
+                control.find_channel(&name).map_err(|fault| fault.status)?;
                 Right::Channel { name }
             }
         };

@@ -60,7 +60,7 @@ impl World {
         for object in self.objects.iter_mut().filter(|it| it.node == node && !it.gone) {
             object.gone = match object.kind {
                 ObjectKind::File(_) | ObjectKind::Directory { .. } => false,
-                ObjectKind::Channel { .. } => control.find_channel(&object.name, 0).is_err(),
+                ObjectKind::Channel { .. } => control.find_channel(&object.name).is_err(),
                 ObjectKind::Region { region, .. } | ObjectKind::Board { region, .. } => {
                     !control.regions().has(region)
                 }

@@ -10,6 +10,7 @@ use piped_sim::{Random, SimKernel};
 
 use super::{Options, World};
 use crate::operators::network::{self, Network};
+use crate::shards;
 
 /// Worlds of one kind.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +32,8 @@ pub enum Life {
     World(fn(&mut Random) -> Options),
     /// Two or three nodes, of some shards each, without clients.
     Network(fn(&mut Random) -> network::Options),
+    /// A node of several shards and another one, with clients on all of them.
+    Shards(fn(&mut Random) -> shards::Options),
 }
 
 /// The end of a world that kept its promises.
@@ -129,6 +132,12 @@ impl Life {
                 let mut network = Network::new(seed, told(options(random), seed, loud));
                 let end = watched(&mut network, loud, Network::kernel, Network::live);
                 end.map(|(events, at)| End { events, at, seen: network.seen().clone() })
+            }
+            Self::Shards(options) => {
+                let mut world = shards::World::new(seed, told(options(random), seed, loud));
+                let kernel = shards::World::kernel;
+                let end = watched(&mut world, loud, kernel, shards::World::live);
+                end.map(|(events, at)| End { events, at, seen: world.seen })
             }
         }
     }

@@ -21,11 +21,11 @@ use zeroize::Zeroizing;
 use super::calls::CALL_ROOM_MAX;
 use super::expect::Expected;
 use super::locking::Locking;
-use super::messages::Messages;
 use super::{
     Client, ClientState, NodeState, Object, ObjectKind, OpeningState, Options, Plan, World, naming,
     node_name,
 };
+use crate::mail::Messages;
 use crate::operators::{self, CLIENT, EXPORT, NAMES, Operators};
 
 pub(super) const NODES: usize = 2;
@@ -177,7 +177,11 @@ impl World {
     /// Open an object on its own node, as the control thread does.
     pub(super) fn target(&mut self, object: usize, client: Option<usize>) -> Target {
         if let Some((channel, receives)) = self.channel_of(object, client) {
-            return Target::Channel(ChannelTarget { channel, receives });
+            let ObjectKind::Channel { owner, .. } = self.objects[object].kind else {
+                unreachable!("it is one")
+            };
+            let owner = self.clients[owner].session;
+            return Target::Channel(ChannelTarget { channel, receives, home: 0, owner });
         }
         let node = &self.nodes[self.objects[object].node];
         match self.objects[object].kind {
@@ -199,7 +203,8 @@ impl World {
             }
             ObjectKind::Region { region, segment, length, .. }
             | ObjectKind::Board { region, segment, length, .. } => {
-                Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
+                let (offset, access, home) = (0, ALL, 0);
+                Target::Region(RegionTarget { region, segment, offset, length, access, home })
             }
             ObjectKind::Directory { directory, .. } => Target::Directory(DirectoryTarget {
                 directory: self.kernel.open_file(node.id, directory, false),

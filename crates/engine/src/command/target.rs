@@ -1,7 +1,7 @@
 //! What a handle stands for, and what is opened.
 
 use piped_core::access::{Access, Alignment, Creation, OpenKind};
-use piped_core::ids::{ChannelId, DeviceId, FileId, RegionId, SegmentId};
+use piped_core::ids::{ChannelId, DeviceId, FileId, RegionId, SegmentId, SessionId};
 
 /// A file the driver has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct RegionTarget {
     pub length: u64,
     /// What the handle may do.
     pub access: Access,
+    /// The shard that serves the exporter, who is notified there.
+    pub home: u16,
 }
 
 /// A channel of a local client.
@@ -55,6 +57,10 @@ pub struct ChannelTarget {
     /// Whether this is the end that receives. Only one handle receives; the channel is no more when
     /// that handle is closed.
     pub receives: bool,
+    /// The shard that serves whoever receives.
+    pub home: u16,
+    /// The session that receives.
+    pub owner: SessionId,
 }
 
 /// A directory that the driver has open: what calls are made of.

@@ -15,6 +15,7 @@ use super::ShardConfig;
 use super::buffers::{Buffers, Run, Scratch};
 use super::delays::Dials;
 use super::driver::{Driver, Found, Lent, Recent, Wanted};
+use super::relays::Relays;
 use super::sched::{Sched, Work};
 use super::stripes::Stripes;
 use super::watch::Watch;
@@ -41,6 +42,7 @@ pub(super) struct Cx {
     pub(super) dials: Dials,
     pub(super) watch: Watch,
     pub(super) outputs: VecDeque<Output>,
+    pub(super) relays: Relays,
     /// Requests that had to wait for a limit since start, those of peers as well.
     pub(super) waited_for_limit: u64,
     tickets: u64,
@@ -64,6 +66,7 @@ impl Cx {
             dials: Dials::new(config.seed),
             watch: Watch::new(transfers),
             outputs: VecDeque::with_capacity(transfers as usize),
+            relays: Relays::default(),
             waited_for_limit: 0,
             tickets: 0,
             config,

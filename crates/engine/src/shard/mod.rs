@@ -5,6 +5,7 @@
 //!                                 ├─► memory (local regions)
 //!                                 ├─► remote ─► lane ─► peer
 //!                                 ├─► receive (messages, here and from peers)
+//!                                 ├─► between (messages of other shards)
 //!                                 └─► copy (two child transfers a chunk)
 //!  peer ─► lane ─► inbound ─► serve ─► disk | memory ─► lane ─► peer
 //! ```
@@ -35,6 +36,7 @@ mod numbers;
 mod peers;
 mod pins;
 mod rate;
+mod relays;
 mod requests;
 mod responder;
 mod sched;
@@ -57,14 +59,16 @@ use self::cx::Cx;
 use self::delays::{Effect, Hop};
 use self::driver::{Ended, JobEnd, JobOwner, notice_of};
 use self::links::Links;
-use self::messages::{Mails, Messages};
-use self::notifications::Notifications;
+use self::messages::{Mails, Messages, Takes};
+use self::notifications::{Notifications, PeerNotifies};
 use self::peers::Peers;
 use self::pins::AnyPin;
+use self::relays::Relays;
 use self::requests::{Bodies, Transfers};
 use self::responder::{Serve, Serves};
 use self::sched::Work;
 use crate::command::{Command, Event, Output};
+use crate::relay::Relay;
 
 pub use self::watch::Recording;
 
@@ -129,6 +133,9 @@ pub struct Shard {
     messages: Messages,
     mails: Mails,
     notifications: Notifications,
+    peer_notifies: PeerNotifies,
+    /// Takes of other shards that wait for a place among the transfers.
+    takes: Takes,
 }
 
 impl Shard {
@@ -150,8 +157,18 @@ impl Shard {
             messages: Messages::default(),
             mails: Mails::new(),
             notifications: Notifications::default(),
+            peer_notifies: PeerNotifies::default(),
+            takes: Takes::default(),
             cx: Cx::new(config),
         }
+    }
+
+    /// The shard as one of so many on its node, with this number. Whoever drives them takes
+    /// [`Shard::poll_relay`] of each to [`Shard::handle_relay`] of the other, in order.
+    #[must_use]
+    pub fn among(mut self, own: u16, shards: u16) -> Self {
+        self.cx.relays = Relays::new(own, shards);
+        self
     }
 
     /// Takes a message of the control thread.
@@ -324,6 +341,7 @@ impl Shard {
             self.rest_peers(now, io);
         }
         self.expire_mail(now, io);
+        self.begin_takes(io);
         self.release_due(now, io);
         self.cx.sched.wake_due(now);
         for turn in 0..limits::WORK_PER_TURN {
@@ -354,6 +372,17 @@ impl Shard {
     pub fn poll_output(&mut self) -> Option<Output> {
         let output = self.cx.outputs.pop_front();
         output.or_else(|| self.cx.planner.poll_question().map(Output::Plan))
+    }
+
+    /// The next thing for another shard of the node. Ask when there is room for it.
+    pub fn poll_relay(&mut self, to: u16) -> Option<Relay> {
+        self.cx.relays.poll(to)
+    }
+
+    /// How many relays wait for room.
+    #[must_use]
+    pub fn relays_waiting(&self) -> usize {
+        self.cx.relays.len()
     }
 
     /// When [`Shard::drive`] must be called at the latest, if nothing happens before.

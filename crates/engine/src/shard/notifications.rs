@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use piped_core::ids::RegionId;
-use piped_core::limits::NOTIFICATIONS_PER_REGION;
+use piped_core::limits::{NOTIFICATIONS_ASKED_MAX, NOTIFICATIONS_PER_REGION};
 use piped_core::status::Status;
+use piped_core::units::Nanos;
 
-use super::keys::TransferKey;
+use super::keys::{LaneKey, ServedKey, TransferKey};
 
 /// A request that waits for so many of a region's notifications of one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +147,49 @@ impl Notifications {
             state.waits.retain(|&(_, other)| other != key);
             state.serve(wait.id, serve);
         }
+    }
+}
+
+/// What a peer asks for a notification by, and its number there.
+type Once = (ServedKey, u32);
+
+/// The lane on which a peer waits for the answer, and its name for the request there.
+type Waits = (LaneKey, u64);
+
+/// Notifications that peers ask for, and whose exporters are of other shards: by our number of
+/// each, since when, and for whom.
+#[derive(Debug, Default)]
+pub(super) struct PeerNotifies {
+    asked: Vec<(u64, Nanos, Once, Waits)>,
+    last: u64,
+}
+
+impl PeerNotifies {
+    /// A peer asks again for what another shard is asked for: where it waits now. `false`: it is
+    /// not asked.
+    pub(super) fn ask_again(&mut self, once: Once, waits: Waits) -> bool {
+        let asked = self.asked.iter_mut().find(|(_, _, other, _)| *other == once);
+        asked.map(|it| it.3 = waits).is_some()
+    }
+
+    /// Another shard is asked. The number of the question.
+    ///
+    /// # Errors
+    /// There are as many as there may be.
+    pub(super) fn ask(&mut self, once: Once, waits: Waits, now: Nanos) -> Result<u64, Status> {
+        if self.asked.len() >= NOTIFICATIONS_ASKED_MAX {
+            return Err(Status::WouldBlock);
+        }
+        self.last += 1;
+        self.asked.push((self.last, now, once, waits));
+        Ok(self.last)
+    }
+
+    /// The other shard has answered: since when it was asked, and for whom.
+    pub(super) fn take(&mut self, number: u64) -> Option<(Nanos, Once, Waits)> {
+        let at = self.asked.iter().position(|(other, ..)| *other == number)?;
+        let (_, begun, once, waits) = self.asked.swap_remove(at);
+        Some((begun, once, waits))
     }
 }
 

@@ -30,7 +30,7 @@ fn target(receives: bool) -> Target {
 }
 
 pub(crate) fn target_of(channel: ChannelId, receives: bool) -> Target {
-    Target::Channel(ChannelTarget { channel, receives })
+    Target::Channel(ChannelTarget { channel, receives, home: 0, owner: SESSION })
 }
 
 /// A channel of [`SESSION`], whose memory this is.

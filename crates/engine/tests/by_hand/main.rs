@@ -23,6 +23,7 @@ mod nested;
 mod once;
 mod peering;
 mod serving;
+mod shards;
 mod striped;
 mod sums;
 mod tracing;

@@ -27,6 +27,7 @@ use piped_core::spread::LatencySpread;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Caller, Command, Event, FileTarget, Output, RegionTarget, Target};
+use piped_engine::relay::Relay;
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_planner::solve::solve;
 pub(crate) use piped_sim::LineId;
@@ -209,6 +210,25 @@ impl World {
             links,
             lines: Vec::new(),
         }
+    }
+
+    /// The shard is the first of two on its node; the test plays the other.
+    pub(crate) fn of_two_shards() -> Self {
+        let mut world = Self::new();
+        world.shard = world.shard.among(0, 2);
+        world
+    }
+
+    /// What the other shard says.
+    pub(crate) fn relay(&mut self, relay: Relay) {
+        self.shard.handle_relay(1, relay, &mut self.kernel.io(self.node));
+        self.settle_turn();
+    }
+
+    /// What the other shard is told, in order.
+    pub(crate) fn relays(&mut self) -> Vec<Relay> {
+        self.settle_turn();
+        std::iter::from_fn(|| self.shard.poll_relay(1)).collect()
     }
 
     pub(crate) fn command(&mut self, command: Command) {
@@ -871,7 +891,8 @@ impl Io for Recorder<'_> {
 /// A region of a client's.
 pub(crate) fn region(number: u32, segment: SegmentId, length: u64) -> Target {
     let region = RegionId(number);
-    Target::Region(RegionTarget { region, segment, offset: 0, length, access: ALL })
+    let (offset, access, home) = (0, ALL, 0);
+    Target::Region(RegionTarget { region, segment, offset, length, access, home })
 }
 
 pub(crate) fn write(transfer: u64, handle: u32, length: u64) -> Message {

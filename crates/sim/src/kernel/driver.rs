@@ -21,7 +21,7 @@ impl<'kernel> SimIo<'kernel> {
     }
 
     fn check(&self, span: Span, touch: Touch, who: &str) {
-        self.kernel.nodes[self.node.0 as usize].memory.check(span, touch, &format_args!("{who}"));
+        self.kernel.memory[self.node].check(span, touch, &format_args!("{who}"));
     }
 }
 
@@ -42,7 +42,7 @@ impl Io for SimIo<'_> {
         let node = self.node;
         self.kernel.note(|| format!("{node:?} releases {resource:?}"));
         match resource {
-            Resource::Segment(segment) => self.kernel.node_mut(node).memory.remove(segment),
+            Resource::Segment(segment) => self.kernel.memory[node].remove(segment),
             Resource::File(file) => self.kernel.close_file(node, file),
             Resource::Socket(socket) => self.kernel.close_socket(node, socket),
         }
@@ -61,7 +61,7 @@ impl Io for SimIo<'_> {
         assert!(apart, "sim: copy {from:?} to {to:?}: they overlap");
         self.check(from, Touch::Reads, "copy");
         self.check(to, Touch::Writes, "copy");
-        let memory = &mut self.kernel.node_mut(self.node).memory;
+        let memory = &mut self.kernel.memory[self.node];
         let bytes = memory.bytes(from).to_vec();
         if !memory.is_torn(to.segment) {
             memory.bytes_mut(to).copy_from_slice(&bytes);
@@ -105,11 +105,11 @@ impl Io for SimIo<'_> {
     }
 
     fn is_loose(&self, segment: SegmentId) -> bool {
-        self.kernel.nodes[self.node.0 as usize].memory.is_loose(segment)
+        self.kernel.memory[self.node].is_loose(segment)
     }
 
     fn is_torn(&self, segment: SegmentId) -> bool {
-        self.kernel.nodes[self.node.0 as usize].memory.is_torn(segment)
+        self.kernel.memory[self.node].is_torn(segment)
     }
 
     fn crc32c(&mut self, span: Span) -> u32 {

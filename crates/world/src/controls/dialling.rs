@@ -222,7 +222,8 @@ impl Controls {
         }
         let from = self.nodes[node].setup.address.ip();
         let name = proven.as_ref().map(|(admitted, ..)| admitted.node.as_str());
-        let home = self.nodes[to].control.as_ref().map_or(0, |control| control.home_of(name, from));
+        let control = self.nodes[to].control.as_mut();
+        let home = control.map_or(0, |control| control.home_of(name, from));
         let ids = [self.nodes[node].setup.shards[dial.shard], self.nodes[to].setup.shards[home]];
         let second = self.nodes[to].setup.second == Some(address);
         let links = [ids, [ids[1], ids[0]]].map(|ends| self.link(ends, second, kernel));

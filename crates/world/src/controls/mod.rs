@@ -361,7 +361,7 @@ impl Controls {
         let place = &self.nodes[asked.node];
         let control = place.control.as_ref().filter(|_| place.life == asked.life)?;
         let Asked { asker, open, .. } = asked;
-        let found = control.look_up(asked.shard, asker, open).and_then(|found| {
+        let found = control.look_up(asker, open).and_then(|found| {
             if let (Found::File { user }, _) = &found {
                 let asker = asker.asker(user.as_ref());
                 control.grants().allow(asker, &open.name, open.access, open.create)?;

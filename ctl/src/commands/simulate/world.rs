@@ -310,6 +310,7 @@ impl World {
                 offset: 0,
                 length,
                 access: ALL,
+                home: 0,
             }),
         }
     }

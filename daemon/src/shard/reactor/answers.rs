@@ -71,7 +71,8 @@ impl Reactor {
         let driver = self.io.counters();
         let (files, segments) = self.io.holds();
         ReactorReport {
-            cpu: self.cpu,
+            cpu: self.place.0,
+            numa_node: self.place.1,
             turns: self.turns,
             sleeps: self.sleeps,
             taken: self.sessions.taken,

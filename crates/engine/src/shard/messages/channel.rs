@@ -23,6 +23,8 @@ pub(in crate::shard) struct Envelope {
     pub(in crate::shard) tag: u64,
     /// The message's length in bytes.
     pub(in crate::shard) length: u32,
+    /// The place that it has in a channel of another shard, once it was taken; else 0.
+    pub(in crate::shard) place: u64,
     pub(in crate::shard) data: Data,
     /// When a message for which there is early-arrival memory came; none for other messages.
     pub(in crate::shard) came: Option<Came>,
@@ -37,6 +39,8 @@ pub(in crate::shard) enum Data {
     Local(TransferKey),
     /// Only announced: the bytes are still at a peer.
     Peer(MailKey),
+    /// Another shard has it, under a number of its own.
+    Shard(u16, u64),
 }
 
 /// A receive that waits.
@@ -54,18 +58,27 @@ struct Posted {
 pub(in crate::shard) struct Channel {
     /// The session that receives from the channel.
     owner: SessionId,
+    /// The shard that it belongs to, if that is another one: messages wait here until it takes
+    /// them, and no receive does.
+    home: Option<u16>,
     waiting: VecDeque<Envelope>,
     posted: VecDeque<Posted>,
     orders: u64,
 }
 
 impl Channel {
-    pub(super) fn new(owner: SessionId) -> Self {
-        Self { owner, waiting: VecDeque::new(), posted: VecDeque::new(), orders: 0 }
+    pub(super) fn new(owner: SessionId, home: Option<u16>) -> Self {
+        Self { owner, home, waiting: VecDeque::new(), posted: VecDeque::new(), orders: 0 }
     }
 
-    pub(super) fn owner(&self) -> SessionId {
+    /// The session that receives.
+    pub(in crate::shard) fn owner(&self) -> SessionId {
         self.owner
+    }
+
+    /// The shard that it belongs to, if that is another one.
+    pub(in crate::shard) fn home(&self) -> Option<u16> {
+        self.home
     }
 
     /// The place of what comes now.
@@ -113,9 +126,22 @@ impl Channel {
     }
 
     /// A message that waited, by its place; it waits no longer.
-    pub(in crate::shard) fn remove(&mut self, order: u64) {
+    pub(in crate::shard) fn remove(&mut self, order: u64) -> Option<Envelope> {
         let at = self.waiting.binary_search_by_key(&order, |envelope| envelope.order);
-        at.ok().map(|at| self.waiting.remove(at));
+        at.ok().and_then(|at| self.waiting.remove(at))
+    }
+
+    /// A message that waits, by its place.
+    pub(in crate::shard) fn at(&self, order: u64) -> Option<Envelope> {
+        let at = self.waiting.binary_search_by_key(&order, |envelope| envelope.order);
+        at.ok().and_then(|at| self.waiting.get(at)).copied()
+    }
+
+    /// Takes out a message that another shard offered, by its number there.
+    pub(in crate::shard) fn take_offered(&mut self, shard: u16, number: u64) -> Option<Envelope> {
+        let offered = Data::Shard(shard, number);
+        let at = self.waiting.iter().position(|envelope| envelope.data == offered)?;
+        self.waiting.remove(at)
     }
 
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Envelope> {
@@ -140,12 +166,13 @@ mod tests {
     }
 
     fn envelope(order: u64, tag: u64) -> Envelope {
-        Envelope { order, tag, length: 1, data: Data::Local(key(order)), came: None }
+        let data = Data::Local(key(order));
+        Envelope { order, tag, length: 1, place: 0, data, came: None }
     }
 
     #[test]
     fn messages_of_a_tag_come_in_their_order() {
-        let mut channel = Channel::new(SessionId(1));
+        let mut channel = Channel::new(SessionId(1), None);
         for (order, tag) in [(1, 7), (2, 8), (3, 7)] {
             channel.wait(envelope(order, tag));
         }
@@ -160,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_message_goes_to_the_first_receive_that_takes_its_tag() {
-        let mut channel = Channel::new(SessionId(1));
+        let mut channel = Channel::new(SessionId(1), None);
         for (order, tag) in [(1, Some(7)), (2, None), (3, Some(8))] {
             channel.post(key(order), tag, order);
         }

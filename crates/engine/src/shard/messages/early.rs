@@ -61,6 +61,13 @@ impl Early {
         self.charged.remove(&owner);
     }
 
+    /// Forgets a receiver for whom there is nothing.
+    pub(super) fn forget_unused(&mut self, owner: SessionId) {
+        if self.charged.get(&owner).is_some_and(|it| it.now == 0) {
+            self.charged.remove(&owner);
+        }
+    }
+
     /// What of staging messages have, in bytes: all, or those for one receiver.
     pub(super) fn used(&self, owner: Option<SessionId>) -> Gauge {
         owner.map_or(self.bytes, |it| self.charged.get(&it).copied().unwrap_or_default())

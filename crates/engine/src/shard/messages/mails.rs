@@ -45,6 +45,8 @@ pub(in crate::shard) struct Mail {
     said: Said,
     /// The peer waits to be told that it is asked for.
     waits: bool,
+    /// The peer knows that nobody has asked for it yet.
+    queued: bool,
 }
 
 /// What a peer said of a message when it announced it last: on which lane, its name for it there,
@@ -137,9 +139,9 @@ impl Mails {
         link: LinkKey,
         said: Said,
     ) {
-        let (sequence, receive, waits) = (key.sequence, None, true);
+        let (sequence, receive, waits, queued) = (key.sequence, None, true, false);
         let Some(sender) = self.senders.get_mut(key.served) else { return };
-        sender.mails.push(Mail { channel, order, link, receive, sequence, said, waits });
+        sender.mails.push(Mail { channel, order, link, receive, sequence, said, waits, queued });
         *self.announced.of_new(link) += 1;
         self.enter(key, said);
     }
@@ -149,7 +151,7 @@ impl Mails {
     pub(in crate::shard) fn announce_again(&mut self, key: MailKey, said: Said) -> Option<bool> {
         let mail = self.get_mut(key)?;
         let old = std::mem::replace(&mut mail.said, said);
-        mail.waits = true;
+        (mail.waits, mail.queued) = (true, false);
         let is_received = mail.receive.is_some();
         self.leave(key, old);
         self.enter(key, said);
@@ -187,6 +189,17 @@ impl Mails {
         }
         mail.waits = false;
         Some((lane, Message::Ready { transfer, status: Status::Ok, handle }))
+    }
+
+    /// What a sender is to be told, and on which lane, because nobody has asked for its message
+    /// yet; nothing if it knows that, or was told otherwise.
+    pub(in crate::shard) fn queue(&mut self, key: MailKey) -> Option<(LaneKey, Message)> {
+        let mail = self.get_mut(key)?;
+        let (lane, transfer, _) = mail.said;
+        if !mail.waits || std::mem::replace(&mut mail.queued, true) {
+            return None;
+        }
+        Some((lane, Message::Queued { transfer }))
     }
 
     /// Takes a message out of the books: it is received, or lost.

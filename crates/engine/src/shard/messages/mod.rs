@@ -6,6 +6,7 @@ mod channel;
 mod early;
 mod mails;
 mod outbox;
+mod takes;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ pub(super) use self::channel::{Channel, Data, Envelope};
 pub(super) use self::early::Piece;
 pub(super) use self::mails::{MailKey, Mails};
 pub(super) use self::outbox::Outbox;
+pub(super) use self::takes::Takes;
 
 /// The channels that clients of this shard receive from.
 #[derive(Debug, Default)]
@@ -36,8 +38,12 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn open(&mut self, id: ChannelId, owner: SessionId) {
-        self.channels.entry(id).or_insert_with(|| Channel::new(owner));
+    /// `home`: the shard that the channel belongs to, if that is another one.
+    pub(super) fn open(&mut self, id: ChannelId, owner: SessionId, home: Option<u16>) {
+        if self.channels.contains_key(&id) {
+            return;
+        }
+        self.channels.insert(id, Channel::new(owner, home));
         self.arrivals.expect_channel();
         self.early.expect(owner);
     }
@@ -46,6 +52,12 @@ impl Messages {
     pub(super) fn close(&mut self, id: ChannelId) -> Option<Channel> {
         let channel = self.channels.remove(&id)?;
         self.arrivals.close(id);
+        let owner = channel.owner();
+        let receives_more = self.channels.values().any(|it| it.owner() == owner);
+        // Of a receiver of another shard nobody says here when it is gone.
+        if channel.home().is_some() && !receives_more {
+            self.early.forget_unused(owner);
+        }
         Some(channel)
     }
 

@@ -19,6 +19,8 @@ pub(in crate::shard) struct MemoryBody {
     waits: bool,
     /// What the region's exporter is notified of at its end.
     notify: Option<u32>,
+    /// The shard of the exporter is asked to notify it.
+    asked: bool,
 }
 
 impl MemoryBody {
@@ -28,7 +30,16 @@ impl MemoryBody {
         direction: Direction,
         memory: Memory,
     ) -> Self {
-        Self { region, direction, offset, memory, next: 0, waits: false, notify: None }
+        Self {
+            region,
+            direction,
+            offset,
+            memory,
+            next: 0,
+            waits: false,
+            notify: None,
+            asked: false,
+        }
     }
 
     /// The copy with a notification of the region's exporter at its end.
@@ -59,6 +70,16 @@ impl MemoryBody {
     /// What the region's exporter is notified of at its end.
     pub(in crate::shard) fn notify(&self) -> Option<u32> {
         self.notify
+    }
+
+    /// The shard of the exporter is to be asked to notify it. `false`: it was asked before.
+    pub(in crate::shard) fn ask(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// Whether the shard of the exporter was asked to notify it.
+    pub(in crate::shard) fn is_asked(&self) -> bool {
+        self.asked
     }
 
     /// Bytes from the start that are copied.

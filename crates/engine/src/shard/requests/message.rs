@@ -2,6 +2,7 @@
 //! of a request to receive one.
 
 use piped_core::ids::ChannelId;
+use piped_core::status::Status;
 
 use super::super::arena::Memory;
 use super::super::keys::{LinkKey, ServedKey};
@@ -41,6 +42,8 @@ pub(in crate::shard) struct ReceiveBody {
     pub(in crate::shard) next: u32,
     /// The receive ends with `WouldBlock` if no message is there now.
     pub(in crate::shard) no_wait: bool,
+    /// How it is given up, once another shard that has its buffer says that no message came.
+    pub(in crate::shard) ending: Option<Status>,
 }
 
 /// What a receive gets.
@@ -67,7 +70,8 @@ impl ReceiveBody {
         memory: Memory,
         no_wait: bool,
     ) -> Self {
-        Self { channel, tag, memory, order: 0, from: Incoming::Nothing, next: 0, no_wait }
+        let (order, from, next, ending) = (0, Incoming::Nothing, 0, None);
+        Self { channel, tag, memory, order, from, next, no_wait, ending }
     }
 }
 

@@ -28,14 +28,21 @@ pub(in crate::shard) enum Waiter {
         parent: TransferKey,
         part: u8,
     },
+    /// A receive of another shard, by its number there, to whose buffer a message of this one
+    /// comes. `again`: there is no such message any more.
+    Shard {
+        shard: u16,
+        receive: u64,
+        again: bool,
+    },
     /// The session is gone.
     Nobody,
 }
 
 impl Waiter {
-    /// Whether it is a part of another one.
+    /// Whether it is a part of another one, be it one of another shard.
     pub(in crate::shard) fn is_part(self) -> bool {
-        matches!(self, Self::Copy { .. } | Self::Vector { .. })
+        matches!(self, Self::Copy { .. } | Self::Vector { .. } | Self::Shard { .. })
     }
 }
 
@@ -141,7 +148,7 @@ impl Transfer {
 
     /// Whether it waits for others and counts so.
     pub(in crate::shard) fn waits_for_others(&self) -> bool {
-        matches!(self.kind, Operation::Receive | Operation::Wait)
+        matches!(self.kind, Operation::Receive | Operation::Wait) && !self.waiter.is_part()
     }
 
     /// Bytes that the transfer has moved.

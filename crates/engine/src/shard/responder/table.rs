@@ -114,6 +114,7 @@ mod tests {
             offset: 0,
             length,
             access: piped_core::access::Access::ALL,
+            home: 0,
         };
         let table = Table::new(TableRun { run, of: TableOf::Put }, 48);
         assert!(table.fits(region(210), 35, &mut io));

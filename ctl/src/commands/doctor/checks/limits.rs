@@ -39,7 +39,7 @@ pub(super) fn memlock(facts: &Facts) -> Vec<Finding> {
     let Some(limit) = process.memlock_bytes else {
         return vec![Finding::ok(subject, format!("{} is unlimited", owner(facts)))];
     };
-    let least = staging(config) + RING_BYTES * u64::from(config.shards.count);
+    let least = staging(config) + RING_BYTES * u64::from(config.shard_count(facts.machine.cpus));
     let arena = config.client.arena_bytes_max.0;
     let (limit_words, least_words) = (units::bytes(limit), units::bytes(least));
     let fix = |finding: Finding| {
@@ -97,7 +97,8 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
     // where there is a second address.
     let needed = 2 * u64::from(limits.global.handles)
         + 3 * u64::from(limits.global.sessions) * u64::from(config.client.queues_max)
-        + (4 * config.peers.len() + 2 * second) as u64 * u64::from(config.shards.count)
+        + (4 * config.peers.len() + 2 * second) as u64
+            * u64::from(config.shard_count(facts.machine.cpus))
         + 256;
     match process.files {
         Some(limit) if limit < needed => vec![
@@ -180,14 +181,14 @@ pub(super) fn control_group(facts: &Facts) -> Vec<Finding> {
         );
     }
     if let Some(cpus) = facts.process.cpus_max
-        && cpus < f64::from(config.shards.count)
+        && cpus < f64::from(config.shard_count(facts.machine.cpus))
     {
         findings.push(
             Finding::warning(
                 "CPU",
                 format!(
                     "the control group may use {cpus:.1} CPUs, there are {} shards",
-                    config.shards.count
+                    config.shard_count(facts.machine.cpus)
                 ),
             )
             .why("a throttled shard stands still for tens of milliseconds, and everybody with it")
@@ -219,7 +220,8 @@ pub(super) fn shard_files(facts: &Facts) -> Vec<Finding> {
 /// Judges the number of shards against CPUs.
 pub(super) fn cpus(facts: &Facts) -> Vec<Finding> {
     let Some(config) = &facts.config else { return Vec::new() };
-    let (shards, cpus) = (config.shards.count as usize, facts.machine.cpus);
+    let cpus = facts.machine.cpus;
+    let shards = config.shard_count(cpus) as usize;
     if cpus == 0 {
         return Vec::new();
     }

@@ -259,7 +259,7 @@ static TABLE: &[Row] = &[
         |it| it.process.memlock_bytes = Some(8 << 20),
         Error,
         "memlock",
-        "8 MiB; staging and rings take 65 MiB",
+        "8 MiB; staging and rings take 66 MiB",
         "LimitMEMLOCK=infinity",
     ),
     (
@@ -321,7 +321,7 @@ static TABLE: &[Row] = &[
         "shard 0 has 31000 of 32768",
         "pipectl handles",
     ),
-    (|it| config(it).shards.count = 9, Warning, "shards", "9 on 8 CPUs", "shards.count = 8"),
+    (|it| config(it).shards.count = 9.into(), Warning, "shards", "9 on 8 CPUs", "shards.count = 8"),
     (
         |it| (config(it).profile, it.machine.cpus) = (Profile::Latency, 1),
         Warning,

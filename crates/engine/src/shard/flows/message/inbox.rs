@@ -153,7 +153,8 @@ impl Shard {
                     Some(channel) => {
                         let (order, data) = (channel.next_order(), Data::Here(piece));
                         let (tag, length) = (sent.tag, sent.length);
-                        self.offer(id, Envelope { order, tag, length, data, came }, io);
+                        let place = 0;
+                        self.offer(id, Envelope { order, tag, length, place, data, came }, io);
                     }
                     None => self.messages.free(piece, &mut self.cx),
                 }
@@ -187,16 +188,19 @@ impl Shard {
                 let Some(channel) = self.messages.channel(id) else {
                     return self.answer_send(lane, sent, Status::Gone);
                 };
-                let order = channel.next_order();
+                let (order, elsewhere) = (channel.next_order(), channel.home().is_some());
                 self.mails.announce(key, (id, order), link, said);
-                let (tag, length) = (sent.tag, sent.length);
-                self.offer(id, Envelope { order, tag, length, data: Data::Peer(key), came }, io)
+                let (tag, length, data) = (sent.tag, sent.length, Data::Peer(key));
+                let went =
+                    self.offer(id, Envelope { order, tag, length, place: 0, data, came }, io);
+                // Another shard says itself whether somebody has asked for it.
+                went || elsewhere
             }
         };
         if is_received {
             return Ok(());
         }
-        let queued = Message::Queued { transfer: sent.transfer };
+        let Some((_, queued)) = self.mails.queue(key) else { return Ok(()) };
         let pushed = self.lanes.get_mut(lane).is_none_or(|it| it.push(queued));
         self.cx.sched.make_ready(Work::Lane(lane));
         pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
@@ -212,6 +216,12 @@ impl Shard {
         let up = |lane: &Lane| lane.state == LaneState::Up;
         let ready = self.mails.ask_for(key, |lane| self.lanes.get(lane).is_some_and(up));
         self.push_ready(ready);
+    }
+
+    /// Tells a sender that nobody has asked for its message yet, unless it knows.
+    pub(in crate::shard) fn tell_queued(&mut self, key: MailKey) {
+        let queued = self.mails.queue(key);
+        self.push_ready(queued);
     }
 
     fn push_ready(&mut self, ready: Option<(LaneKey, Message)>) {
@@ -252,7 +262,7 @@ impl Shard {
         self.push_ready(mail.refusal(status));
         match (mail.receive, self.messages.channel(mail.channel)) {
             (Some((receive, _)), _) => self.post_again(receive, io),
-            (None, Some(channel)) => channel.remove(mail.order),
+            (None, Some(_)) => self.withdraw(mail.channel, mail.order),
             (None, None) => {}
         }
     }

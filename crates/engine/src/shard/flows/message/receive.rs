@@ -1,12 +1,13 @@
 //! Messages between clients: what a channel's receiver asks for, and how it gets it.
 //!
-//! A message comes to its receive in one of four ways:
+//! A message comes to its receive in one of five ways:
 //!
 //! ```text
 //! eager, received first     lane ─► the receive's buffer
 //! eager, not asked for yet  lane ─► early-arrival memory ─ copy ─► the receive's buffer
 //! announced                 Ready ─► sender; its write ─► the receive's buffer, as a region's
 //! of this shard             sender's buffer ─ copy ─► the receive's buffer
+//! of another shard          that one brings it, by one of these ways
 //! ```
 //!
 //! A sender is done when its message is taken in: in early-arrival memory or with its receiver.
@@ -22,6 +23,7 @@ use piped_model::buffer::advise::Way;
 
 use crate::command;
 use crate::command::RegionTarget;
+use crate::relay::Relay;
 use crate::shard::Shard;
 use crate::shard::connections::{Destination, Target};
 use crate::shard::delays::{Effect, Hop};
@@ -35,6 +37,9 @@ impl Shard {
     /// Nobody receives any more: what waits ends, and whoever sends from now on is told.
     pub(in crate::shard) fn close_channel<I: Io>(&mut self, id: ChannelId, io: &mut I) {
         let Some(channel) = self.messages.close(id) else { return };
+        if channel.home().is_none() {
+            self.cx.relays.tell_all(Relay::Closed { channel: id });
+        }
         // Handles to send to it serve nothing.
         let is_it = |target| matches!(target, command::Target::Channel(it) if it.channel == id);
         self.handles.revoke(is_it);
@@ -54,6 +59,8 @@ impl Shard {
             Data::Here(piece) => self.messages.free(piece, &mut self.cx),
             Data::Local(sender) => self.decide(sender, Status::Gone, io),
             Data::Peer(mail) => self.lose_mail(mail, Status::Gone, io),
+            // It was told.
+            Data::Shard(..) => {}
         }
     }
 
@@ -71,7 +78,7 @@ impl Shard {
         let Some(channel) = self.messages.channel(body.channel) else {
             return self.decide(key, Status::Gone, io);
         };
-        let order = channel.next_order();
+        let (order, elsewhere) = (channel.next_order(), channel.home().is_some());
         let asked_for = channel.receive_for(body.tag).is_some();
         transfer.body = Body::Send(SendBody { order, ..body });
         let mut data = Data::Local(key);
@@ -88,9 +95,10 @@ impl Shard {
                 self.end_message(key, length, io);
             }
         }
-        let envelope = Envelope { order, tag: body.tag, length, data, came };
+        let envelope = Envelope { order, tag: body.tag, length, place: 0, data, came };
         let went = self.offer(body.channel, envelope, io);
-        if body.no_wait && !went && matches!(data, Data::Local(_)) {
+        // Another shard says itself whether it waits.
+        if body.no_wait && !went && !elsewhere && matches!(data, Data::Local(_)) {
             self.give_up(key, Status::WouldBlock, io);
         }
     }
@@ -109,7 +117,7 @@ impl Shard {
                     Some(span) => self.copy_message(key, body, span, io),
                     None => self.decide(key, Status::Gone, io),
                 },
-                Data::Peer(_) => {}
+                Data::Peer(_) | Data::Shard(..) => {}
             },
             Incoming::Nothing | Incoming::Frame => {}
         }
@@ -125,7 +133,12 @@ impl Shard {
 
     /// A receive takes the first message that fits, or waits for one: at its old place, if it has
     /// had another one.
-    fn post<I: Io>(&mut self, key: TransferKey, mut body: ReceiveBody, io: &mut I) {
+    pub(in crate::shard) fn post<I: Io>(
+        &mut self,
+        key: TransferKey,
+        mut body: ReceiveBody,
+        io: &mut I,
+    ) {
         let Some(channel) = self.messages.channel(body.channel) else {
             return self.decide(key, Status::Gone, io);
         };
@@ -158,7 +171,11 @@ impl Shard {
     ) -> bool {
         while let Some(channel) = self.messages.channel(id) {
             let Some(receive) = channel.take_receive(envelope.tag) else {
+                let home = channel.home();
                 channel.wait(envelope);
+                if let Some(home) = home {
+                    self.offer_elsewhere(home, id, envelope);
+                }
                 break;
             };
             if self.pair(receive, envelope, io) {
@@ -169,7 +186,12 @@ impl Shard {
     }
 
     /// Gives a receive its message. `false`: it has ended, and the message is for the next.
-    fn pair<I: Io>(&mut self, key: TransferKey, mut envelope: Envelope, io: &mut I) -> bool {
+    pub(in crate::shard) fn pair<I: Io>(
+        &mut self,
+        key: TransferKey,
+        mut envelope: Envelope,
+        io: &mut I,
+    ) -> bool {
         let Some(transfer) = self.transfers.get_mut(key).filter(|it| it.status.is_none()) else {
             return false;
         };
@@ -201,8 +223,10 @@ impl Shard {
         }
         let from = Incoming::Message(envelope, slot);
         self.store_body(key, Body::Receive(ReceiveBody { from, ..body }));
-        if let Data::Peer(mail) = envelope.data {
-            self.ask_for(mail);
+        match envelope.data {
+            Data::Peer(mail) => self.ask_for(mail),
+            Data::Shard(..) => self.take_elsewhere(key, (body.channel, envelope), to),
+            Data::Here(_) | Data::Local(_) => {}
         }
         self.cx.sched.make_ready(Work::Transfer(key));
         true
@@ -275,7 +299,9 @@ impl Shard {
                 self.transfers.let_go(key, &mut self.cx.sched);
                 self.end_message(sender, envelope.length, io);
             }
-            Data::Peer(_) => debug_assert!(false, "a peer's message is not copied"),
+            Data::Peer(_) | Data::Shard(..) => {
+                debug_assert!(false, "what is not here is not copied");
+            }
         }
         self.end_message(key, envelope.length, io);
     }
@@ -307,9 +333,8 @@ impl Shard {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         match &mut transfer.body {
             Body::Send(body) if body.order > 0 => {
-                if let Some(channel) = self.messages.channel(body.channel) {
-                    channel.remove(body.order);
-                }
+                let (channel, order) = (body.channel, body.order);
+                self.withdraw(channel, order);
             }
             Body::Receive(body) => {
                 let id = body.channel;
@@ -352,7 +377,9 @@ impl Shard {
         if let Incoming::Message(_, Some(slot)) = from {
             self.close_slot(slot, io);
         }
-        if self.transfers.get(key).is_some_and(|it| it.status.is_none()) {
+        if self.transfers.get(key).is_some_and(|it| it.status.is_none())
+            && !self.take_again(key, io)
+        {
             self.post(key, body, io);
         }
     }
@@ -382,6 +409,7 @@ impl Shard {
             offset: to.offset,
             length: to.length.into(),
             access: Access::WRITE,
+            home: self.cx.relays.own(),
         });
         let link = self.mails.get(mail)?.link;
         let pin = || self.transfers.pin(key);

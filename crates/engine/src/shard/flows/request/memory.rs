@@ -5,6 +5,8 @@ use piped_core::io::{Io, Span};
 use piped_core::limits::COPY_BYTES_PER_TURN;
 use piped_core::status::Status;
 
+use crate::command::RegionTarget;
+use crate::relay::{NotifyAsker, Relay};
 use crate::shard::Shard;
 use crate::shard::delays::{Effect, Hop};
 use crate::shard::driver::Direction;
@@ -140,12 +142,41 @@ impl Shard {
         match body.notify() {
             // All puts before a notification on this node are over first.
             Some(_) if self.puts_before(key).next().is_some() => self.wait_in_order(key),
+            Some(id) if body.region().home != self.cx.relays.own() => {
+                self.notify_elsewhere(key, id)
+            }
             Some(id) => {
                 let serve = self.transfers.serves_waits(&mut self.cx.sched);
                 let raised = self.notifications.raise(body.region().region, id, serve);
                 self.decide(key, raised.err().unwrap_or(Status::Ok), io);
             }
             None => self.decide(key, Status::Ok, io),
+        }
+    }
+
+    /// The exporter of a region is of another shard, which says what came of the notification. It
+    /// sees all bytes of the put: what it is told comes after them.
+    fn notify_elsewhere(&mut self, key: TransferKey, id: u32) {
+        let Some(Body::Memory(body)) = self.transfers.get_mut(key).map(|it| &mut it.body) else {
+            return;
+        };
+        let RegionTarget { region, home, .. } = body.region();
+        if body.ask() {
+            let asker = NotifyAsker::Request(key.to_bits());
+            self.cx.relays.tell(home, Relay::Notify { asker, region, id });
+        }
+    }
+
+    /// The shard of an exporter says what came of a notification.
+    pub(in crate::shard) fn handle_notified<I: Io>(
+        &mut self,
+        key: TransferKey,
+        status: Status,
+        io: &mut I,
+    ) {
+        let body = self.transfers.get(key).map(|it| it.body);
+        if matches!(body, Some(Body::Memory(body)) if body.is_asked()) {
+            self.decide(key, status, io);
         }
     }
 }

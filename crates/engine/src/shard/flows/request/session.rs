@@ -104,8 +104,8 @@ impl Shard {
         if let Target::File(file) = target {
             self.cx.driver.open_file(&file);
         }
-        if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
-            self.messages.open(channel, session);
+        if let Target::Channel(channel) = target {
+            self.open_channel(channel);
         }
         if let Target::Region(region) = target
             && self.clients.owns(session, region.segment)
@@ -147,7 +147,7 @@ impl Shard {
         if let Target::Directory(directory) = target {
             io.release(Resource::File(directory.directory));
         }
-        if let Target::Channel(ChannelTarget { channel, receives: true }) = target {
+        if let Target::Channel(ChannelTarget { channel, receives: true, .. }) = target {
             self.close_channel(channel, io);
         }
     }

@@ -159,6 +159,9 @@ impl Shard {
         status: Status,
         io: &mut I,
     ) {
+        if self.asks_back(key, status) {
+            return;
+        }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         // Ended already, it only waits for its buffer, and the peer owes it nothing.
         let ended = transfer.status.is_some();
@@ -191,6 +194,7 @@ impl Shard {
             let Cx { limits, sched, .. } = &mut self.cx;
             self.clients.leave_limits(key, limits, sched);
         }
+        self.tell_held(key, status);
         self.settle(key, io);
     }
 
@@ -291,6 +295,7 @@ impl Shard {
                 let whole = (parent, transfer.holds.take());
                 self.handle_part(whole, part, (status, bytes), io);
             }
+            Waiter::Shard { .. } => self.tell_took(&transfer, status, bytes),
             Waiter::Nobody => {}
         }
         self.leave(&transfer, io);

@@ -37,7 +37,10 @@ impl Shard {
         let (status, handle, length) = match opened {
             Ok((target, Some((handle, served)))) => {
                 match target {
-                    Target::Channel(_) => self.mails.begin(served),
+                    Target::Channel(channel) => {
+                        self.open_channel(channel);
+                        self.mails.begin(served);
+                    }
                     Target::File(file) => self.cx.driver.open_file(&file),
                     Target::Region(_) | Target::Directory(_) => {}
                 }

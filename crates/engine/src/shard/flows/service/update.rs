@@ -6,10 +6,12 @@ use piped_core::io::Io;
 use piped_core::link::LaneClass;
 use piped_core::request::Class;
 use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_report::tally::Operation;
 use piped_wire::{After, Change, Message};
 
 use crate::command::Target;
+use crate::relay::{NotifyAsker, Relay};
 use crate::shard::Shard;
 use crate::shard::clients::access_of;
 use crate::shard::connections::{Lane, PeerLane, PeerRequest};
@@ -29,6 +31,14 @@ pub(in crate::shard) struct Asked {
     pub(in crate::shard) behind: u8,
 }
 
+/// What comes of something that is done once.
+enum Outcome {
+    /// Done, be it that it was before.
+    Known(u64),
+    /// Another shard is asked, and its answer goes to the peer.
+    Asked,
+}
+
 impl Shard {
     /// A peer wants something done once. An error is its fault.
     pub(in crate::shard) fn handle_update(
@@ -39,36 +49,42 @@ impl Shard {
     ) -> Result<(), PeerFault> {
         let begun = io.now();
         let lane = on.lane;
-        let result = self.update_once(on, asked, io);
-        let (status, value) = match result {
-            Ok(value) => (Status::Ok, value),
+        let (status, value) = match self.update_once(on, asked, io) {
+            Ok(Outcome::Known(value)) => (Status::Ok, value),
+            Ok(Outcome::Asked) => return Ok(()),
             Err(status) => (status, 0),
         };
         let operation = match asked.change {
             Change::Word { .. } => Operation::Atomic,
             Change::Notify { .. } => Operation::Notify,
         };
-        let class = match self.lanes.get(lane).map(|lane| lane.class) {
-            Some(LaneClass::Bulk) => Class::Bulk,
-            _ => Class::Latency,
-        };
-        let nanos = io.now().since(begun).0;
-        self.cx.watch.tally.add_serve((operation, class), status, 0, nanos);
+        self.tally_once(lane, operation, (status, io.now().since(begun)));
         let message = Message::Updated { transfer: asked.transfer, status, value };
         let pushed = self.lanes.get_mut(lane).is_none_or(|lane| lane.push(message));
         self.cx.sched.make_ready(Work::Lane(lane));
         pushed.then_some(()).ok_or(PeerFault::UnreadAnswers)
     }
 
-    fn update_once(&mut self, on: PeerLane, asked: Asked, io: &mut impl Io) -> Result<u64, Status> {
+    fn update_once(
+        &mut self,
+        on: PeerLane,
+        asked: Asked,
+        io: &mut impl Io,
+    ) -> Result<Outcome, Status> {
         let PeerLane { lane, link } = on;
-        let Asked { handle, change, sequence, behind, .. } = asked;
-        let (_, served) = self.links.named(link, handle).ok_or(Status::BadHandle)?;
+        let Asked { transfer, handle, change, sequence, behind } = asked;
+        let (key, served) = self.links.named(link, handle).ok_or(Status::BadHandle)?;
         served.updates().forget_before(sequence.wrapping_sub(behind.into()));
         if let Some(value) = served.updates().get(sequence) {
-            return Ok(value);
+            return Ok(Outcome::Known(value));
         }
-        let region = match served.target()? {
+        let (of, waits) = ((key, sequence), (lane, transfer));
+        let target = served.target();
+        // Its answer was lost with its lane, or will be: it is raised once.
+        if self.peer_notifies.ask_again(of, waits) {
+            return Ok(Outcome::Asked);
+        }
+        let region = match target? {
             Target::Region(region) if region.region != RegionId::MESSAGE => region,
             _ => return Err(Status::Invalid),
         };
@@ -86,6 +102,12 @@ impl Shard {
                 if held_back {
                     return Err(Status::WouldBlock);
                 }
+                if region.home != self.cx.relays.own() {
+                    let asker = NotifyAsker::Peer(self.peer_notifies.ask(of, waits, io.now())?);
+                    let notify = Relay::Notify { asker, region: region.region, id };
+                    self.cx.relays.tell(region.home, notify);
+                    return Ok(Outcome::Asked);
+                }
                 let serve = self.transfers.serves_waits(&mut self.cx.sched);
                 self.notifications.raise(region.region, id, serve)?;
                 0
@@ -94,7 +116,39 @@ impl Shard {
         if let Some((_, served)) = self.links.named(link, handle) {
             served.updates().add(sequence, value);
         }
-        Ok(value)
+        Ok(Outcome::Known(value))
+    }
+
+    /// Another shard says what came of a peer's notification.
+    pub(in crate::shard) fn answer_notify(
+        &mut self,
+        number: u64,
+        status: Status,
+        io: &mut impl Io,
+    ) {
+        let Some(asked) = self.peer_notifies.take(number) else { return };
+        let (begun, (served, sequence), (lane, transfer)) = asked;
+        if status == Status::Ok
+            && let Some(served) = self.links.served_mut(served)
+        {
+            served.updates().add(sequence, 0);
+        }
+        self.tally_once(lane, Operation::Notify, (status, io.now().since(begun)));
+        let Some(state) = self.lanes.get_mut(lane) else { return };
+        let pushed = state.push(Message::Updated { transfer, status, value: 0 });
+        if let Some(serving) = state.serving_mut() {
+            // It would wait for ever.
+            serving.overrun |= !pushed;
+        }
+        self.cx.sched.make_ready(Work::Lane(lane));
+    }
+
+    fn tally_once(&mut self, lane: LaneKey, operation: Operation, (status, time): (Status, Nanos)) {
+        let class = match self.lanes.get(lane).map(|lane| lane.class) {
+            Some(LaneClass::Bulk) => Class::Bulk,
+            _ => Class::Latency,
+        };
+        self.cx.watch.tally.add_serve((operation, class), status, 0, time.0);
     }
 
     /// Whether a write that a peer's client asked for on a lane has not landed, or has failed and

@@ -95,7 +95,7 @@ enum For {
 }
 
 /// Every endpoint there is. A new one is put here with a thought on who may.
-const ENDPOINTS: [(&str, &str, For); 30] = [
+const ENDPOINTS: [(&str, &str, For); 34] = [
     ("GET", "/", For::Looking),
     ("GET", "/v1/status", For::Looking),
     ("GET", "/v1/stages", For::Looking),
@@ -108,6 +108,11 @@ const ENDPOINTS: [(&str, &str, For); 30] = [
     ("GET", "/v1/exports", For::Looking),
     // Addresses of nodes, as `peers` has them.
     ("GET", "/v1/nodes", For::Looking),
+    // Certificates and keys of nodes, which are no secrets; tokens without theirs.
+    ("GET", "/v1/cluster", For::Looking),
+    ("POST", "/v1/cluster/tokens", For::Changing),
+    ("PUT", "/v1/cluster/tokens/end", For::Changing),
+    ("POST", "/v1/cluster/revoke", For::Changing),
     ("GET", "/v1/explain/", For::Looking),
     ("GET", "/v1/config", For::Looking),
     ("POST", "/v1/config/reload", For::Changing),

@@ -11,6 +11,7 @@ use std::process::Output;
 use piped_client::{Client, OpenOptions, Status};
 use serde_json::Value;
 use system_tests::http::{get, over_unix};
+use system_tests::keys::Key;
 use system_tests::process::{Daemon, Pair, Programs, command, words};
 
 /// What Prometheus itself adds.
@@ -112,7 +113,11 @@ fn shown() -> Option<BTreeMap<String, BTreeSet<(String, String)>>> {
     let directory = tempfile::tempdir().expect("a directory");
     let pair = Pair::start(&programs, directory.path());
     let files = format!("[discovery]\nfiles = \"{}\"\n", directory.path().display());
-    let gamma = Daemon::start(&programs, directory.path(), "gamma", &files);
+    let key = Key::make(&programs, directory.path(), "gamma");
+    let cluster = piped_config::SigningKey::generate().expect("random").public();
+    let cluster = format!("[cluster]\nkeys = [\"{cluster}\"]\n");
+    let more = files + &key.security("integrity") + &cluster;
+    let gamma = Daemon::start(&programs, directory.path(), "gamma", &more);
     let client = Client::connect(pair.alpha.client_socket()).expect("it serves");
     let mut queue = client.queue().expect("a queue");
     let options = OpenOptions::read_write();

@@ -22,7 +22,7 @@ pub enum Rule {
 
 /// Why a block may not be run at all. A new reason belongs here, with what checks the commands
 /// instead.
-pub const REASONS: [&str; 6] = [
+pub const REASONS: [&str; 7] = [
     // From the programs under test, with less compression.
     "tests build the packages with options",
     // Needs nightly, cargo-fuzz, and as long as one likes; `cargo test -p fuzz-doors` replays what
@@ -36,6 +36,7 @@ pub const REASONS: [&str; 6] = [
     "nbdkit and its clients need not be installed",
     // `packaging/kubernetes/check` reads what would run there.
     "an engine for containers, or a cluster, need not be there",
+    "a second machine need not be there",
 ];
 
 /// Where all commands of a document run, one after the other, as a reader types them.

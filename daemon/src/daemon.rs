@@ -291,7 +291,7 @@ async fn start(
     let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
     let main_file = reload.sources().map(Sources::main_file);
     let (keyring, news) = cluster::with_files(keyring, &config, main_file);
-    news.log(&config.node.name_or(&machine::host_name()), &keyring);
+    news.log(config.node.name_or(&machine::host_name()), &keyring);
     let book = cluster::read_book(&config);
     let keeper = Keeper::start(&config).await;
     let node = config.node.name_or(&machine::host_name()).to_owned();

@@ -243,7 +243,7 @@ fn is_live(path: &str, default: &Value) -> bool {
     let texts = ["word7", "7MiB", "7s", "h:7", "127.0.0.1:7", KEY];
     let lists = ["word7", "10.0.0.0/8", "send_zero_copy", "127.0.0.1:7", "http://127.0.0.1:7"];
     let lists = lists.into_iter().chain([KEY, CLUSTER_KEY]);
-    let lists = lists.map(|word| json!([word])).into_iter().chain([json!([7])]);
+    let lists = lists.map(|word| json!([word])).chain([json!([7])]);
     let others = [json!(7), json!(!default.as_bool().unwrap_or_default())];
     // Also try all words that the type names in its error.
     let error = with(path, &json!("word7")).err().map(|error| error.to_string());

@@ -134,8 +134,10 @@ impl<M: Clone> Control<M> {
     /// Takes a list of revoked keys, from whatever source: the names of nodes that leave by it.
     /// None: it is not of this cluster, or no later than the one that there is.
     pub fn hear_revocations(&mut self, list: Revocations, times: Times) -> Option<Vec<String>> {
-        let keyring = Keyring::clone(&self.keyring());
-        let next = keyring.with_revocations(Arc::new(list)).ok()?;
+        let mut next = Keyring::clone(&self.keyring());
+        if !next.take_revocations(Arc::new(list)) {
+            return None;
+        }
         // Handshakes under way are under the keyring of before, and come to nothing.
         self.replace_keyring(Rc::new(next));
         Some(self.check_members(times))

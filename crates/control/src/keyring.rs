@@ -128,26 +128,19 @@ impl Keyring {
         self
     }
 
-    /// Adds the keys of a list of revoked keys, if the cluster signed it, and it has
-    /// a higher number than the list that there is, or other keys.
-    ///
-    /// # Errors
-    /// The keyring as it was.
-    pub fn with_revocations(mut self, list: Arc<Revocations>) -> Result<Self, Self> {
-        match &mut self.identity {
-            Some(identity) if identity.would_follow(&list) => {
-                for (key, until) in list.keys() {
-                    let known = identity.revoked_by_cluster.entry(*key).or_insert(*until);
-                    *known = (*known).max(*until);
-                }
-                let number = |list: &Arc<Revocations>| list.number();
-                if identity.list.as_ref().is_none_or(|it| number(it) < list.number()) {
-                    identity.list = Some(list);
-                }
-                Ok(self)
-            }
-            _ => Err(self),
+    /// Takes the keys of a list of revoked keys, if the cluster signed it, and it has a higher
+    /// number than the list that there is, or other keys. Whether it was taken.
+    pub fn take_revocations(&mut self, list: Arc<Revocations>) -> bool {
+        let followed = self.identity.as_mut().filter(|identity| identity.would_follow(&list));
+        let Some(identity) = followed else { return false };
+        for (key, until) in list.keys() {
+            let known = identity.revoked_by_cluster.entry(*key).or_insert(*until);
+            *known = (*known).max(*until);
         }
+        if identity.list.as_ref().is_none_or(|it| it.number() < list.number()) {
+            identity.list = Some(list);
+        }
+        true
     }
 
     /// The identity of this node, if it has a key.
@@ -377,11 +370,12 @@ mod tests {
             let keys = [(of.public(), UnixTime(9))].into();
             Arc::new(Revocations::issue(number, keys, by).expect("few"))
         };
-        let keyring = ring().with_revocations(list(1, &beta, &other)).expect_err("of another one");
-        let keyring = keyring.with_revocations(list(7, &beta, &by)).expect("later");
+        let mut keyring = ring();
+        assert!(!keyring.take_revocations(list(1, &beta, &other)), "of another one");
+        assert!(keyring.take_revocations(list(7, &beta, &by)));
         // Whoever signed that did not know of the first.
-        let keyring = keyring.with_revocations(list(8, &gamma, &by)).expect("later");
-        let keyring = keyring.with_revocations(list(7, &beta, &by)).expect_err("nothing new");
+        assert!(keyring.take_revocations(list(8, &gamma, &by)));
+        assert!(!keyring.take_revocations(list(7, &beta, &by)), "nothing new");
         let keyring = ring().with_known_of(&keyring);
         let identity = keyring.identity().expect("it has a key");
         assert!([&beta, &gamma].iter().all(|key| identity.has_revoked(&key.public())));

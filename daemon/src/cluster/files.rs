@@ -59,11 +59,10 @@ pub(crate) fn with_files(
         Some(identity) => choose(identity, [written, in_state(Cluster::CERTIFICATE_FILE)]),
         None => (None, None),
     };
-    let keyring = keyring.with_certificate(certificate);
-    let keyring = match in_state(REVOCATIONS).and_then(|path| read_list(&path)) {
-        Some(list) => keyring.with_revocations(Arc::new(list)).unwrap_or_else(|without| without),
-        None => keyring,
-    };
+    let mut keyring = keyring.with_certificate(certificate);
+    if let Some(list) = in_state(REVOCATIONS).and_then(|path| read_list(&path)) {
+        keyring.take_revocations(Arc::new(list));
+    }
     (keyring, CertificateNews(news))
 }
 

@@ -60,7 +60,7 @@ enum Action {
     /// Sign the key of a node by hand, and print the certificate
     ///
     /// For a node that cannot reach this one: put what is printed into node.certificate beside its
-    /// main file, and the cluster's key into `keys` of its [cluster].
+    /// main file, and the cluster's key into its `cluster.keys`.
     Sign {
         /// The name that the node gives itself (its node.name)
         name: String,
@@ -75,11 +75,11 @@ enum Action {
     },
     /// Revoke the key of a node: no node of the cluster trusts it by its certificate any more
     ///
-    /// A node that has the key in [peers] trusts it still: `pipectl keys distrust` there.
+    /// A node that has the key in `[peers]` trusts it still: `pipectl keys distrust` there.
     ///
-    /// Nodes hear of it through files and etcd of [discovery]. Where there is neither, put the list
-    /// that is printed into the file `revoked` of their directory, or the key into `revoked` of
-    /// their [cluster].
+    /// Nodes hear of it through `discovery.files` and etcd. Where there is neither, put the list
+    /// that is printed into the file `revoked` of their directory, or the key into their
+    /// `cluster.revoked`.
     Revoke {
         /// The name of the node, or its key
         node: String,

@@ -124,8 +124,8 @@ impl Work<'_> {
 
     /// Starts daemons of a lab that do not run; their names.
     fn start_missing(&self, lab: &Lab) -> Result<Vec<String>, Failure> {
-        let running = remains::processes(self.site);
-        let runs = |node: &&Member| running.iter().any(|process| process.node() == node.name());
+        let running = self.settled(lab)?;
+        let runs = |node: &&Member| running.iter().any(|name| name == node.name());
         let missing: Vec<Member> = lab.nodes().iter().filter(|it| !runs(it)).cloned().collect();
         if missing.is_empty() {
             return Ok(Vec::new());
@@ -146,6 +146,21 @@ impl Work<'_> {
             false => failure,
         })?;
         Ok(missing.iter().map(|it| it.name().to_owned()).collect())
+    }
+
+    /// Names of daemons that run. What begins, or ends with an `up` that was killed, has done so
+    /// first.
+    fn settled(&self, lab: &Lab) -> Result<Vec<String>, Failure> {
+        let deadline = clock::now() + START + START_EACH * lab.nodes().len() as u32;
+        loop {
+            self.interrupts.check()?;
+            let running = remains::processes(self.site);
+            let names: Vec<String> = running.iter().map(|it| it.node().to_owned()).collect();
+            if names.iter().all(|name| answers(self.site, name)) || clock::now() > deadline {
+                return Ok(names);
+            }
+            clock::pause(LOOK_AGAIN);
+        }
     }
 
     /// Starts daemons, which end with their owner until they are left.
@@ -277,6 +292,12 @@ impl Work<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a daemon serves its operators.
+fn answers(site: &Site, name: &str) -> bool {
+    let asked = Admin::new(&site.node(name).join("admin.sock"));
+    asked.and_then(|admin| admin.get::<Nodes>(NODES_PATH)).is_ok()
 }
 
 /// Why a node is not ready, if it is not.

@@ -58,7 +58,7 @@ pub use log_level::LOG_PARTS;
 pub use modes::{
     AutoPath, LandlockMode, Principal, ShardCount, Spin, SyscallsMode, planner_form, planner_mode,
 };
-pub use names::{Names, UnknownName};
+pub use names::{DAEMON_GROUP, Names, UnknownName, host_name, key_file_group};
 pub use network::{HostPort, Network, NetworkError};
 pub use node_key::{KEY_BYTES, NoPublicKey, NodeKey, PublicKey};
 pub use preflight::{Look, MADE_BY_UNIT, Preflight, User, as_user, preflight};

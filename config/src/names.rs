@@ -135,6 +135,21 @@ fn entries(text: &str) -> BTreeMap<String, u32> {
     names
 }
 
+/// Group of the daemon, which reads key files: see systemd/sysusers.conf.
+pub const DAEMON_GROUP: &str = "piped";
+
+/// Group that key files are made for: the daemon's, if root makes them and there is one.
+#[must_use]
+pub fn key_file_group() -> Option<u32> {
+    rustix::process::geteuid().is_root().then(|| Names::of_system().gid(DAEMON_GROUP)).flatten()
+}
+
+/// Name of this machine, which is a node's name if the configuration has none.
+#[must_use]
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -162,6 +162,19 @@ impl NodeKey {
         FILE.read(path).map(Self::of_private)
     }
 
+    /// Reads the key file at that path, or makes one if nothing is there, as [`Self::write`] does;
+    /// whether it was made.
+    ///
+    /// # Errors
+    /// [`KeyFileError`], with the fix.
+    pub fn read_or_make(path: &Path, group: Option<u32>) -> Result<(Self, bool), KeyFileError> {
+        if path.symlink_metadata().is_ok() {
+            return Self::read(path).map(|key| (key, false));
+        }
+        let key = Self::generate().map_err(FILE.io(path, "cannot be made"))?;
+        key.write(path, group).map(|()| (key, true))
+    }
+
     /// Writes a new key file that only the user and, if given, `group` can read. An existing file
     /// is not touched.
     ///

@@ -335,6 +335,13 @@ impl Security {
     /// Name of the key file beside the main file.
     pub const KEY_FILE: &'static str = "node.key";
 
+    /// Path at which a private key of this node is made, or is already.
+    #[must_use]
+    pub fn key_place(&self, main_file: &Path) -> PathBuf {
+        let beside = || main_file.with_file_name(Self::KEY_FILE);
+        self.key_path(Some(main_file)).unwrap_or_else(beside)
+    }
+
     /// Path of this node's private key; none if it has none. `main_file` is that of the
     /// configuration, if there is one.
     #[must_use]

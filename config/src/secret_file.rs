@@ -103,7 +103,12 @@ pub(crate) struct SecretKind {
 }
 
 impl SecretKind {
-    fn io(self, path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> KeyFileError {
+    /// The error of an action that the kernel refused.
+    pub(crate) fn io(
+        self,
+        path: &Path,
+        action: &'static str,
+    ) -> impl FnOnce(std::io::Error) -> KeyFileError {
         move |error| KeyFileError::Io { path: path.to_owned(), action, error, maker: self.maker }
     }
 

@@ -88,27 +88,26 @@ impl Renewal {
     }
 }
 
-/// Ends what has ended, and renews what is to be renewed, for as long as the daemon runs.
+/// Has nodes leave whose certificates end, for as long as the daemon runs.
 pub(crate) async fn watch(control: Rc<Control>) {
-    loop {
-        tokio::select! {
-            () = control.stopped() => return,
-            () = tokio::time::sleep(TICK) => {}
+    while runs_on(&control).await {
+        if control.keyring().has_cluster() {
+            check(&control).await;
         }
-        if !control.keyring().has_cluster() {
-            continue;
-        }
-        check(&control).await;
+    }
+}
+
+/// Waits until it is to be looked again; `false` if the daemon stops.
+async fn runs_on(control: &Control) -> bool {
+    tokio::select! {
+        () = control.stopped() => false,
+        () = tokio::time::sleep(TICK) => true,
     }
 }
 
 /// Renews what is to be renewed, for as long as the daemon runs.
 pub(crate) async fn renewing(control: Rc<Control>) {
-    loop {
-        tokio::select! {
-            () = control.stopped() => return,
-            () = tokio::time::sleep(TICK) => {}
-        }
+    while runs_on(&control).await {
         if is_due(&control) {
             renew(&control).await;
         }
@@ -144,7 +143,7 @@ async fn find(control: &Rc<Control>) {
 }
 
 /// Has nodes leave whose certificates count no more.
-pub(crate) async fn check(control: &Rc<Control>) {
+async fn check(control: &Rc<Control>) {
     let gone = control.decide(|core, _| {
         let gone = core.check_members(clock::times());
         core.settle(clock::times());

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, Fault, Findings, KeyFileError, Loaded, Names, Sources, Spin};
+use piped_config::{
+    Config, Fault, Findings, KeyFileError, Loaded, Names, Sources, Spin, host_name,
+};
 use piped_control::access::{Rules, RulesError};
 use piped_control::keyring::Keyring;
 use piped_core::names::shard_name;
@@ -291,10 +293,10 @@ async fn start(
     let keyring = Keyring::new(&config, reload.own_key(&config)?).map_err(DaemonError::Keys)?;
     let main_file = reload.sources().map(Sources::main_file);
     let (keyring, news) = cluster::with_files(keyring, &config, main_file);
-    news.log(config.node.name_or(&machine::host_name()), &keyring);
+    news.log(config.node.name_or(&host_name()), &keyring);
     let book = cluster::read_book(&config);
     let keeper = Keeper::start(&config).await;
-    let node = config.node.name_or(&machine::host_name()).to_owned();
+    let node = config.node.name_or(&host_name()).to_owned();
     let incarnation = machine::random();
     let spin = spin_budgets(&config);
     let count = shard_count(&config);

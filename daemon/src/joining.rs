@@ -6,19 +6,15 @@ use std::path::Path;
 
 use piped_config::program::JoinArgs;
 use piped_config::{
-    CLUSTER_DROP_IN, Cluster, Config, HostPort, JoinToken, Names, NodeKey, Security, Sources,
-    cluster_drop_in, load,
+    CLUSTER_DROP_IN, Cluster, Config, HostPort, JoinToken, NodeKey, Sources, cluster_drop_in,
+    host_name, key_file_group, load,
 };
 use piped_control::keyring::Keyring;
 
 use crate::cluster::issue::{Joined, Request};
 use crate::io::clock;
-use crate::machine;
 use crate::peer::join;
 use crate::replace::replace;
-
-/// Group of the daemon that reads the key.
-const GROUP: &str = "piped";
 
 /// Longest line with a token and an address.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -34,9 +30,11 @@ pub fn join(sources: &Sources, asked: &JoinArgs) -> Result<(), String> {
     let config = load(sources).map(|loaded| loaded.config).unwrap_or_default();
     let name = match &asked.name {
         Some(name) => name.clone(),
-        None => config.node.name_or(&machine::host_name()).to_owned(),
+        None => config.node.name_or(&host_name()).to_owned(),
     };
-    let (own, is_new) = own_key(&config, sources)?;
+    let place = config.security.key_place(sources.main_file());
+    let made = NodeKey::read_or_make(&place, key_file_group());
+    let (own, is_new) = made.map_err(|error| error.to_string())?;
     let joined = ask(&own, &token, &at, &name)?;
     check(&own, &name, &joined)?;
     let certificate = sources.main_file().with_file_name(Cluster::CERTIFICATE_FILE);
@@ -80,23 +78,6 @@ fn target(text: &str) -> Result<(JoinToken, HostPort), String> {
         true => Err("write HOST:PORT behind the @: where the node listens that signs".to_owned()),
         false => Ok((token, at)),
     }
-}
-
-/// The key of this node, which is made if there is none; whether it was.
-fn own_key(config: &Config, sources: &Sources) -> Result<(NodeKey, bool), String> {
-    let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
-    let path = config.security.key_path(Some(sources.main_file())).unwrap_or_else(usual);
-    if path.symlink_metadata().is_ok() {
-        return Ok((NodeKey::read(&path).map_err(|error| error.to_string())?, false));
-    }
-    let key = NodeKey::generate().map_err(|error| error.to_string())?;
-    key.write(&path, group()).map_err(|error| error.to_string())?;
-    Ok((key, true))
-}
-
-/// The daemon's group, if root makes a file for it.
-fn group() -> Option<u32> {
-    rustix::process::geteuid().is_root().then(|| Names::of_system().gid(GROUP)).flatten()
 }
 
 fn ask(own: &NodeKey, token: &JoinToken, at: &HostPort, name: &str) -> Result<Joined, String> {

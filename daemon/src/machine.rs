@@ -47,11 +47,6 @@ fn least(root: &Path, path: &str, file: &str) -> Option<u64> {
     groups.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
 }
 
-/// Name of this machine, as the kernel has it.
-pub(crate) fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 /// A number that nobody can foretell, from the operating system by way of the standard library.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()

@@ -1,5 +1,6 @@
 //! What a process does with the kernel while it runs at full speed: system calls and switches.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 
@@ -33,7 +34,8 @@ pub(super) struct Switches {
 pub(super) struct Census {
     process: u32,
     calls: Option<Vec<Counter>>,
-    before: Switches,
+    /// What each thread had when the count began.
+    before: HashMap<libc::pid_t, Switches>,
 }
 
 /// Number of the kernel's event; the reason if it cannot be counted here.
@@ -56,28 +58,35 @@ impl Census {
             builder.exclude_kernel(false);
             counts::of_all_threads(process, builder)
         });
-        Ok(Self { process, calls: calls.transpose()?, before: Switches::of(process)? })
+        Ok(Self { process, calls: calls.transpose()?, before: of_threads(process)? })
     }
 
+    /// Ends to count. Switches of a thread that has ended in the meantime are lost, as its status
+    /// is; a sum over all threads would lose those of before, too, and come to less than nothing.
     pub(super) fn end(self) -> Result<Counted, Failure> {
-        let after = Switches::of(self.process)?;
+        let mut switches = Switches::default();
+        for (thread, after) in of_threads(self.process)? {
+            switches.add(after.since(self.before.get(&thread).copied().unwrap_or_default()));
+        }
         let calls = self.calls.map(counts::sum).transpose()?;
-        Ok(Counted { calls, switches: after.since(self.before) })
+        Ok(Counted { calls, switches })
     }
 }
 
+/// Switches of each thread of a process so far.
+fn of_threads(process: u32) -> Result<HashMap<libc::pid_t, Switches>, Failure> {
+    let switches = |thread| {
+        // A thread may end in the meantime.
+        let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status"));
+        (thread, Switches::parse(&status.unwrap_or_default()))
+    };
+    Ok(counts::threads(process)?.into_iter().map(switches).collect())
+}
+
 impl Switches {
-    /// Sums up the switches of all threads so far.
-    fn of(process: u32) -> Result<Self, Failure> {
-        let mut sum = Self::default();
-        for thread in counts::threads(process)? {
-            // A thread may end in the meantime.
-            let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status"));
-            let Self { voluntary, involuntary } = Self::parse(&status.unwrap_or_default());
-            sum.voluntary += voluntary;
-            sum.involuntary += involuntary;
-        }
-        Ok(sum)
+    fn add(&mut self, more: Self) {
+        self.voluntary += more.voluntary;
+        self.involuntary += more.involuntary;
     }
 
     fn parse(status: &str) -> Self {
@@ -101,6 +110,8 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
@@ -116,10 +127,21 @@ mod tests {
     #[test]
     fn sleeps_of_this_process_are_counted() {
         let event = event().map_err(|failure| println!("not counted: {failure}")).ok();
+        // Another thread sleeps before the count, and ends during it.
+        let (sleeps, has_slept) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let other = thread::spawn(move || {
+            (0..100).for_each(|_| clock::pause(Duration::from_millis(1)));
+            sleeps.send(()).expect("somebody waits for it");
+            ends.recv().expect_err("nothing is sent");
+        });
+        has_slept.recv().expect("it is there");
         let census = Census::begin(std::process::id(), event).expect("it is here");
         for _ in 0..20 {
             clock::pause(Duration::from_millis(1));
         }
+        drop(end);
+        other.join().expect("it ends");
         let counted = census.end().expect("it is here");
         assert!(counted.switches.voluntary >= 20, "{counted:?}");
         assert_eq!(counted.calls.is_some(), event.is_some());

@@ -191,6 +191,13 @@ impl NodeCertificate {
         bytes
     }
 
+    /// Whether the certificate was signed after another one, or at the same time for longer.
+    #[must_use]
+    pub fn is_later_than(&self, other: &Self) -> bool {
+        let order = |it: &Self| (it.subject.from, it.subject.until);
+        order(self) > order(other)
+    }
+
     /// The signature, which no two certificates share.
     #[must_use]
     pub const fn signature(&self) -> [u8; SIGNATURE_BYTES] {

@@ -51,14 +51,14 @@ impl<M: Clone> Control<M> {
             }
             let counts = identity.check(shown, times.calendar).is_ok();
             if !counts {
-                refused.push(shown.clone());
+                refused.push(shown.signature());
             }
             counts
         };
         let known = known.into_iter().take(CHECKED_MAX).map(|(_, shown)| shown);
         let counted: Vec<NodeCertificate> = known.filter(|shown| counts(shown)).cloned().collect();
         early.into_iter().for_each(|from| self.members.expect(from));
-        refused.iter().for_each(|shown| self.members.refuse(shown));
+        refused.into_iter().for_each(|signature| self.members.refuse(signature));
         counted.into_iter().for_each(|shown| self.enter_member(shown, times.now));
         // It ends: those that were looked at are known by now, one way or the other.
         if all > CHECKED_MAX {
@@ -99,7 +99,9 @@ impl<M: Clone> Control<M> {
         if any {
             self.take_back();
         }
-        self.ask_again(times);
+        // Nodes whose certificates are about to end may have others by now.
+        let aging = self.members.take_aging(times.calendar);
+        self.redial(&aging);
         // What a source says of them may count still, or again; and of others by now.
         if any || self.members.take_early(times.calendar) {
             self.renew_discovery(times.now);
@@ -107,10 +109,10 @@ impl<M: Clone> Control<M> {
         gone
     }
 
-    /// Dials nodes anew whose certificates are about to end: they may have others by now.
-    fn ask_again(&mut self, times: Times) {
-        for name in self.members.take_aging(times.calendar) {
-            if let Some(peer) = self.peers().by_name(&name)
+    /// Dials anew those of these nodes that prove themselves by certificates.
+    fn redial(&mut self, names: &[String]) {
+        for name in names {
+            if let Some(peer) = self.peers().by_name(name)
                 && self.peers().target(peer).is_some_and(|target| target.key.is_none())
             {
                 self.tell_all(&Command::RedialPeer { peer });
@@ -123,10 +125,7 @@ impl<M: Clone> Control<M> {
         if names.is_empty() {
             return;
         }
-        let known: Vec<_> = names.iter().filter_map(|name| self.peers().by_name(name)).collect();
-        for peer in known {
-            self.tell_all(&Command::RedialPeer { peer });
-        }
+        self.redial(names);
         let names = names.to_vec();
         self.tell_all(&Command::ExpelPeers { names, plain: Expelled::Nobody });
     }
@@ -134,10 +133,11 @@ impl<M: Clone> Control<M> {
     /// Takes a list of revoked keys, from whatever source: the names of nodes that leave by it.
     /// None: it is not of this cluster, or no later than the one that there is.
     pub fn hear_revocations(&mut self, list: Revocations, times: Times) -> Option<Vec<String>> {
-        let mut next = Keyring::clone(&self.keyring());
-        if !next.take_revocations(Arc::new(list)) {
-            return None;
-        }
+        let keyring = self.keyring();
+        // Sources say the same again and again.
+        keyring.identity().filter(|identity| identity.would_follow(&list))?;
+        let mut next = Keyring::clone(&keyring);
+        next.take_revocations(Arc::new(list));
         // Handshakes under way are under the keyring of before, and come to nothing.
         self.replace_keyring(Rc::new(next));
         Some(self.check_members(times))
@@ -149,10 +149,6 @@ impl<M: Clone> Control<M> {
         let keyring = Keyring::clone(&self.keyring()).with_certificate(Some(certificate));
         self.replace_keyring(Rc::new(keyring));
         let names: Vec<String> = self.peers().names().map(str::to_owned).collect();
-        for peer in names.iter().filter_map(|name| self.peers().by_name(name)).collect::<Vec<_>>() {
-            if self.peers().target(peer).is_some_and(|target| target.key.is_none()) {
-                self.tell_all(&Command::RedialPeer { peer });
-            }
-        }
+        self.redial(&names);
     }
 }

@@ -403,8 +403,7 @@ impl<M: Clone> Control<M> {
     /// Whether a peer has to prove itself: by the key of its entry, or by a certificate wherever
     /// there is a cluster.
     fn must_prove(&self, target: &Peer) -> bool {
-        let keyring = self.keyring();
-        target.key.is_some() || keyring.identity().is_some_and(|it| it.has_cluster())
+        target.key.is_some() || self.keyring().has_cluster()
     }
 
     fn name_of(&self, peer: PeerId) -> String {

@@ -148,7 +148,8 @@ impl<M: Clone> Control<M> {
     /// The shard that serves a node: all its connections must meet there, for handles that were
     /// opened over one are used over the others. A node that proved its name gets the shard that
     /// had the fewest nodes when it first came, and keeps it, from whatever address it comes: only
-    /// names that files know are remembered. Others have that of their address.
+    /// names that files know, or that the cluster signed, are remembered. Others have that of their
+    /// address.
     #[must_use]
     pub fn home_of(&mut self, proven: Option<&str>, address: IpAddr) -> usize {
         let shards = self.shards().max(1);

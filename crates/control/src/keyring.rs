@@ -108,10 +108,9 @@ impl Keyring {
                 identity.list = Some(Arc::clone(list));
             }
         }
-        let from = |it: &Arc<NodeCertificate>| it.subject().from;
         let is_later = |it: &&Arc<NodeCertificate>| {
             identity.own.public() == it.subject().key
-                && identity.certificate.as_ref().is_none_or(|own| from(own) < from(it))
+                && identity.certificate.as_ref().is_none_or(|own| it.is_later_than(own))
         };
         if let Some(running) = before.certificate.as_ref().filter(is_later) {
             identity.certificate = Some(Arc::clone(running));
@@ -239,11 +238,19 @@ impl Identity {
         &self.revoked_by_cluster
     }
 
-    /// Whether the list that is told says all that is known of revoked keys.
+    /// Keys that the cluster has revoked and whose certificates may count still.
     #[must_use]
-    pub fn tells_all(&self) -> bool {
+    pub fn revoked_now(&self, now: UnixTime) -> BTreeMap<PublicKey, UnixTime> {
+        let lasting = self.revoked_by_cluster.iter().filter(|(_, until)| **until > now);
+        lasting.map(|(key, until)| (*key, *until)).collect()
+    }
+
+    /// Whether the list that is told says all that is known of revoked keys, but for those that may
+    /// be forgotten.
+    #[must_use]
+    pub fn tells_all(&self, now: UnixTime) -> bool {
         let told = |key| self.list.as_ref().is_some_and(|list| list.keys().contains_key(key));
-        self.revoked_by_cluster.keys().all(told)
+        self.revoked_now(now).keys().all(told)
     }
 
     /// The keys that sign for the cluster.
@@ -380,7 +387,9 @@ mod tests {
         let identity = keyring.identity().expect("it has a key");
         assert!([&beta, &gamma].iter().all(|key| identity.has_revoked(&key.public())));
         assert_eq!(identity.revocations().map(|list| list.number()), Some(8));
-        assert!(!identity.tells_all(), "a list of both is to be signed");
+        assert!(!identity.tells_all(UnixTime(8)), "a list of both is to be signed");
+        assert!(identity.tells_all(UnixTime(9)), "nothing is left to be told");
+        assert_eq!(identity.revoked_now(UnixTime(9)), BTreeMap::new());
     }
 
     #[test]

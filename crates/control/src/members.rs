@@ -68,8 +68,7 @@ impl Members {
         if known.keys.len() < KEYS_MAX {
             known.keys.insert(key);
         }
-        let order = |it: &NodeCertificate| (it.subject().from, it.subject().until);
-        if order(&known.latest) >= order(&certificate) {
+        if !certificate.is_later_than(&known.latest) {
             return false;
         }
         let is_other = known.latest.subject().groups != subject.groups;
@@ -78,23 +77,22 @@ impl Members {
         is_other
     }
 
-    /// Whether a certificate was looked at before: it is the latest of its node, or does not count.
+    /// Whether a certificate need not be looked at: it is no later than the one that is known of
+    /// its key, or was looked at and does not count.
     pub(crate) fn knows(&self, shown: &NodeCertificate) -> bool {
-        let known = self.by_name.get(&shown.subject().name).map(|member| &member.latest);
-        known.is_some_and(|latest| {
-            let order = |it: &NodeCertificate| (it.subject().from, it.subject().until);
-            latest == shown
-                || order(latest) >= order(shown) && latest.subject().key == shown.subject().key
-        }) || self.refused.contains(&shown.signature())
+        let is_old = self.certificate(&shown.subject().name).is_some_and(|latest| {
+            latest.subject().key == shown.subject().key && !shown.is_later_than(latest)
+        });
+        is_old || self.refused.contains(&shown.signature())
     }
 
-    /// A certificate was looked at that does not count.
-    pub(crate) fn refuse(&mut self, shown: &NodeCertificate) {
+    /// A certificate of this signature was looked at, and does not count.
+    pub(crate) fn refuse(&mut self, signature: [u8; 64]) {
         // Others make as many as they like: then they are looked at again.
         if self.refused.len() >= REFUSED_MAX {
             self.refused.clear();
         }
-        self.refused.insert(shown.signature());
+        self.refused.insert(signature);
     }
 
     /// Other keys sign now, or none: what did not count may count.

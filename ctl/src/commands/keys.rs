@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, Subcommand};
 use piped_config::admin::{STATUS, Status};
 use piped_config::{
-    HostPort, KeyFileError, Loaded, Names, NodeKey, PublicKey, Security, Sources, load,
+    DAEMON_GROUP, HostPort, KeyFileError, Loaded, NodeKey, PublicKey, Security, Sources,
+    key_file_group, load,
 };
 use serde::Serialize;
 use toml_edit::{DocumentMut, Item, Table, value};
@@ -21,9 +22,6 @@ use crate::failure::{Exit, Failure};
 use crate::node::Node;
 use crate::output::{self, Output};
 use crate::table::Column::Text;
-
-/// Group of the daemon that reads the key: see systemd/piped.sysusers.
-const GROUP: &str = "piped";
 
 /// Arguments of `pipectl keys`.
 #[derive(Debug, ClapArgs)]
@@ -118,10 +116,10 @@ fn generate(
         None => configured(sources).ok().flatten().unwrap_or_else(usual),
     };
     let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
-    let group = group();
+    let group = key_file_group();
     key.write(&path, group).map_err(refused)?;
     let note = match group {
-        Some(_) => format!("for root and the group {GROUP}"),
+        Some(_) => format!("for root and the group {DAEMON_GROUP}"),
         None => "for you alone; the daemon must run as you to read it".to_owned(),
     };
     say(format_args!(
@@ -135,11 +133,6 @@ fn generate(
         None => say(format_args!("  pipectl keys trust NAME {} --address HOST:PORT", key.public())),
     }
     print(key.public(), output, json)
-}
-
-/// The daemon's group, if root makes a file for it.
-pub(super) fn group() -> Option<u32> {
-    rustix::process::geteuid().is_root().then(|| Names::of_system().gid(GROUP)).flatten()
 }
 
 fn show(args: &Args, node: &Node, file: Option<&Path>, output: &Output) -> Result<(), Failure> {

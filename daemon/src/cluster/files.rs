@@ -95,8 +95,7 @@ fn choose(
         };
         match check(identity, &text) {
             Ok(read) => {
-                let order = |it: &NodeCertificate| (it.subject().from, it.subject().until);
-                if best.as_ref().is_none_or(|best| order(best) < order(&read)) {
+                if best.as_ref().is_none_or(|best| read.is_later_than(best)) {
                     best = Some(read);
                 }
             }

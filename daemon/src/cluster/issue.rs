@@ -190,8 +190,7 @@ pub(crate) async fn revoke(
     if key == identity.own().public() {
         return Err("that is the key of this node, which signs: let another one revoke it".into());
     }
-    let mut keys = identity.revoked_by_cluster().clone();
-    keys.retain(|_, until| *until > times.calendar);
+    let mut keys = identity.revoked_now(times.calendar);
     // Of a key that this node did not sign it is not known for how long somebody did.
     let signed = control.desk.book().borrow().name_of(&key).is_some();
     let longest = if signed { control.config().cluster.validity } else { Cluster::VALIDITY_MAX };
@@ -222,12 +221,11 @@ fn sign_list(
 /// that are known to be revoked. None where the list says all, or this node does not sign.
 pub(super) async fn joined_list(control: &Rc<Control>) -> Option<Revocations> {
     let keyring = control.keyring();
-    let identity = keyring.identity().filter(|identity| !identity.tells_all())?;
+    let now = clock::times().calendar;
+    let identity = keyring.identity().filter(|identity| !identity.tells_all(now))?;
     signing_key_path(control)?;
     let by = signing_key(control).await.ok()?;
-    let mut keys = identity.revoked_by_cluster().clone();
-    keys.retain(|_, until| *until > clock::times().calendar);
-    sign_list(identity, keys, &by).ok()
+    sign_list(identity, identity.revoked_now(now), &by).ok()
 }
 
 fn key_of(control: &Control, node: &str) -> Option<PublicKey> {

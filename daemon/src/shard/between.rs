@@ -156,12 +156,13 @@ impl Between {
             while let Some(passed) = other.left.take().or_else(|| {
                 let mut relay = shard.poll_relay(other.number)?;
                 let memory = relay.lends().and_then(|name| io.segments().whole(*name));
-                Some(Passed { relay, memory })
-            }) {
-                // Before the lender hears of it: its own hold on the memory is the last.
-                if let Some(borrowed) = passed.relay.gives_back() {
+                // Before the lender hears of it: its own hold on the memory is the last. And once:
+                // a relay that finds the queue full comes again, when the name may be another's.
+                if let Some(borrowed) = relay.gives_back() {
                     io.segments().end_borrow(borrowed);
                 }
+                Some(Passed { relay, memory })
+            }) {
                 match other.out.try_send(passed) {
                     Ok(()) => passed_some = true,
                     Err(TrySendError::Full(passed)) => {

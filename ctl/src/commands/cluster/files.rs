@@ -1,10 +1,8 @@
 //! Keys and certificates of a cluster in files, without a daemon.
 
-use std::path::{Path, PathBuf};
-
 use piped_config::{
-    CLUSTER_DROP_IN, Cluster, ClusterKey, Config, NodeCertificate, NodeKey, Period, PublicKey,
-    Security, SigningKey, Sources, Subject, UnixTime, cluster_drop_in, load,
+    CLUSTER_DROP_IN, Cluster, ClusterKey, NodeCertificate, NodeKey, Period, PublicKey, SigningKey,
+    Subject, UnixTime, cluster_drop_in, host_name, key_file_group, load,
 };
 use serde::Serialize;
 
@@ -40,7 +38,11 @@ pub(super) fn init(
         ));
     }
     let beside = |name: &str| sources.main_file().with_file_name(name);
-    let own = own_key(&config, sources)?;
+    let at = config.security.key_place(sources.main_file());
+    let (own, is_new) = NodeKey::read_or_make(&at, key_file_group()).map_err(keys::refused)?;
+    if is_new {
+        keys::say(format_args!("{}: written", output::path(&at)));
+    }
     let name = match name {
         Some(name) => name.to_owned(),
         None => config.node.name_or(&host_name()).to_owned(),
@@ -48,7 +50,7 @@ pub(super) fn init(
     let by = SigningKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
     let certificate = certify(&by, (own.public(), &name), groups, config.cluster.validity)?;
     let place = beside(Cluster::SIGNING_KEY_FILE);
-    by.write(&place, keys::group()).map_err(keys::refused)?;
+    by.write(&place, key_file_group()).map_err(keys::refused)?;
     keys::write(&beside(Cluster::CERTIFICATE_FILE), &format!("{certificate}\n"))?;
     let drop_in = sources.drop_ins().join(CLUSTER_DROP_IN);
     let named = (config.node.name != name).then_some(name.as_str());
@@ -116,25 +118,4 @@ fn certify(
     let now = UnixTime(clock::calendar());
     let subject = Subject::new((key, name), groups.to_vec(), now, validity);
     NodeCertificate::issue(subject, by).map_err(Failure::usage)
-}
-
-/// The key of this node, which is made if there is none.
-fn own_key(config: &Config, sources: &Sources) -> Result<NodeKey, Failure> {
-    let usual = || sources.main_file().with_file_name(Security::KEY_FILE);
-    let path: PathBuf = config.security.key_path(Some(sources.main_file())).unwrap_or_else(usual);
-    if !is_there(&path) {
-        let key = NodeKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
-        key.write(&path, keys::group()).map_err(keys::refused)?;
-        keys::say(format_args!("{}: written", output::path(&path)));
-        return Ok(key);
-    }
-    NodeKey::read(&path).map_err(keys::refused)
-}
-
-fn is_there(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,7 +1,7 @@
 //! Scenes of very many nodes (`bench scale`), played with few: what must hold with any number.
 #![forbid(unsafe_code)]
 
-use system_tests::scale::{Options, Scene, churn, idle};
+use system_tests::scale::{File, Options, Scene, churn, idle};
 
 const NODES: usize = 8;
 
@@ -17,7 +17,7 @@ fn nothing_is_lost_and_all_requests_end() {
         assert_eq!(figures.failures.len(), 0, "{name}: {:?}", figures.failures);
         assert!(figures.requests[0] > 0 && figures.bytes > 0, "{name} moves something");
         let lanes = match scene {
-            Scene::Broadcast | Scene::Incast => 2 * (NODES - 1),
+            Scene::Broadcast | Scene::Incast | Scene::Replicas => 2 * (NODES - 1),
             _ => 4 * (NODES - 1),
         };
         assert_eq!(figures.costs.lanes as usize, lanes, "{name}: two each way for each other node");
@@ -58,9 +58,33 @@ fn nodes_that_ask_few_have_few_connections() {
 
 #[test]
 fn nodes_with_disasters_keep_all_promises() {
-    for seed in 1..=4 {
-        let told = churn(few(seed)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let mut moved = 0;
+    for (seed, file) in (1..=4).flat_map(|seed| [(seed, File::OfEach), (seed, File::OfAll)]) {
+        // What is divided is longer than a page or two.
+        let options = Options { block: 256 << 10, ..few(seed) };
+        let options = if file == File::OfAll { options } else { few(seed) };
+        let told = churn(options, file);
+        let told = told.unwrap_or_else(|error| panic!("seed {seed}, {file:?}: {error}"));
         assert!(told.restarts + told.partitions + told.jumps + told.cuts > 0, "seed {seed}");
         assert!(told.figures.requests[0] > 0, "seed {seed}");
+        assert!(file == File::OfAll || told.moved == 0, "seed {seed}");
+        moved += told.moved;
+    }
+    assert!(moved > 0, "replicas failed, and others brought what they had not");
+}
+
+/// Disks that are one, two and six times as slow as the links: the file comes from all of them, and
+/// nearly as soon as it can.
+#[test]
+fn a_file_comes_from_all_nodes_that_have_it() {
+    let play = |nodes, seed| Scene::Replicas.play(Options { nodes, ..few(seed) }).expect("it runs");
+    let alone = play(2, 1);
+    for (nodes, seed) in [(3, 1), (4, 1), (NODES, 1), (NODES, 2)] {
+        let figures = play(nodes, seed);
+        let over = figures.over_best();
+        assert!(over < 1.75, "{nodes} nodes, seed {seed}: {over} times what the links take");
+        let (took, alone) = (figures.took.seconds(), alone.took.seconds());
+        let gain = alone / took / (nodes - 1) as f64;
+        assert!(gain > 0.3, "{nodes} nodes, seed {seed}: {took} s, and {alone} s from one");
     }
 }

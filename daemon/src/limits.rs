@@ -139,6 +139,9 @@ pub const SHARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time beyond a request's own deadline before an open at a peer is given up.
 pub const REMOTE_OPEN_GRACE: Duration = Duration::from_secs(1);
 
+/// Time that other nodes have to open a file when one of several has opened it.
+pub const REPLICA_OPEN_GRACE: Duration = Duration::from_secs(1);
+
 /// Opens for peers at once; further ones are told to try again.
 pub const PEER_OPENS_MAX: usize = 64;
 

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use piped_ring::allocations;
-use system_tests::scale::{self, Figures, Machine, Options, Scene};
+use system_tests::scale::{self, Figures, File, Machine, Options, Scene};
 use system_tests::world::caught;
 
 use self::table::{Idle, Played, Study};
@@ -170,8 +170,10 @@ fn churn(arguments: &Arguments, seeds: u64) -> u8 {
             break;
         }
         let options = Options { seed, ..arguments.options(usize::from(arguments.nodes)) };
+        // Each second one has one file that all nodes have.
+        let file = if seed % 2 == 0 { File::OfAll } else { File::OfEach };
         let mut told = Err(String::new());
-        if let Some(broken) = caught(|| told = scale::churn(options)) {
+        if let Some(broken) = caught(|| told = scale::churn(options, file)) {
             told = Err(broken);
         }
         lived += 1;

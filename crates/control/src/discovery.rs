@@ -173,6 +173,13 @@ impl Discovery {
         })
     }
 
+    /// The nodes that are said to have an export. What is said gives no right to it.
+    pub fn nodes_with(&self, export: &str) -> impl Iterator<Item = &str> {
+        let all = self.sources.values().flat_map(|heard| &heard.nodes);
+        let has = move |found: &Found| found.exports.iter().any(|it| it == export);
+        all.filter(move |(_, found)| has(found)).map(|(name, _)| name.as_str())
+    }
+
     /// All names under which nodes are known, each once.
     pub(crate) fn names(&self) -> BTreeSet<&String> {
         self.sources.values().flat_map(|heard| heard.nodes.keys()).collect()

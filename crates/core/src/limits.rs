@@ -288,6 +288,19 @@ pub const WAY_SILENT: Nanos = Nanos::from_millis(250);
 /// Where a transfer may be cut that goes two ways: at what devices read at once.
 pub const WAY_UNIT_BYTES: u64 = 4096;
 
+/// Most nodes that one handle reads a file from. Each has a bit of a byte.
+pub const REPLICAS_MAX: usize = 8;
+
+/// A part of a read has at least so long before another replica is asked for it: much longer than
+/// a disk that seeks or a connection that is made anew, and short beside a deadline.
+pub const REPLICA_PATIENCE: Nanos = Nanos::from_millis(500);
+
+/// A replica that failed, or was too slow, gets no new reads for so long if there are others.
+pub const REPLICA_REST: Nanos = Nanos::from_millis(1_000);
+
+/// Most times that parts of one read go to another replica.
+pub const REPLICA_MOVES_MAX: u8 = 16;
+
 /// Reads of files of at least this many bytes are taken from the page cache and from the device at
 /// once where the cache has a part of them: of shorter ones the latency of the device is most.
 pub const STRIPED_BYTES_MIN: u64 = 128 * 1024;
@@ -396,6 +409,7 @@ const _: () = assert!(FRAGMENT_BYTES_MAX + 2 * GRANULE_BYTES <= RUN_BYTES_MAX);
 const _: () = assert!(DEPTH_MAX as usize <= EXTENTS_MAX);
 // All parts may be under way at once, and land in any order.
 const _: () = assert!(STRIPES_MAX <= VECTOR_PARTS);
+const _: () = assert!(REPLICAS_MAX <= STRIPES_MAX && REPLICAS_MAX <= u8::BITS as usize);
 const _: () = assert!(STRIPE_UNIT_BYTES.is_multiple_of(WAY_UNIT_BYTES));
 const _: () = assert!(FRAGMENT_BYTES_MIN <= FRAGMENT_BYTES_MAX);
 const _: () = assert!(FRAGMENT_BYTES_MAX as u64 <= STAGING_LEAST / 2);

@@ -98,6 +98,19 @@ pub enum Command {
         /// What to open there, and for what access.
         open: OpenRequest,
     },
+    /// Make one handle of those of a session that are replicas of a file, at most
+    /// [`piped_core::limits::REPLICAS_MAX`]: what is read by it comes from those that have the
+    /// length and may be read. They close with it.
+    JoinHandles {
+        /// The session that the handles belong to.
+        session: SessionId,
+        /// The new handle's id, which the control thread chose.
+        handle: HandleId,
+        /// The handles of the replicas.
+        members: Vec<HandleId>,
+        /// The length of the file in bytes.
+        length: u64,
+    },
     /// Close a handle of a client; running requests end first.
     CloseHandle {
         /// The session the handle belongs to.

@@ -95,6 +95,8 @@ named!(
         LaneLost = "lane_lost",
         /// A payload did not match its checksum.
         Corrupt = "corrupt",
+        /// Another replica was asked for what one had not brought of a read.
+        Replica = "replica",
     }
 );
 

@@ -2,6 +2,7 @@
 
 mod lending;
 mod opens;
+mod replicas;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -21,6 +22,7 @@ use piped_ring::handshake::{PathCosts, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
+use self::replicas::Named;
 use super::wanted::check_arena;
 use super::welcome::{make_segment, memory_fault};
 use crate::arenas::{Maker, Share};
@@ -46,6 +48,8 @@ pub(super) struct Client {
     /// Memory of its queues.
     pub(super) rings: Vec<Arc<Segment>>,
     handles: HashMap<u32, Held>,
+    /// The handles that those of replicas stand for.
+    replicas: HashMap<u32, Vec<HandleId>>,
     /// Number of open files among the handles.
     open_files: u32,
     last_handle: u32,
@@ -65,6 +69,8 @@ enum Held {
     Region(RegionId, u32),
     /// A channel that the session receives on.
     Channel(ChannelId),
+    /// Replicas of a file at several nodes.
+    Replicas,
 }
 
 /// A segment of a session.
@@ -98,6 +104,7 @@ impl Client {
             segments: Vec::new(),
             rings: Vec::new(),
             handles: HashMap::new(),
+            replicas: HashMap::new(),
             open_files: 0,
             last_handle: 0,
             slot,
@@ -128,7 +135,9 @@ impl Client {
                 self.open_file(files.pop(), buffered, access).await
             }
             Request::OpenExport { peer, export, path, access, create } => {
-                if self.is_here(&peer) {
+                if let Some(nodes) = Named::read(&peer) {
+                    self.open_replicas(nodes, (export, path), access, create).await
+                } else if self.is_here(&peer) {
                     self.open_export((export, path), access, Some(create)).await
                 } else {
                     let kind = OpenKind::File;
@@ -360,6 +369,11 @@ impl Client {
             // Done means that the memory is its owner's alone again. An operator that ended the
             // handle before has not waited for that.
             self.control.withdraw(region).await;
+        }
+        // The shard closes the handles of replicas with theirs.
+        for member in self.replicas.remove(&handle).into_iter().flatten() {
+            self.forget(member.0);
+            self.control.core.borrow_mut().leave(self.place(member));
         }
         // The client's next request may overtake a message without an answer.
         let (session, handle) = (self.id, HandleId(handle));

@@ -80,6 +80,19 @@ pub enum Message {
         /// Told when requests that name it are refused.
         answer: Answer,
     },
+    /// Makes one handle of those of the replicas of a file.
+    Join {
+        /// Session with the handles.
+        session: SessionId,
+        /// Number of the new handle.
+        handle: HandleId,
+        /// Handles of the replicas.
+        members: Vec<HandleId>,
+        /// Length of each of them in bytes.
+        length: u64,
+        /// Told when it can be used.
+        answer: Answer,
+    },
     /// Closes a handle of a client.
     CloseHandle {
         /// Session with the handle.

@@ -341,6 +341,10 @@ impl Reactor {
             Message::AddQueue { session, queue, answer } => {
                 let _ = answer.send(self.sessions.add_queue(session, *queue, &mut self.io));
             }
+            Message::Join { session, handle, members, length, answer } => {
+                self.engine(Command::JoinHandles { session, handle, members, length });
+                let _ = answer.send(Ok(()));
+            }
             Message::CloseHandle { session, handle, answer } => {
                 self.engine(Command::CloseHandle { session, handle });
                 let _ = answer.send(Ok(()));

@@ -26,6 +26,15 @@ const LIMIT: Nanos = Nanos::from_millis(60_000);
 const CLIENTS: usize = 2;
 const THINKS: Nanos = Nanos::from_millis(400);
 
+/// The files that are read in a world with disasters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum File {
+    /// Each node has one of its own.
+    OfEach,
+    /// All nodes have the same, which is read from all of them.
+    OfAll,
+}
+
 /// What a world with disasters went through.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Churned {
@@ -41,6 +50,8 @@ pub struct Churned {
     pub cuts: u32,
     /// Times that a source went away.
     pub losses: u32,
+    /// Parts of reads that went on at another replica, at daemons that ran at the end.
+    pub moved: u64,
 }
 
 /// Lives a world with disasters. What must hold: no byte is another one than its node has; each
@@ -52,9 +63,13 @@ pub struct Churned {
 ///
 /// # Panics
 /// If a promise was broken, of those that are kept all the time.
-pub fn churn(options: Options) -> Result<Churned, String> {
+pub fn churn(options: Options, file: File) -> Result<Churned, String> {
     let mut random = Random::new(options.seed ^ 0x6368_7572);
     let layout = Layout::mesh(&options, OpenKind::File).discovered();
+    let layout = match file {
+        File::OfEach => layout,
+        File::OfAll => layout.with_one_file(|_| 1.0),
+    };
     let mut world = World::new(options, layout)?;
     let mut told = Churned::default();
     told.figures.nodes = options.nodes;
@@ -139,6 +154,7 @@ pub fn churn(options: Options) -> Result<Churned, String> {
     if later > 0 {
         return Err(format!("{later} requests failed when nobody disturbed the nodes"));
     }
+    told.moved = world.moved();
     told.figures.events = world.events();
     told.figures.costs = world.costs();
     Ok(told)

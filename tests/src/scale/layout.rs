@@ -28,6 +28,8 @@ pub(super) struct Layout {
     longest: u64,
     sink: Option<usize>,
     discovers: bool,
+    /// How much slower the disk of each node is than the machine says, if all have one file.
+    replicated: Option<fn(usize) -> f64>,
 }
 
 /// The name of a node, by number.
@@ -52,6 +54,15 @@ impl Layout {
         Self::new((0..options.nodes).map(asked).collect(), kind, lengths, longest)
     }
 
+    /// The first node asks all others, of which each has the same file; requests have `longest`.
+    pub(super) fn replicas(options: &Options, bytes: u64, longest: u64) -> Self {
+        let all = (1..options.nodes).take(options.asked()).collect();
+        let mut asks = vec![Vec::new(); options.nodes];
+        asks[0] = all;
+        let lengths = vec![bytes; options.nodes];
+        Self::new(asks, OpenKind::File, lengths, longest)
+    }
+
     fn new(asks: Vec<Vec<usize>>, kind: OpenKind, lengths: Vec<u64>, longest: u64) -> Self {
         let mut asked_by = vec![Vec::new(); asks.len()];
         for (node, asked) in asks.iter().enumerate() {
@@ -64,7 +75,17 @@ impl Layout {
             NodeKey::of_private(Zeroizing::new(bytes))
         };
         let keys = (0..asks.len()).map(key).collect();
-        Self { asks, asked_by, keys, kind, lengths, longest, sink: None, discovers: false }
+        Self {
+            asks,
+            asked_by,
+            keys,
+            kind,
+            lengths,
+            longest,
+            sink: None,
+            discovers: false,
+            replicated: None,
+        }
     }
 
     /// The first node's narrow link is the one by which bytes come in; otherwise each node has one
@@ -76,6 +97,21 @@ impl Layout {
     /// A source tells where peers are, and no file does.
     pub(super) fn discovered(self) -> Self {
         Self { discovers: true, ..self }
+    }
+
+    /// All nodes have the same file, on disks that are so many times slower than the machine says.
+    pub(super) fn with_one_file(self, slower: fn(usize) -> f64) -> Self {
+        Self { replicated: Some(slower), ..self }
+    }
+
+    /// How much slower the disk of a node is than the machine says, if all nodes have one file.
+    pub(super) fn replicated(&self, node: usize) -> Option<f64> {
+        self.replicated.map(|slower| slower(node))
+    }
+
+    /// Stands for all that a node asks, in a request for the file that all have.
+    pub(super) fn anybody(&self) -> usize {
+        self.asks.len()
     }
 
     pub(super) fn asks(&self, node: usize) -> &[usize] {

@@ -75,10 +75,15 @@ impl Machine {
         Surroundings { step_max: self.step_max, mailbox_max: self.mailbox_max, ..prompt }
     }
 
-    /// The disk, as the kernel takes it.
-    pub(super) const fn device(&self) -> DeviceCosts {
+    /// What reading takes of a disk that is so many times slower.
+    pub(super) fn reading(&self, slower: f64) -> Cost {
+        Cost { nanos_per_byte: slower * self.disk.nanos_per_byte, ..self.disk }
+    }
+
+    /// The disk, as the kernel takes it; its reads may be slower.
+    pub(super) fn device(&self, slower: f64) -> DeviceCosts {
         DeviceCosts {
-            read: self.disk,
+            read: self.reading(slower),
             write: self.disk,
             sync: self.disk,
             window: Some(self.window),

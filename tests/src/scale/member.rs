@@ -61,7 +61,8 @@ impl Member {
         kernel: &mut SimKernel,
     ) -> Self {
         let id = kernel.add_node((OPS_MAX + NOTICES_MAX) as usize);
-        let device = kernel.add_device(options.machine.device());
+        let device =
+            kernel.add_device(options.machine.device(layout.replicated(number).unwrap_or(1.0)));
         let length = match layout.kind() {
             OpenKind::File => layout.length(number) as usize,
             _ => 0,
@@ -208,6 +209,20 @@ impl Member {
         let command = Command::OpenRemote { ticket, session, handle, peer, open };
         nodes.command(self.number, 0, command);
         true
+    }
+
+    /// Makes one handle of those of the file that all nodes have, if it has several.
+    pub(super) fn join(&mut self, layout: &Layout, nodes: &mut Nodes) {
+        let anybody = layout.anybody();
+        if self.open.len() < 2 || self.open.contains(&anybody) {
+            return;
+        }
+        let members = self.open.iter().map(|other| handle_of(*other)).collect();
+        let (session, handle) = (self.session, handle_of(anybody));
+        let length = layout.length(self.number);
+        let command = Command::JoinHandles { session, handle, members, length };
+        nodes.command(self.number, 0, command);
+        self.open.insert(anybody);
     }
 
     /// Takes the answer to an open; the node that has to be asked again, if there is one.

@@ -21,7 +21,7 @@ mod member;
 mod scenes;
 mod world;
 
-pub use self::churn::{Churned, churn};
+pub use self::churn::{Churned, File, churn};
 pub use self::figures::{Costs, Figures};
 pub use self::machine::{Machine, Options};
 pub use self::scenes::{Scene, idle};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use piped_core::access::OpenKind;
+use piped_core::limits::REPLICAS_MAX;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 use piped_sim::Notice;
@@ -23,6 +24,11 @@ const BLOCKS: u64 = 8;
 
 /// Blocks of a request of those that read a file.
 const BLOCKS_AT_ONCE: u64 = 4;
+
+/// Blocks of a request for a file that several nodes have, and how many such requests follow each
+/// other.
+const BLOCKS_OF_ALL: u64 = 64;
+const READS_OF_ALL: u64 = 48;
 
 /// Clients on each node of a load that goes on, and how long each thinks.
 const CLIENTS: usize = 2;
@@ -57,6 +63,8 @@ pub enum Scene {
     Broadcast,
     /// All nodes put blocks into the memory of one.
     Incast,
+    /// One node reads a file that up to eight others have, on disks of different speed.
+    Replicas,
     /// Each daemon in turn is killed and started, while clients read files.
     Restarts,
     /// The network falls into halves and becomes one again, while clients read files.
@@ -67,10 +75,11 @@ pub enum Scene {
 
 impl Scene {
     /// All scenes, in the order of tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::AllToAll,
         Self::Broadcast,
         Self::Incast,
+        Self::Replicas,
         Self::Restarts,
         Self::Partition,
         Self::Discovery,
@@ -83,6 +92,7 @@ impl Scene {
             Self::AllToAll => "all-to-all",
             Self::Broadcast => "broadcast",
             Self::Incast => "incast",
+            Self::Replicas => "replicas",
             Self::Restarts => "restarts",
             Self::Partition => "partition",
             Self::Discovery => "discovery",
@@ -107,6 +117,7 @@ impl Scene {
             Self::AllToAll => all_to_all(options),
             Self::Broadcast => broadcast(options),
             Self::Incast => incast(options),
+            Self::Replicas => replicas(options),
             Self::Restarts => restarts(options),
             Self::Partition => partition(options),
             Self::Discovery => discovery(options),
@@ -194,6 +205,37 @@ fn incast(options: Options) -> Result<Figures, String> {
     work_off(&mut world, lists, DEPTH as usize, &mut figures)?;
     (1..options.nodes).for_each(|node| world.compare_written(node, place(node), each));
     figures.best = on_one_link(&options, (options.nodes as u64 - 1) * each);
+    Ok(ended(world, figures))
+}
+
+/// How slow the disks of nodes are that have one file: as fast as the link, or two or six times as
+/// slow.
+fn slower(node: usize) -> f64 {
+    [9.6, 1.6, 3.2][node % 3]
+}
+
+fn replicas(options: Options) -> Result<Figures, String> {
+    let options = Options { peers: options.asked().min(REPLICAS_MAX), ..options };
+    let longest = BLOCKS_OF_ALL * options.block;
+    let layout = Layout::replicas(&options, longest, longest).with_one_file(slower);
+    let (mut world, mut figures) = opened(options, layout)?;
+    world.join(0);
+    let other = match world.layout().asks(0) {
+        [only] => *only,
+        _ => world.layout().anybody(),
+    };
+    let read = |_| Job { other, offset: 0, bytes: longest, writes: false, class: Class::Bulk };
+    let mut lists = vec![VecDeque::new(); options.nodes];
+    lists[0] = (0..READS_OF_ALL).map(read).collect();
+    work_off(&mut world, lists, 1, &mut figures)?;
+    // A node sends what it reads meanwhile, so the slower of disk and link counts.
+    let per_byte = |node: &usize| {
+        let disk = options.machine.reading(slower(*node)).nanos_per_byte;
+        disk.max(options.machine.link.nanos_per_byte)
+    };
+    let rate: f64 = world.layout().asks(0).iter().map(|node| 1.0 / per_byte(node)).sum();
+    let each = (longest as f64 / rate) as u64 + options.machine.disk.latency.0;
+    figures.best = Nanos(READS_OF_ALL * (each + 2 * options.machine.link.latency.0));
     Ok(ended(world, figures))
 }
 

@@ -12,6 +12,7 @@ use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::Output;
 use piped_engine::shard::{Shard, ShardConfig};
+use piped_report::tally::RetryReason;
 use piped_sim::{EventQueue, Faults, LinkId, Notice, Random, SimKernel};
 use piped_world::controls::Controls;
 use piped_world::nodes::{Nodes, Told};
@@ -60,9 +61,13 @@ impl World {
         let mut random = Random::new(options.seed);
         let mut kernel = SimKernel::new(random.bits(), Faults::none());
         let mut controls = Controls::new(random.bits(), options.machine.surroundings());
+        let mut one = vec![0; options.block as usize];
+        random.fill(&mut one);
         let made = |node| {
-            let mut data = vec![0; options.block as usize];
-            random.fill(&mut data);
+            let mut data = one.clone();
+            if layout.replicated(node).is_none() {
+                random.fill(&mut data);
+            }
             Member::new(node, (&options, &layout), data, &mut kernel)
         };
         let members: Vec<Member> = (0..options.nodes).map(made).collect();
@@ -180,7 +185,8 @@ impl World {
         let until = self.now() + limit;
         (0..self.members.len()).for_each(|node| self.open_missing(node));
         let has = |world: &Self, node: usize| {
-            !world.runs(node) || world.opened(node).len() == world.layout.asks(node).len()
+            let asked = world.layout.asks(node);
+            !world.runs(node) || asked.iter().all(|other| world.opened(node).contains(other))
         };
         while !(0..self.members.len()).all(|node| has(self, node)) {
             if self.now() >= until {
@@ -203,6 +209,20 @@ impl World {
         if place.misses(other) && !place.ask(other, &self.layout, &mut self.nodes) {
             let at = self.nodes.kernel.now() + LOOK_AGAIN;
             self.again.push(at, (node, place.life(), other));
+        }
+    }
+
+    /// Has a node read the file that all have from all of which it has handles now.
+    pub(super) fn join(&mut self, node: usize) {
+        if self.runs(node) {
+            self.members[node].join(&self.layout, &mut self.nodes);
+        }
+    }
+
+    /// As [`Self::join`], where nodes have one file; of a load that goes on.
+    pub(super) fn join_replicated(&mut self, node: usize) {
+        if self.layout.replicated(node).is_some() {
+            self.join(node);
         }
     }
 
@@ -264,7 +284,8 @@ impl World {
     fn compare(&self, node: usize, it: &UnderWay) {
         let (place, job) = (&self.members[node], &it.job);
         let bytes = self.nodes.kernel.bytes(place.id(), place.buffer(it.slot, job, &self.layout));
-        let is_right = job.writes || self.members[job.other].has(bytes, job.offset);
+        let other = if job.other == self.layout.anybody() { node } else { job.other };
+        let is_right = job.writes || self.members[other].has(bytes, job.offset);
         assert!(is_right, "{} has read other bytes: {job:?}", name_of(node));
     }
 
@@ -293,6 +314,15 @@ impl World {
                 self.again.push(at, (node, self.members[node].life(), other));
             }
         }
+    }
+
+    /// Parts of reads that went on at another replica, at all daemons since their starts.
+    pub(super) fn moved(&self) -> u64 {
+        let of = |node: usize| {
+            let reasons = self.nodes.shards(node)[0].report().reasons;
+            reasons.retries.get(RetryReason::Replica.name()).copied().unwrap_or(0)
+        };
+        (0..self.members.len()).filter(|node| self.runs(*node)).map(of).sum()
     }
 
     /// Whether each node that runs has both connections to each that it asks and that runs.

@@ -34,6 +34,7 @@ mod messages;
 mod notifications;
 mod numbers;
 mod peers;
+mod per_byte;
 mod pins;
 mod rate;
 mod relays;
@@ -192,6 +193,9 @@ impl Shard {
             }
             Command::OpenRemote { ticket, session, handle, peer, open } => {
                 self.open_remote(ticket, session, handle, peer, open, io);
+            }
+            Command::JoinHandles { session, handle, members, length } => {
+                self.join_handles((session, handle), &members, length);
             }
             Command::CloseHandle { session, handle } => self.close_handle(session, handle, io),
             Command::EndHandle { session, handle } => self.end_handle(session, handle, io),

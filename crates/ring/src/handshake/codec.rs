@@ -12,7 +12,7 @@ use super::fields::{MAGIC, Reader, Writer, access, bits, checked, checked_bytes,
 use super::kind;
 use super::{
     AUDIENCE_MAX, Audience, HandshakeFault, Hello, MESSAGE_BYTES_MAX, NAME_BYTES_MAX,
-    PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX,
+    NODES_BYTES_MAX, PATH_BYTES_MAX, PathCosts, Reply, Request, TEXT_BYTES_MAX, WELCOME_QUEUES_MAX,
     WELCOME_SEGMENTS_MAX, Welcome,
 };
 use crate::layout::{CLASS_BULK, VERSION};
@@ -148,7 +148,7 @@ fn parse_open_export(reader: &mut Reader<'_>) -> Result<Request, HandshakeFault>
     zero("reserved", u64::from(body.reserved))?;
     let create = Creation::from_parts(body.create, body.mode, flag("parents", body.parents)?);
     Ok(Request::OpenExport {
-        peer: reader.text("peer", body.peer_bytes, NAME_BYTES_MAX)?,
+        peer: reader.text("peer", body.peer_bytes, NODES_BYTES_MAX)?,
         export: reader.text("export", body.export_bytes, NAME_BYTES_MAX)?,
         path: reader.name("path", body.path_bytes, PATH_BYTES_MAX)?.to_owned(),
         access: access(body.access)?,
@@ -314,7 +314,7 @@ fn write_open(
 ) -> Result<(), HandshakeFault> {
     let (create, mode, parents) = create.parts();
     writer.fixed(OpenExportBody {
-        peer_bytes: checked("peer", peer, NAME_BYTES_MAX)?,
+        peer_bytes: checked("peer", peer, NODES_BYTES_MAX)?,
         export_bytes: checked("export", export, NAME_BYTES_MAX)?,
         path_bytes: checked_bytes("path", path, PATH_BYTES_MAX)?,
         mode,
@@ -491,7 +491,8 @@ pub(super) fn encode_reply(
 
 // The longest message of each direction fits.
 const _: () = {
-    let longest = size_of::<Header>() + size_of::<OpenExportBody>() + 2 * NAME_BYTES_MAX;
+    let names = NODES_BYTES_MAX + NAME_BYTES_MAX;
+    let longest = size_of::<Header>() + size_of::<OpenExportBody>() + names;
     assert!(longest + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX);
     let listed = AUDIENCE_MAX * (size_of::<UserBody>() + size_of::<PeerBody>() + NAME_BYTES_MAX);
     let region = size_of::<Header>() + size_of::<ExportRegionBody>() + NAME_BYTES_MAX;

@@ -16,6 +16,7 @@ mod kind;
 use std::os::fd::AsFd;
 
 use piped_core::access::{Access, Creation};
+use piped_core::limits::REPLICAS_MAX;
 use piped_core::status::Status;
 
 use crate::layout::VERSION;
@@ -26,6 +27,9 @@ pub const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// The longest name of a peer, an export or a region, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
+
+/// The longest list of nodes that have a file, in bytes.
+pub const NODES_BYTES_MAX: usize = REPLICAS_MAX * (NAME_BYTES_MAX + 1);
 
 /// The longest path below an export, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
@@ -99,7 +103,8 @@ pub enum Request {
     },
     /// A file below an export. Answered by [`Reply::Opened`].
     OpenExport {
-        /// The node that offers it; empty: this one.
+        /// The node that offers it; empty: this one. With commas, or `*` for all that are known to
+        /// have the export: the nodes that have replicas of the file, which is read from all.
         peer: String,
         /// Name of the export.
         export: String,

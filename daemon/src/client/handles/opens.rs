@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use piped_control::fault::{Asked, OpenFault};
 use piped_control::holdings::{Holder, Place, Right};
@@ -16,14 +17,21 @@ use piped_ring::handshake::Audience;
 
 use super::{Client, Held, Own, gone};
 use crate::closing::HeldFile;
-use crate::control::Control;
+use crate::control::{Control, OpenTicket};
 use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE};
 use crate::open::below::check_path;
 use crate::open::{RegionSource, Source, file};
 use crate::shard::message::Message;
 
 /// A handle, its alignment for direct I/O (0 for none), its length in bytes.
-type Opened = Result<(HandleId, u32, u64), OpenFault>;
+pub(super) type Opened = Result<(HandleId, u32, u64), OpenFault>;
+
+/// An open that a peer was asked for.
+pub(super) struct Asking {
+    handle: HandleId,
+    right: Right,
+    asked: Asked,
+}
 
 /// Memory of a region on its way to a shard. If its owner and the opening client leave meanwhile,
 /// it is given back from here.
@@ -179,6 +187,17 @@ impl Client {
     }
 
     pub(super) async fn open_remote(&mut self, peer: &str, open: OpenRequest) -> Opened {
+        let (asking, mut ticket) = self.begin_remote(peer, open).await?;
+        let outcome = tokio::time::timeout(self.patience(), ticket.outcome()).await;
+        self.end_remote(asking, outcome.ok()).await
+    }
+
+    /// Asks a peer to open something.
+    pub(super) async fn begin_remote(
+        &mut self,
+        peer: &str,
+        open: OpenRequest,
+    ) -> Result<(Asking, OpenTicket), OpenFault> {
         let id = self.control.peer(peer).ok_or_else(|| {
             let core = self.control.core.borrow();
             let fix = match piped_config::nearest(peer, core.peers().names()) {
@@ -209,24 +228,43 @@ impl Client {
             access: open.access,
         };
         let asked = Asked::of(peer, &open);
-        let mut ticket = self.control.expect_open();
+        let ticket = self.control.expect_open();
         let (session, number) = (self.id, ticket.number);
         let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
         self.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
-        let patience = self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE;
-        let outcome = tokio::time::timeout(patience, ticket.outcome()).await;
+        Ok((Asking { handle, right, asked }, ticket))
+    }
+
+    /// What a peer said to an open; none if it has said nothing for as long as it may.
+    pub(super) async fn end_remote(
+        &mut self,
+        asking: Asking,
+        outcome: Option<Result<u64, Status>>,
+    ) -> Opened {
+        let Asking { handle, right, asked } = asking;
         let status = match outcome {
-            Ok(Ok(length)) => {
+            Some(Ok(length)) => {
                 self.enter(handle, right).await?;
                 return Ok((handle, 0, length));
             }
-            Ok(Err(status)) => status,
-            Err(_) => Status::DeadlineExceeded,
+            Some(Err(status)) => status,
+            None => Status::DeadlineExceeded,
         };
-        self.forget(handle.0);
-        let close = Command::CloseHandle { session, handle };
-        let _ = self.mailbox().send(Message::Engine(close)).await;
+        self.drop_handle(handle).await;
         Err(asked.refused(status))
+    }
+
+    /// How long a peer may take to open something.
+    pub(super) fn patience(&self) -> Duration {
+        self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE
+    }
+
+    /// Closes a handle that the client does not know.
+    pub(super) async fn drop_handle(&mut self, handle: HandleId) {
+        self.forget(handle.0);
+        self.control.core.borrow_mut().leave(self.place(handle));
+        let close = Command::CloseHandle { session: self.id, handle };
+        let _ = self.mailbox().send(Message::Engine(close)).await;
     }
 
     pub(super) fn place(&self, handle: HandleId) -> Place {
@@ -287,7 +325,7 @@ impl Client {
         held
     }
 
-    fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
+    pub(super) fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
         let limits = self.control.limiter.limits();
         let of_session = (limits.client.handles as usize).min(HANDLES_PER_SESSION);
         if self.handles.len() >= of_session {

@@ -11,6 +11,7 @@ use piped_core::units::Nanos;
 
 use super::super::messages::Outbox;
 use super::super::numbers::Numbers;
+use super::replicas::Replicas;
 use crate::command::{ChannelTarget, OpenRequest, Target};
 
 /// Something a client opened.
@@ -27,6 +28,8 @@ struct Handle {
 pub(in crate::shard) enum HandleKind {
     Local(Target),
     Remote(Box<RemoteHandle>),
+    /// A file that several of the session's handles are replicas of.
+    Replicas(Box<Replicas>),
     /// The handle was ended; the requests that ended with it still use this target.
     Ended(Box<Self>),
     /// The exporter of the region is gone, or the handle was ended.
@@ -106,6 +109,8 @@ impl RemoteHandle {
 pub(in crate::shard) enum Place {
     Local(Target),
     Remote(PeerId, HandleId),
+    /// Where the replicas are that this handle stands for.
+    Replicas(HandleId),
 }
 
 /// A handle that is there.
@@ -160,6 +165,26 @@ impl Handles {
         }
     }
 
+    /// The replicas that a handle stands for.
+    pub(in crate::shard) fn replicas(&self, session: SessionId, id: HandleId) -> Option<&Replicas> {
+        match self.kind(session, id)? {
+            HandleKind::Replicas(replicas) => Some(replicas),
+            _ => None,
+        }
+    }
+
+    /// The mutable form of [`Self::replicas`].
+    pub(in crate::shard) fn replicas_mut(
+        &mut self,
+        session: SessionId,
+        id: HandleId,
+    ) -> Option<&mut Replicas> {
+        match &mut self.0.get_mut(&(session, id))?.kind {
+            HandleKind::Replicas(replicas) => Some(replicas),
+            _ => None,
+        }
+    }
+
     /// All handles of a peer's, with their sessions and numbers.
     pub(in crate::shard) fn at_peer(
         &mut self,
@@ -179,7 +204,7 @@ impl Handles {
                 HandleKind::Remote(remote) => Some(remote.peer),
                 _ => None,
             },
-            HandleKind::Local(_) | HandleKind::Gone => None,
+            HandleKind::Local(_) | HandleKind::Replicas(_) | HandleKind::Gone => None,
         });
         peers.collect()
     }
@@ -218,7 +243,7 @@ impl Handles {
     pub(in crate::shard) fn end(&mut self, session: SessionId, id: HandleId) -> Option<HandleKind> {
         let mut handle = self.known(session, id)?;
         let kind = &mut handle.get_mut().kind;
-        if let HandleKind::Local(_) | HandleKind::Remote(_) = kind {
+        if let HandleKind::Local(_) | HandleKind::Remote(_) | HandleKind::Replicas(_) = kind {
             *kind = HandleKind::Ended(Box::new(std::mem::replace(kind, HandleKind::Gone)));
         }
         take_unused(handle)
@@ -286,6 +311,7 @@ impl Handles {
             HandleKind::Remote(remote) => {
                 (Place::Remote(remote.peer, id), remote.open.kind, remote.open.access)
             }
+            HandleKind::Replicas(_) => (Place::Replicas(id), OpenKind::File, Access::READ),
             HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
         access.allows(wanted).then_some((place, kind)).ok_or(Status::Denied)
@@ -304,7 +330,9 @@ impl Handles {
         }
         let access = match (place, self.remote(session, id)) {
             (Place::Local(target), _) => access_of(target),
-            (Place::Remote(..), remote) => remote.map_or(Access::NONE, |it| it.open.access),
+            (Place::Remote(..) | Place::Replicas(_), remote) => {
+                remote.map_or(Access::NONE, |it| it.open.access)
+            }
         };
         Ok((place, access, kind == OpenKind::Directory))
     }

@@ -8,6 +8,7 @@ mod admission;
 mod handles;
 mod leaving;
 mod order;
+mod replicas;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,7 @@ use super::slab::Beside;
 pub(super) use self::admission::{InUse, weight};
 pub(super) use self::handles::{HandleKind, Handles, Place, RemoteHandle, access_of};
 pub(super) use self::order::Course;
+pub(super) use self::replicas::{Brought, May, Replicas, Shares};
 
 /// A client's connection to the daemon, as this shard sees it.
 #[derive(Debug)]

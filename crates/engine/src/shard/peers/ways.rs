@@ -21,6 +21,8 @@ use piped_core::units::Nanos;
 use piped_model::ways;
 use piped_report::tally::Operation;
 
+use super::super::per_byte::PerByte;
+
 /// The way of a request, or of a part of one, to a peer that has two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) enum Way {
@@ -48,12 +50,6 @@ const WORTH: f64 = 0.97;
 /// A cut stays while it costs no more than this above the best: other sizes are other plans.
 const STAYS: f64 = 1.02;
 
-/// Transfers that a way is known by. After a change half of them tell of it.
-const RECENT: usize = 8;
-
-/// What a byte takes has changed if it differs by more than this part.
-const CHANGE: f64 = 0.1;
-
 /// Reads from one that goes otherwise than the times say to the next, at first; it doubles up to
 /// the most. As long as a way is not known, [`TRY_FIRST`] is the most.
 const TRY_FIRST: u32 = 16;
@@ -76,7 +72,7 @@ pub(in crate::shard) struct Ways {
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     /// What a byte took of late, by [`Way`].
-    recent: [Recent; 3],
+    recent: [PerByte; 3],
     /// Transfers since one went otherwise than the times say, and how many there are to be.
     since: u32,
     until: u32,
@@ -114,40 +110,6 @@ impl Taken {
     }
 }
 
-/// The last transfers on a way.
-#[derive(Debug, Clone, Copy, Default)]
-struct Recent {
-    /// Seconds that a byte took in each; the oldest is the next to be overwritten.
-    seconds: [f64; RECENT],
-    /// How many there were since it was forgotten.
-    count: usize,
-    /// The mean of the middle half; 0 before anything was measured.
-    middle: f64,
-}
-
-impl Recent {
-    /// Seconds that a byte takes; none if nothing was measured.
-    fn per_byte(&self) -> Option<f64> {
-        (self.middle > 0.0).then_some(self.middle)
-    }
-
-    /// The next transfer alone says what it takes now: those before are of long ago.
-    fn forget(&mut self) {
-        self.count = 0;
-    }
-
-    /// A byte took so many seconds. Whether that is a change.
-    fn learn(&mut self, seconds: f64) -> bool {
-        self.seconds[self.count % RECENT] = seconds;
-        self.count += 1;
-        let known = self.count.min(RECENT);
-        let mut recent = self.seconds;
-        let mean = ways::middle(&mut recent[..known]);
-        let before = std::mem::replace(&mut self.middle, mean);
-        before > 0.0 && (mean - before).abs() > CHANGE * before
-    }
-}
-
 impl Default for Kind {
     fn default() -> Self {
         Self { recent: Default::default(), since: 0, until: 1, last: (0, 0) }
@@ -157,7 +119,7 @@ impl Default for Kind {
 impl Kind {
     /// How so many bytes go; `offset`: where they begin in the file or region.
     fn choose(&mut self, offset: u64, bytes: u64) -> Choice {
-        let [alone, first, second] = self.recent.map(|way| way.per_byte());
+        let [alone, first, second] = self.recent.map(|way| way.seconds());
         let Some(alone) = alone else { return Choice::Whole(Way::Alone) };
         let known = first.zip(second);
         let (cut, splits) = known.map_or((bytes, false), |parts| self.best(bytes, alone, parts));
@@ -170,7 +132,7 @@ impl Kind {
                 (true, _) => 0..1,
                 (false, _) => 1..3,
             };
-            self.recent[tried].iter_mut().for_each(Recent::forget);
+            self.recent[tried].iter_mut().for_each(PerByte::forget);
             let most = if known.is_some() { TRY_MOST } else { TRY_FIRST };
             (self.since, self.until) = (0, (2 * self.until).min(most));
         }
@@ -202,7 +164,7 @@ impl Kind {
     }
 
     fn is_known(&self) -> bool {
-        self.recent.iter().all(|way| way.per_byte().is_some())
+        self.recent.iter().all(|way| way.seconds().is_some())
     }
 
     /// So many bytes took so long.
@@ -217,7 +179,7 @@ impl Kind {
     /// So many bytes take at least so long, which is news if it is more than was known of the way,
     /// or of the other.
     fn learn_least(&mut self, way: Way, bytes: u64, seconds: f64) {
-        let known = self.recent[way as usize].per_byte().or(self.recent[0].per_byte());
+        let known = self.recent[way as usize].seconds().or(self.recent[0].seconds());
         if known.is_some_and(|known| seconds > known * bytes as f64) {
             self.learn(way, bytes, seconds);
         }
@@ -346,7 +308,7 @@ mod tests {
         let mut ways = Ways::default();
         let _ = run(&mut ways, 50e-6, [10.0, 5.0], 40);
         let mut now = Nanos::from_millis(60_000);
-        for _ in 0..RECENT {
+        for _ in 0..PerByte::RECENT {
             ways.note(taken(Way::First, BYTES / 3, now), now + Nanos::from_millis(1000));
             now = now + Nanos::from_millis(2000);
         }

@@ -337,7 +337,8 @@ impl CopyBody {
 
     /// Whether neither of its ends is here.
     pub(in crate::shard) fn is_between_peers(&self) -> bool {
-        matches!((self.from.0, self.to.0), (Place::Remote(..), Place::Remote(..)))
+        let is_here = |place: Place| matches!(place, Place::Local(_));
+        !is_here(self.from.0) && !is_here(self.to.0)
     }
 
     /// Whether its bytes stay on this node.
@@ -353,8 +354,10 @@ impl CopyBody {
         match (self.from.0, self.to.0) {
             (Place::Local(_), Place::Local(_)) => "local -> staging -> local",
             (Place::Remote(..), Place::Local(_)) => "peer -> lane -> staging -> local",
-            (Place::Local(_), Place::Remote(..)) => "local -> staging -> lane -> peer",
-            (Place::Remote(..), Place::Remote(..)) => "peer -> lane -> staging -> lane -> peer",
+            (Place::Replicas(_), Place::Local(_)) => "replicas -> lanes -> staging -> local",
+            (Place::Replicas(_), _) => "replicas -> lanes -> staging -> lane -> peer",
+            (Place::Local(_), _) => "local -> staging -> lane -> peer",
+            (Place::Remote(..), _) => "peer -> lane -> staging -> lane -> peer",
         }
     }
 }

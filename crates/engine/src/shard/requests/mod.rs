@@ -7,9 +7,11 @@ mod buffers;
 mod call;
 mod copying;
 mod file;
+mod led;
 mod memory;
 mod message;
 mod once;
+mod part;
 mod pieces;
 mod plans;
 mod transfer;
@@ -30,10 +32,12 @@ pub(super) use self::buffers::Buffers;
 pub(super) use self::call::CallBody;
 pub(super) use self::copying::{Chunk, CopyBody, Ended};
 pub(super) use self::file::{FileBody, Phase};
+pub(super) use self::led::By;
 pub(super) use self::memory::MemoryBody;
 pub(super) use self::message::{Incoming, Outgoing, ReceiveBody, SendBody, Slot};
 pub(super) use self::once::{Answer, Ending, Once, What};
-pub(super) use self::pieces::{Order, Part, VectorBody};
+pub(super) use self::part::Part;
+pub(super) use self::pieces::{Order, VectorBody};
 pub(super) use self::transfer::{Start, Transfer, Waiter};
 
 /// The transfers of a shard: clients' requests, and the parts of those that have some.

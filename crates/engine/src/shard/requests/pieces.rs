@@ -1,6 +1,6 @@
 //! What is left of a vectored request: the rows of its table, and the parts under way.
 
-use piped_core::ids::SegmentId;
+use piped_core::ids::{HandleId, SegmentId};
 use piped_core::io::{Io, Span};
 use piped_core::limits::{STRIPES_MAX, VECTOR_PARTS};
 use piped_core::pieces::Row;
@@ -8,13 +8,14 @@ use piped_core::status::Status;
 use piped_report::tally::Route;
 
 use super::super::arena::Memory;
-use super::super::buffers::Run;
-use super::super::clients::Place;
+use super::super::clients::{Place, Shares};
 use super::super::driver::Direction;
 use super::super::peers::Way;
 use super::super::stripes::{Stripe, Stripes};
 use super::Body;
 use super::buffers::{Buffers, Place as Listed};
+use super::led::Led;
+use super::part::Part;
 use crate::command::{FileTarget, RegionTarget, Target};
 
 /// What is wanted first of a read: about as much as a page fault waits for.
@@ -49,6 +50,8 @@ enum Split {
     Lanes,
     /// The page cache and the device behind it.
     Sources(Stripes),
+    /// Nodes that have the file.
+    Replicas(Led),
 }
 
 /// How its pieces count.
@@ -60,20 +63,6 @@ pub(in crate::shard) enum Order {
     Single,
     /// As they lie in the buffer: a read of which a part is wanted first.
     Placed,
-}
-
-/// A child under way.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::shard) struct Part {
-    /// Where it counts from, in bytes of the request.
-    start: u64,
-    length: u32,
-    /// Bytes of the part that the client was told of as progress.
-    told: u32,
-    /// The part's rows, as the peer gets them and where they lie in the buffer, and their number.
-    table: Option<(Run, u32)>,
-    /// Where its bytes lie packed, if not in the buffer.
-    data: Option<Run>,
 }
 
 /// The table, as far as it is not done.
@@ -110,53 +99,6 @@ impl Rows {
 
     fn is_over(&self) -> bool {
         self.left == 0 && self.cut.iter().all(Option::is_none)
-    }
-}
-
-impl Part {
-    /// A part whose bytes count from `start`, and lie in the client's buffer.
-    pub(in crate::shard) fn new(start: u64, length: u32) -> Self {
-        Self { start, length, told: 0, table: None, data: None }
-    }
-
-    /// The part with a table of so many rows, and with memory in which its bytes lie packed.
-    pub(in crate::shard) fn packed(self, table: Run, rows: u32, data: Option<Run>) -> Self {
-        Self { table: Some((table, rows)), data, ..self }
-    }
-
-    /// How many bytes it has.
-    pub(in crate::shard) fn length(&self) -> u32 {
-        self.length
-    }
-
-    /// The table of the part, the number of rows, and where the bytes lie packed, if they are to be
-    /// moved.
-    pub(in crate::shard) fn packed_in(&self) -> Option<(Run, u32, Run)> {
-        self.table.zip(self.data).map(|((table, rows), data)| (table, rows, data))
-    }
-
-    /// The staging that it has.
-    pub(in crate::shard) fn runs(&self) -> impl Iterator<Item = Run> + use<> {
-        self.table.map(|(run, _)| run).into_iter().chain(self.data)
-    }
-
-    /// Whether a peer left bytes out that it has: a region has all that was asked of it.
-    pub(in crate::shard) fn is_cut(&self, bytes: u64) -> bool {
-        bytes < self.length.into() && self.table.is_some()
-    }
-
-    /// What of the request landed with the first `bytes` of the part and was not told before.
-    pub(in crate::shard) fn news(&self, bytes: u64) -> Option<(u64, u64)> {
-        let told = u64::from(self.told);
-        (bytes > told).then(|| (self.start + told, self.start + bytes))
-    }
-
-    /// The first `bytes` are in the buffer. What of the request that adds.
-    fn land(&mut self, bytes: u64) -> Option<(u64, u64)> {
-        let bytes = bytes.min(self.length.into());
-        let news = self.news(bytes).filter(|_| self.data.is_none())?;
-        self.told = bytes as u32;
-        Some(news)
     }
 }
 
@@ -226,6 +168,52 @@ impl VectorBody {
         let of = |cached| stripes.iter().rev().filter(move |it: &Stripe| it.is_cached() == cached);
         let pieces = of(true).chain(of(false)).map(Stripe::range);
         Self { split: Some(Split::Sources(stripes)), ..Self::placed(ends, range, memory, pieces) }
+    }
+
+    /// The read of a range of a file that several nodes have, each of which is asked for its share.
+    pub(in crate::shard) fn replicated(
+        replicas: HandleId,
+        range: (u64, u64),
+        memory: Memory,
+        shares: &Shares,
+    ) -> Self {
+        let ends = (Place::Replicas(replicas), Direction::Read);
+        let pieces = shares.iter().flatten().map(|share| (share.from, share.to));
+        Self {
+            split: Some(Split::Replicas(Led::new(shares))),
+            ..Self::placed(ends, range, memory, pieces)
+        }
+    }
+
+    /// Which replicas its pieces are asked of, if there are several.
+    pub(in crate::shard) fn led(&mut self) -> Option<&mut Led> {
+        match &mut self.split {
+            Some(Split::Replicas(led)) => Some(led),
+            _ => None,
+        }
+    }
+
+    /// The form of [`Self::led`] that changes nothing.
+    pub(in crate::shard) fn led_by(&self) -> Option<&Led> {
+        match &self.split {
+            Some(Split::Replicas(led)) => Some(led),
+            _ => None,
+        }
+    }
+
+    /// A part that is under way.
+    pub(in crate::shard) fn part(&self, index: u8) -> Option<&Part> {
+        self.parts.get(usize::from(index))?.as_ref()
+    }
+
+    /// What has not landed of a part that is over comes again, from another replica.
+    pub(in crate::shard) fn ask_again(&mut self, part: &Part, member: u8) {
+        let (from, to) = (part.start + u64::from(part.told), part.start + u64::from(part.length));
+        if let Some(Split::Replicas(led)) = &mut self.split {
+            led.move_to((part.start, from), member);
+        }
+        self.next -= to - from;
+        self.put_back(Row::single(self.offset + from, from as u32, (to - from) as u32));
     }
 
     /// Has the transfer of a piece go its way, if the request goes two.
@@ -315,6 +303,7 @@ impl VectorBody {
                 (Route::Remote, "peer -> 2 lanes -> client memory")
             }
             Place::Remote(..) => (Route::Remote, "pieces at a peer <-> lane <-> client memory"),
+            Place::Replicas(_) => (Route::Remote, "replicas -> lanes -> client memory"),
         }
     }
 

@@ -102,18 +102,19 @@ impl Shard {
     ) -> String {
         let LostLane { key, class, loss } = lost;
         let asked = |body: &Body| matches!(body, Body::Remote(remote) if remote.lane == Some(key));
-        let mut from = 0;
+        let (mut from, mut goes_elsewhere) = (0, false);
         while let Some(transfer) = self.transfers.next_from(&mut from, |t| asked(&t.body)) {
             self.note_way_unfinished(transfer, class, now);
             self.ask_again(transfer, RetryReason::LaneLost);
+            goes_elsewhere |= self.may_go_elsewhere(transfer, now);
         }
         let Some(state) = self.peers.get_mut(peer) else { return String::new() };
         let name = state.name().to_owned();
         let has_ways = state.uses(LaneClass::Second);
         let comes_back = state.lose(class, loss);
         self.peers.fail(peer, class, now, &mut self.cx);
-        if !comes_back || has_ways {
-            // No lane comes up for which they could wait, or some may go the other way.
+        if !comes_back || has_ways || goes_elsewhere {
+            // No lane comes up for which they could wait, or some may go another way.
             self.wake_waiting(peer);
         }
         name

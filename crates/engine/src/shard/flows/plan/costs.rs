@@ -38,6 +38,8 @@ impl Shard {
                 }
                 Place::Remote(remote.peer, handle)
             }
+            // What peers' devices take to read is theirs to know.
+            HandleKind::Replicas(_) => return Ok(None),
             HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
         let cost = match place {
@@ -52,6 +54,7 @@ impl Shard {
                 return Err(Status::BadHandle);
             }
             Place::Remote(peer, handle) => self.cost_by_lane(peer, (session, handle), write),
+            Place::Replicas(_) => None,
         };
         Ok(cost)
     }

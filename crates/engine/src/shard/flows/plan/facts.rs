@@ -50,6 +50,7 @@ pub(in crate::shard) fn spots_of_transfer(
     let of = |place: Place| match place {
         Place::Local(target) => file_of(target).map(|file| Spot::Device(file.device)),
         Place::Remote(peer, _) => Some(Spot::Peer(peer)),
+        Place::Replicas(_) => None,
     };
     match body {
         Body::File(body) => [Some(Spot::Device(body.target().device)), None],

@@ -111,11 +111,17 @@ impl Shard {
         };
         let (start, length) = chunk.range();
         let length = u64::from(length);
-        let body = match body_for(place, direction, false, offset + start, length, chunk.memory()) {
-            Ok(body) => body,
-            // Beyond the end of a region: the copy ends there.
-            Err(_) => Body::Settled,
+        let (from, memory) = (offset + start, chunk.memory());
+        let body = match place {
+            // A body may be kept only where its transfer finds room.
+            Place::Replicas(_) if self.transfers.room() == 0 => return false,
+            Place::Replicas(replicas) => {
+                self.by_replicas((session, replicas), (from, length), (class, memory), now)
+            }
+            _ => body_for(place, direction, false, from, length, memory),
         };
+        // Beyond the end of a region: the copy ends there.
+        let body = body.unwrap_or(Body::Settled);
         let waiter = Waiter::Copy { parent: key, chunk: index as u8 };
         let handles = [None, None];
         let child = Start { waiter, session, handles, kind, class, deadline, length, body };
@@ -158,6 +164,9 @@ impl Shard {
             }
             Place::Remote(_, handle) => {
                 self.handles.remote(transfer.session, handle).map_or(0, |remote| remote.length)
+            }
+            Place::Replicas(handle) => {
+                self.handles.replicas(transfer.session, handle).map_or(0, |it| it.length())
             }
         };
         offset.saturating_add(end) <= length

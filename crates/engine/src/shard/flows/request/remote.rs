@@ -81,13 +81,17 @@ impl Shard {
             // It may have been taken in by a daemon that is no more.
             return self.decide(key, Status::OutcomeUnknown, io);
         }
+        let incarnation = state.incarnation();
         let Some(lane_key) = lane else {
+            if self.may_go_elsewhere(key, io.now()) {
+                return self.decide(key, Status::PeerLost, io);
+            }
             return self.cx.watch.hold(Work::Transfer(key), HeldBy::Peer);
         };
-        let incarnation = state.incarnation();
+        let Some(transfer) = self.transfers.get(key) else { return };
         let number = match self.handles.remote(transfer.session, body.handle) {
             Some(remote) => match remote.number {
-                Some((number, incarnation)) if incarnation == state.incarnation() => number,
+                Some((number, of)) if of == incarnation => number,
                 // The peer restarted: the handle is being opened again.
                 _ => return,
             },

@@ -7,8 +7,9 @@ use piped_core::call::{ANSWER_BYTES_MAX, CALL_BYTES_MAX, HEAD_BYTES};
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::limits;
 use piped_core::pieces::{BufferRow, Row};
-use piped_core::request::{self, ArenaBuffer, Table, Update, Verb};
+use piped_core::request::{self, ArenaBuffer, Class, Table, Update, Verb};
 use piped_core::status::Status;
+use piped_core::units::Nanos;
 
 use crate::command::{ChannelTarget, Target};
 use crate::shard::Shard;
@@ -29,15 +30,23 @@ impl Shard {
     pub(in crate::shard) fn resolve(
         &mut self,
         session: SessionId,
-        verb: Verb,
+        (verb, class): (Verb, Class),
         no_wait: bool,
+        now: Nanos,
     ) -> Result<Resolved, Status> {
-        match verb {
+        match self.by_one_replica(session, verb, class, now) {
             Verb::Read { handle, offset, buffer, wanted } => {
                 let memory = self.clients.memory_of(session, buffer)?;
                 let (place, opened) = self.handles.place_of_bytes(session, handle, Access::READ)?;
                 if wanted >= buffer.length {
                     return Err(Status::Invalid);
+                }
+                if let Place::Replicas(replicas) = place {
+                    let (of, range) = ((session, replicas), (offset, buffer.length));
+                    check_end(offset, buffer.length)?;
+                    self.may_start()?;
+                    let body = self.by_replicas(of, range, (class, memory), now)?;
+                    return Ok((Operation::Read, [Some(handle), None], buffer.length, body));
                 }
                 let mut body =
                     body_for(place, Direction::Read, false, offset, buffer.length, memory)?;
@@ -219,7 +228,7 @@ impl Shard {
                         let unsynced = self.unsynced_of(session, handle);
                         Body::Remote(RemoteBody { call: Some(call), unsynced, ..body })
                     }
-                    Place::Local(_) => Body::Call(call),
+                    Place::Local(_) | Place::Replicas(_) => Body::Call(call),
                 };
                 let length = buffer.length.min(ANSWER_BYTES_MAX);
                 Ok((Operation::Call, [Some(handle), None], length, body))
@@ -279,11 +288,7 @@ pub(in crate::shard) fn body_for(
     length: u64,
     memory: Memory,
 ) -> Result<Body, Status> {
-    let end = offset.checked_add(length).ok_or(Status::Invalid)?;
-    // A signed offset is the kernel's limit.
-    if end > i64::MAX as u64 {
-        return Err(Status::Invalid);
-    }
+    let end = check_end(offset, length)?;
     Ok(match place {
         Place::Local(Target::File(target)) => {
             Body::File(FileBody::new(target, direction, durable, offset, memory))
@@ -294,7 +299,9 @@ pub(in crate::shard) fn body_for(
             }
             Body::Memory(MemoryBody::new((region, offset), direction, memory))
         }
-        Place::Local(Target::Channel(_) | Target::Directory(_)) => return Err(Status::Invalid),
+        Place::Local(Target::Channel(_) | Target::Directory(_)) | Place::Replicas(_) => {
+            return Err(Status::Invalid);
+        }
         Place::Remote(peer, handle) => {
             let op = match direction {
                 Direction::Read => RemoteOp::Read,
@@ -305,13 +312,18 @@ pub(in crate::shard) fn body_for(
     })
 }
 
+/// The end of a range, if the kernel could have it: a signed offset is its limit.
+fn check_end(offset: u64, length: u64) -> Result<u64, Status> {
+    let end = offset.checked_add(length).ok_or(Status::Invalid)?;
+    if end > i64::MAX as u64 { Err(Status::Invalid) } else { Ok(end) }
+}
+
 fn sync_body(place: Place, unsynced: Option<u64>) -> Body {
     match place {
         Place::Local(Target::File(target)) => Body::Sync { file: target.buffered, started: false },
         // Memory has no stable storage; what was put is there.
-        Place::Local(Target::Region(_) | Target::Channel(_) | Target::Directory(_)) => {
-            Body::Settled
-        }
+        Place::Local(Target::Region(_) | Target::Channel(_) | Target::Directory(_))
+        | Place::Replicas(_) => Body::Settled,
         Place::Remote(peer, handle) => {
             let body = RemoteBody::new(peer, handle, RemoteOp::Sync, 0, Memory::NONE);
             Body::Remote(RemoteBody { unsynced, ..body })

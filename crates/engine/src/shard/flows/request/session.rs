@@ -131,6 +131,7 @@ impl Shard {
         match kind {
             HandleKind::Local(target) => self.release_target(target, io),
             HandleKind::Remote(remote) => self.close_remote(*remote),
+            HandleKind::Replicas(replicas) => self.release_replicas(&replicas, io),
             HandleKind::Ended(kind) => self.release_kind(*kind, io),
             HandleKind::Gone => {}
         }

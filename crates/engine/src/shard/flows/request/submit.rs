@@ -94,7 +94,7 @@ impl Shard {
     ) -> Result<(TransferKey, u64), Status> {
         self.clients.may_ask(origin.session)?;
         let (kind, handles, length, body) =
-            self.resolve(origin.session, request.verb, request.no_wait)?;
+            self.resolve(origin.session, (request.verb, request.class), request.no_wait, now)?;
         let body = match body {
             Body::Remote(remote) => self.by_ways((kind, request.class, length), remote, now),
             body => body,

@@ -49,7 +49,7 @@ impl Shard {
         lanes.find_map(|class| self.lane_up_of(state, class))
     }
 
-    fn lane_up_of(&self, peer: &Peer, class: LaneClass) -> Option<LaneKey> {
+    pub(in crate::shard) fn lane_up_of(&self, peer: &Peer, class: LaneClass) -> Option<LaneKey> {
         let is_up =
             |&lane: &LaneKey| self.lanes.get(lane).is_some_and(|lane| lane.state == LaneState::Up);
         peer.lane(class).filter(is_up)
@@ -76,7 +76,7 @@ impl Shard {
 
     /// Whether something is heard on a lane where something was asked for. It takes seconds until a
     /// wire on which nothing arrives counts as lost, and a read on both waits for the slower one.
-    fn answers(&self, lane: LaneKey, now: Nanos) -> bool {
+    pub(in crate::shard) fn answers(&self, lane: LaneKey, now: Nanos) -> bool {
         self.lanes.get(lane).is_some_and(|lane| {
             let waits = lane.asking().is_some_and(|asking| !asking.outstanding.is_empty());
             !waits || now.since(lane.heard) < WAY_SILENT

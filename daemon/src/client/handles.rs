@@ -1,6 +1,7 @@
 //! Requests of a client over its socket: files, exports, regions, channels, more memory.
 
 mod lending;
+mod named;
 mod opens;
 mod replicas;
 
@@ -8,27 +9,30 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use piped_control::fault::OpenFault;
-use piped_control::holdings::Right;
+use piped_control::holdings::{Holder, Place, Right};
 use piped_control::parties::Credentials;
 use piped_control::sessions::Used;
 use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::{ChannelId, HandleId, RegionId, SessionId};
 use piped_core::status::Status;
-use piped_engine::command::OpenRequest;
+use piped_engine::command::{Command, OpenRequest};
 use piped_planner::cost::PathCost;
 use piped_ring::handshake::{PathCosts, Reply, Request};
 use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::replicas::Named;
+use self::named::Named;
 use super::wanted::check_arena;
 use super::welcome::{make_segment, memory_fault};
 use crate::arenas::{Maker, Share};
 use crate::closing::{Account, HeldFile, Kept};
 use crate::control::Control;
-use crate::limits::{FILES_PER_SESSION, SEGMENTS_PER_SESSION};
+use crate::limits::{
+    FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE, SEGMENTS_PER_SESSION,
+};
 use crate::open::Source;
 use crate::patience::Turns;
 use crate::shard::message::{Answer, Mailbox, Message, Question, ShardGone};
@@ -214,6 +218,75 @@ impl Client {
             files: self.open_files,
         };
         self.control.note_session(self.id, self.who.uid, used);
+    }
+
+    /// How long a peer may take to open something.
+    fn patience(&self) -> Duration {
+        self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE
+    }
+
+    /// Closes a handle that the client does not know.
+    async fn drop_handle(&mut self, handle: HandleId) {
+        self.forget(handle.0);
+        self.control.core.borrow_mut().leave(self.place(handle));
+        let close = Command::CloseHandle { session: self.id, handle };
+        let _ = self.mailbox().send(Message::Engine(close)).await;
+    }
+
+    fn place(&self, handle: HandleId) -> Place {
+        Place::Session(self.id, handle)
+    }
+
+    /// A handle is no more; what it was of.
+    fn forget(&mut self, handle: u32) -> Option<Held> {
+        let held = self.handles.remove(&handle);
+        self.open_files -= u32::from(matches!(held, Some(Held::File)));
+        held
+    }
+
+    /// Enters an open handle, unless a reload has taken the right away meanwhile.
+    async fn enter(&mut self, handle: HandleId, right: Right) -> Result<(), OpenFault> {
+        let (place, holder) = (self.place(handle), Holder::User(self.who.clone()));
+        let held = self.control.core.borrow_mut().hold(place, holder, right);
+        let Err(fault) = held else { return Ok(()) };
+        self.forget(handle.0);
+        self.control.tell_shard(self.shard).await;
+        let session = self.id;
+        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
+        Err(fault)
+    }
+
+    /// A number for a handle, if there may be one more.
+    fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
+        let limits = self.control.limiter.limits();
+        let of_session = (limits.client.handles as usize).min(HANDLES_PER_SESSION);
+        if self.handles.len() >= of_session {
+            let text = format!(
+                "there are {} handles already (limits.client.handles); close some",
+                self.handles.len()
+            );
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        if let Err(text) = self.control.check_handles_of_user(self.who.uid) {
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        let all = self.control.handles_open();
+        if all >= limits.global.handles.into() {
+            let text = format!(
+                "all sessions have {all} handles together (limits.global.handles); close some or \
+                 raise the limit"
+            );
+            return Err(OpenFault::new(Status::WouldBlock, text));
+        }
+        // Fewer than 2^32 are open, so the search ends.
+        while {
+            self.last_handle = self.last_handle.wrapping_add(1);
+            self.handles.contains_key(&self.last_handle)
+        } {}
+        self.handles.insert(self.last_handle, Held::Other);
+        // At once: who opens beside this one is to see it.
+        self.note();
+        Ok(HandleId(self.last_handle))
     }
 
     /// Account of its open files and of those being closed.

@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// As [`Self::join`], where nodes have one file; of a load that goes on.
+    /// Joins what a node has open ([`Self::join`]) where all nodes have one file.
     pub(super) fn join_replicated(&mut self, node: usize) {
         if self.layout.replicated(node).is_some() {
             self.join(node);

@@ -491,9 +491,8 @@ pub(super) fn encode_reply(
 
 // The longest message of each direction fits.
 const _: () = {
-    let names = NODES_BYTES_MAX + NAME_BYTES_MAX;
-    let longest = size_of::<Header>() + size_of::<OpenExportBody>() + names;
-    assert!(longest + PATH_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    let names = NODES_BYTES_MAX + NAME_BYTES_MAX + PATH_BYTES_MAX;
+    assert!(size_of::<Header>() + size_of::<OpenExportBody>() + names <= MESSAGE_BYTES_MAX);
     let listed = AUDIENCE_MAX * (size_of::<UserBody>() + size_of::<PeerBody>() + NAME_BYTES_MAX);
     let region = size_of::<Header>() + size_of::<ExportRegionBody>() + NAME_BYTES_MAX;
     assert!(region + listed <= MESSAGE_BYTES_MAX);

@@ -65,6 +65,9 @@ the source.";
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CpArgs {
     /// From: PATH, PEER:EXPORT/PATH, or :EXPORT/PATH for an export of this node
+    ///
+    /// PEER may be several nodes that have the file, as in `beta,gamma`, or `*` for all that
+    /// discovery knows to have the export: the file comes from all of them.
     #[arg(value_name = "SRC", value_hint = ValueHint::Url)]
     source: Place,
 

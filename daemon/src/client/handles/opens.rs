@@ -2,10 +2,9 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use piped_control::fault::{Asked, OpenFault};
-use piped_control::holdings::{Holder, Place, Right};
+use piped_control::holdings::Right;
 use piped_control::offers::Kind;
 use piped_control::parties::Asker;
 use piped_core::access::{Access, Creation, OpenKind};
@@ -15,10 +14,11 @@ use piped_engine::command::{Command, OpenRequest};
 use piped_ring::Segment;
 use piped_ring::handshake::Audience;
 
+use super::named::Named;
 use super::{Client, Held, Own, gone};
 use crate::closing::HeldFile;
 use crate::control::{Control, OpenTicket};
-use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION, HANDLES_PER_SESSION, REMOTE_OPEN_GRACE};
+use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION};
 use crate::open::below::check_path;
 use crate::open::{RegionSource, Source, file};
 use crate::shard::message::Message;
@@ -201,6 +201,9 @@ impl Client {
         let id = self.control.peer(peer).ok_or_else(|| {
             let core = self.control.core.borrow();
             let fix = match piped_config::nearest(peer, core.peers().names()) {
+                _ if Named::read(peer).is_some() => {
+                    "only a file that is read can be of several nodes".to_owned()
+                }
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("name it in [peers.{peer}] address"),
             };
@@ -254,35 +257,6 @@ impl Client {
         Err(asked.refused(status))
     }
 
-    /// How long a peer may take to open something.
-    pub(super) fn patience(&self) -> Duration {
-        self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE
-    }
-
-    /// Closes a handle that the client does not know.
-    pub(super) async fn drop_handle(&mut self, handle: HandleId) {
-        self.forget(handle.0);
-        self.control.core.borrow_mut().leave(self.place(handle));
-        let close = Command::CloseHandle { session: self.id, handle };
-        let _ = self.mailbox().send(Message::Engine(close)).await;
-    }
-
-    pub(super) fn place(&self, handle: HandleId) -> Place {
-        Place::Session(self.id, handle)
-    }
-
-    /// Enters an open handle, unless a reload has taken the right away meanwhile.
-    async fn enter(&mut self, handle: HandleId, right: Right) -> Result<(), OpenFault> {
-        let (place, holder) = (self.place(handle), Holder::User(self.who.clone()));
-        let held = self.control.core.borrow_mut().hold(place, holder, right);
-        let Err(fault) = held else { return Ok(()) };
-        self.forget(handle.0);
-        self.control.tell_shard(self.shard).await;
-        let session = self.id;
-        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
-        Err(fault)
-    }
-
     pub(super) async fn install(&mut self, source: Source, right: Right) -> Opened {
         let is_open = matches!(source, Source::File(_) | Source::Directory(_));
         if is_open {
@@ -316,44 +290,5 @@ impl Client {
         }
         self.enter(handle, right).await?;
         Ok((handle, alignment, length))
-    }
-
-    /// A handle is no more; what it was of.
-    pub(super) fn forget(&mut self, handle: u32) -> Option<Held> {
-        let held = self.handles.remove(&handle);
-        self.open_files -= u32::from(matches!(held, Some(Held::File)));
-        held
-    }
-
-    pub(super) fn new_handle(&mut self) -> Result<HandleId, OpenFault> {
-        let limits = self.control.limiter.limits();
-        let of_session = (limits.client.handles as usize).min(HANDLES_PER_SESSION);
-        if self.handles.len() >= of_session {
-            let text = format!(
-                "there are {} handles already (limits.client.handles); close some",
-                self.handles.len()
-            );
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
-        if let Err(text) = self.control.check_handles_of_user(self.who.uid) {
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
-        let all = self.control.handles_open();
-        if all >= limits.global.handles.into() {
-            let text = format!(
-                "all sessions have {all} handles together (limits.global.handles); close some or \
-                 raise the limit"
-            );
-            return Err(OpenFault::new(Status::WouldBlock, text));
-        }
-        // Fewer than 2^32 are open, so the search ends.
-        while {
-            self.last_handle = self.last_handle.wrapping_add(1);
-            self.handles.contains_key(&self.last_handle)
-        } {}
-        self.handles.insert(self.last_handle, Held::Other);
-        // At once: who opens beside this one is to see it.
-        self.note();
-        Ok(HandleId(self.last_handle))
     }
 }

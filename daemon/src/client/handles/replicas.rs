@@ -6,42 +6,21 @@
 //!                                                     └─► one length? ─► one handle (shard)
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use piped_control::fault::OpenFault;
 use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::HandleId;
-use piped_core::limits::REPLICAS_MAX;
 use piped_core::status::Status;
 use piped_engine::command::OpenRequest;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use super::named::Named;
 use super::opens::Opened;
 use super::{Client, Held};
 use crate::limits::REPLICA_OPEN_GRACE;
 use crate::shard::message::Message;
-
-/// Stands for all nodes that are known to have an export.
-const ALL: &str = "*";
-
-/// The nodes that a client names where it names several.
-pub(super) enum Named<'a> {
-    /// Those of a list.
-    List(&'a str),
-    /// All that are known to have the export.
-    All,
-}
-
-impl<'a> Named<'a> {
-    /// Reads what a client names; none if that is one node. No name has such a character.
-    pub(super) fn read(peer: &'a str) -> Option<Self> {
-        match peer {
-            ALL => Some(Self::All),
-            peer => peer.contains(',').then_some(Self::List(peer)),
-        }
-    }
-}
 
 impl Client {
     /// Opens a file of an export of several nodes, for reading.
@@ -56,7 +35,7 @@ impl Client {
             let text = "a file of several nodes is read only; write to each of them by its name";
             return Err(OpenFault::new(Status::Invalid, text));
         }
-        let nodes = self.nodes(nodes, &export)?;
+        let nodes = nodes.names(&self.control, self.id, &export)?;
         let mut asked = JoinSet::new();
         let mut underway = BTreeMap::new();
         let mut opened = Vec::new();
@@ -100,46 +79,6 @@ impl Client {
             fault = fault.or(late.err());
         }
         self.join(opened, fault).await
-    }
-
-    /// The names of nodes, each once; as many as there may be.
-    fn nodes(&self, named: Named<'_>, export: &str) -> Result<Vec<String>, OpenFault> {
-        let invalid = |text: String| Err(OpenFault::new(Status::Invalid, text));
-        match named {
-            Named::List(list) => {
-                let names: Vec<String> = list.split(',').map(str::to_owned).collect();
-                let each: BTreeSet<&String> = names.iter().collect();
-                if each.len() < names.len() || names.iter().any(String::is_empty) {
-                    return invalid(format!("`{list}`: name each node once, as in `alpha,beta`"));
-                }
-                if names.len() > REPLICAS_MAX {
-                    return invalid(format!("`{list}`: at most {REPLICAS_MAX} nodes"));
-                }
-                Ok(names)
-            }
-            Named::All => {
-                let core = self.control.core.borrow();
-                let known = core.discovery().nodes_with(export);
-                let mut names: BTreeSet<String> = known
-                    .filter(|name| core.peers().by_name(name).is_some())
-                    .map(str::to_owned)
-                    .collect();
-                if core.live().config.exports.contains_key(export) {
-                    names.insert(self.control.node.clone());
-                }
-                if names.is_empty() {
-                    let text = format!(
-                        "discovery knows no node with the export `{export}`; name the nodes, as in \
-                         `alpha,beta`"
-                    );
-                    return Err(OpenFault::new(Status::NotFound, text));
-                }
-                // Where there are many, clients do not all go to the first ones.
-                let first = self.id.0 as usize % names.len();
-                let all = names.iter().cycle().skip(first).take(names.len().min(REPLICAS_MAX));
-                Ok(all.cloned().collect())
-            }
-        }
     }
 
     /// Makes one handle of those that were opened; `fault`: why there is none, if there is none.

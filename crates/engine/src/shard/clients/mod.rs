@@ -31,7 +31,7 @@ use super::slab::Beside;
 pub(super) use self::admission::{InUse, weight};
 pub(super) use self::handles::{HandleKind, Handles, Place, RemoteHandle, access_of};
 pub(super) use self::order::Course;
-pub(super) use self::replicas::{Brought, May, Replicas, Shares};
+pub(super) use self::replicas::{Brought, May, Replicas, Share, Shares};
 
 /// A client's connection to the daemon, as this shard sees it.
 #[derive(Debug)]

@@ -51,6 +51,8 @@ pub(in crate::shard) struct Replicas {
     tries: [Tries; SIZES],
     /// The replica that is tried next of reads that go whole.
     turn: usize,
+    /// The replica that calls are made of: what one has locked, it has to unlock.
+    called: Option<u8>,
 }
 
 /// One of the replicas.
@@ -62,8 +64,9 @@ struct Member {
     asked: u64,
     /// When the last of them was over.
     ended: Nanos,
-    /// It failed so often without a success, and is left alone until then.
+    /// How often it has failed since a part of it ended well.
     failures: u32,
+    /// Until when it is left alone, because it has failed.
     rests: Nanos,
 }
 
@@ -84,11 +87,21 @@ struct Tries {
 /// What of a read one replica is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::shard) struct Share {
+    member: u8,
+    from: u64,
+    to: u64,
+}
+
+impl Share {
     /// The number of the replica.
-    pub(in crate::shard) member: u8,
+    pub(in crate::shard) fn member(&self) -> u8 {
+        self.member
+    }
+
     /// Bytes of the read, from where to where.
-    pub(in crate::shard) from: u64,
-    pub(in crate::shard) to: u64,
+    pub(in crate::shard) fn range(&self) -> (u64, u64) {
+        (self.from, self.to)
+    }
 }
 
 /// What each replica is asked for.
@@ -97,24 +110,43 @@ pub(in crate::shard) type Shares = [Option<Share>; REPLICAS_MAX];
 /// Whom a read may ask: a bit for each replica that answers, and whether it may ask several.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct May {
-    pub(in crate::shard) ask: u8,
-    pub(in crate::shard) split: bool,
-    pub(in crate::shard) now: Nanos,
+    ask: u8,
+    split: bool,
+    now: Nanos,
+}
+
+impl May {
+    /// Asks now those whose bits are set; several of them only with `split`.
+    pub(in crate::shard) fn new(ask: u8, split: bool, now: Nanos) -> Self {
+        Self { ask, split, now }
+    }
 }
 
 /// A part of a read at a replica, or a whole one: what it was, and how it went.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct Brought {
-    pub(in crate::shard) member: u8,
+    member: u8,
     /// Bytes of the whole read.
-    pub(in crate::shard) whole: u64,
+    whole: u64,
     /// Bytes that the replica was asked for.
-    pub(in crate::shard) asked: u64,
+    asked: u64,
     /// When it was asked, and when it was over.
-    pub(in crate::shard) begun: Nanos,
-    pub(in crate::shard) ended: Nanos,
+    begun: Nanos,
+    ended: Nanos,
     /// Whether it brought what it was asked for.
-    pub(in crate::shard) is_done: bool,
+    is_done: bool,
+}
+
+impl Brought {
+    /// So many bytes of `whole` that a replica was asked for and has brought, if it `is_done`.
+    pub(in crate::shard) fn new(
+        member: u8,
+        (whole, asked): (u64, u64),
+        (begun, ended): (Nanos, Nanos),
+        is_done: bool,
+    ) -> Self {
+        Self { member, whole, asked, begun, ended, is_done }
+    }
 }
 
 impl Default for Tries {
@@ -163,7 +195,8 @@ impl Replicas {
     /// The replicas of a file of so many bytes; at least one, and at most [`REPLICAS_MAX`].
     pub(in crate::shard) fn new(session: SessionId, length: u64, handles: &[HandleId]) -> Self {
         let members = handles.iter().take(REPLICAS_MAX).map(|it| Member::new(*it)).collect();
-        Self { session, length, members, tries: Default::default(), turn: 0 }
+        let tries = Default::default();
+        Self { session, length, members, tries, turn: 0, called: None }
     }
 
     /// The session whose handles they are.
@@ -194,6 +227,19 @@ impl Replicas {
         first.map(|at| at as u8)
     }
 
+    /// The replica that calls are made of: one that may be asked at the first call, and that one
+    /// from then on, as long as it is `open`.
+    pub(in crate::shard) fn called(
+        &mut self,
+        ask: u8,
+        now: Nanos,
+        open: impl Fn(HandleId) -> bool,
+    ) -> Option<HandleId> {
+        let is_open = |at: &u8| self.handle(*at).is_some_and(&open);
+        self.called = self.called.filter(is_open).or_else(|| self.one(0, ask, now));
+        self.handle(self.called.unwrap_or_default())
+    }
+
     /// How a read of so many bytes from `offset` is divided.
     pub(in crate::shard) fn choose(&mut self, (offset, bytes): (u64, u64), may: May) -> Shares {
         let (size, ready) = (size_of(bytes), self.ready(may.ask, may.now));
@@ -213,7 +259,7 @@ impl Replicas {
         }
         let least = (bytes / LEAST_PART).max(WAY_UNIT_BYTES);
         let end = ways.divide(bytes, least);
-        // One that never had a whole read is tried in its turn, and not for it.
+        // What never had a whole read is tried in its turn, and not because of that.
         let known = |at: &usize| self.members[*at].times[size].whole.seconds().is_some();
         let ends =
             bits(ready).filter(known).map(|at| (at, self.members[at].end_of_whole(size, bytes)));
@@ -282,7 +328,7 @@ impl Replicas {
         }
     }
 
-    /// Those that may be asked, a bit for each; those that have failed of late only if there is
+    /// Replicas that may be asked, a bit for each; those that have failed of late only if there is
     /// nobody else.
     fn ready(&self, ask: u8, now: Nanos) -> u8 {
         let there = bits(ask).filter(|at| *at < self.members.len());
@@ -577,6 +623,17 @@ mod tests {
             rests.push((now.since(begun).0 + 50_000_000) / REPLICA_REST.0);
         }
         assert_eq!(rests, [1, 2, 4]);
+    }
+
+    #[test]
+    fn calls_are_made_of_one_replica_as_long_as_it_is_open() {
+        let mut replicas = replicas(3);
+        let now = Nanos::from_millis(1);
+        let first = replicas.called(0b010, now, |_| true).expect("one that may be asked");
+        assert_eq!(replicas.handle(1), Some(first));
+        assert_eq!(replicas.called(0b101, now, |_| true), Some(first), "though it is not up");
+        let next = replicas.called(0b101, now, |it| it != first).expect("another one");
+        assert_ne!(next, first);
     }
 
     #[test]

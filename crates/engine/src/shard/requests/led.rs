@@ -27,9 +27,26 @@ const NO_PIECE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct By {
     /// The number of the replica.
-    pub(in crate::shard) member: u8,
+    member: u8,
     /// When it was asked.
-    pub(in crate::shard) begun: Nanos,
+    begun: Nanos,
+}
+
+impl By {
+    /// Asked of that replica then.
+    pub(in crate::shard) fn new(member: u8, begun: Nanos) -> Self {
+        Self { member, begun }
+    }
+
+    /// The number of the replica.
+    pub(in crate::shard) fn member(self) -> u8 {
+        self.member
+    }
+
+    /// When it was asked.
+    pub(in crate::shard) fn begun(self) -> Nanos {
+        self.begun
+    }
 }
 
 impl Led {
@@ -37,7 +54,7 @@ impl Led {
     pub(super) fn new(shares: &Shares) -> Self {
         let (mut froms, mut members) = ([NO_PIECE; REPLICAS_MAX], [0; REPLICAS_MAX]);
         for (at, share) in shares.iter().flatten().enumerate() {
-            (froms[at], members[at]) = (share.from as u32, share.member);
+            (froms[at], members[at]) = (share.range().0 as u32, share.member());
         }
         Self { froms, members, failed: 0, moves: 0 }
     }

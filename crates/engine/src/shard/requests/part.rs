@@ -7,10 +7,10 @@ use super::led::By;
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct Part {
     /// Where it counts from, in bytes of the request.
-    pub(super) start: u64,
-    pub(super) length: u32,
+    start: u64,
+    length: u32,
     /// Bytes of the part that the client was told of as progress.
-    pub(super) told: u32,
+    told: u32,
     /// The part's rows, as the peer gets them and where they lie in the buffer, and their number.
     table: Option<(Run, u32)>,
     /// Where its bytes lie packed, if not in the buffer.
@@ -43,6 +43,11 @@ impl Part {
     /// The byte of the request that it begins with.
     pub(in crate::shard) fn start(&self) -> u64 {
         self.start
+    }
+
+    /// Bytes of the request that have not landed of it, from where to where.
+    pub(in crate::shard) fn rest(&self) -> (u64, u64) {
+        (self.start + u64::from(self.told), self.start + u64::from(self.length))
     }
 
     /// How many bytes it has.

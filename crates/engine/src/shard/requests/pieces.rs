@@ -8,7 +8,7 @@ use piped_core::status::Status;
 use piped_report::tally::Route;
 
 use super::super::arena::Memory;
-use super::super::clients::{Place, Shares};
+use super::super::clients::{Place, Share, Shares};
 use super::super::driver::Direction;
 use super::super::peers::Way;
 use super::super::stripes::{Stripe, Stripes};
@@ -178,7 +178,7 @@ impl VectorBody {
         shares: &Shares,
     ) -> Self {
         let ends = (Place::Replicas(replicas), Direction::Read);
-        let pieces = shares.iter().flatten().map(|share| (share.from, share.to));
+        let pieces = shares.iter().flatten().map(Share::range);
         Self {
             split: Some(Split::Replicas(Led::new(shares))),
             ..Self::placed(ends, range, memory, pieces)
@@ -208,9 +208,9 @@ impl VectorBody {
 
     /// What has not landed of a part that is over comes again, from another replica.
     pub(in crate::shard) fn ask_again(&mut self, part: &Part, member: u8) {
-        let (from, to) = (part.start + u64::from(part.told), part.start + u64::from(part.length));
+        let (from, to) = part.rest();
         if let Some(Split::Replicas(led)) = &mut self.split {
-            led.move_to((part.start, from), member);
+            led.move_to((part.start(), from), member);
         }
         self.next -= to - from;
         self.put_back(Row::single(self.offset + from, from as u32, (to - from) as u32));
@@ -405,7 +405,7 @@ impl VectorBody {
     /// ends there; but not one with a part before the others, which has bytes still that come
     /// before it.
     pub(in crate::shard) fn note_read(&mut self, part: &Part, bytes: u64) {
-        self.ended |= bytes < part.length.into() && self.order != Order::Placed;
+        self.ended |= bytes < part.length().into() && self.order != Order::Placed;
     }
 
     /// The file of a read that comes from the page cache and the device, of which this part was the
@@ -417,8 +417,8 @@ impl VectorBody {
             return None;
         };
         let of = |at: u64| stripes.at(at).map(Stripe::is_cached);
-        let cached = of(part.start)?;
-        let under_way = self.parts.iter().flatten().map(|part| part.start);
+        let cached = of(part.start())?;
+        let under_way = self.parts.iter().flatten().map(Part::start);
         let left = self.rows.cut.iter().flatten().map(|row| row.at.into());
         let is_last = under_way.chain(left).all(|at| of(at) != Some(cached));
         is_last.then(|| (file, cached, stripes.bytes(cached)))

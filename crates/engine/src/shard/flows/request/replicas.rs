@@ -84,33 +84,62 @@ impl Shard {
 
     /// The verb by the handle of one replica, if it is none that is divided.
     pub(in crate::shard) fn by_one_replica(
-        &self,
+        &mut self,
         session: SessionId,
         verb: Verb,
         class: Class,
         now: Nanos,
     ) -> Verb {
-        let one = |handle: HandleId, length: u64| {
-            let Some(replicas) = self.handles.replicas(session, handle) else { return handle };
-            let up = self.replicas_up(session, replicas, (class, length), now);
-            let first = replicas.one(length, up, now).unwrap_or_default();
-            replicas.handle(first).unwrap_or(handle)
-        };
         match verb {
             Verb::Read { handle, offset, buffer, wanted } if wanted > 0 => {
-                let handle = one(handle, buffer.length);
+                let handle = self.replica_for((session, handle), (class, buffer.length), now);
                 Verb::Read { handle, offset, buffer, wanted }
             }
             Verb::Vector { handle, reads, buffers, table, bytes } => {
-                Verb::Vector { handle: one(handle, bytes), reads, buffers, table, bytes }
+                let handle = self.replica_for((session, handle), (class, bytes), now);
+                Verb::Vector { handle, reads, buffers, table, bytes }
             }
             Verb::Call { handle, buffer, call_bytes } => {
-                Verb::Call { handle: one(handle, 0), buffer, call_bytes }
+                let handle = self.replica_of_calls((session, handle), class, now);
+                Verb::Call { handle, buffer, call_bytes }
             }
-            Verb::Flush { handle } => Verb::Flush { handle: one(handle, 0) },
-            Verb::Sync { handle } => Verb::Sync { handle: one(handle, 0) },
+            Verb::Flush { handle } => {
+                Verb::Flush { handle: self.replica_of_calls((session, handle), class, now) }
+            }
+            Verb::Sync { handle } => {
+                Verb::Sync { handle: self.replica_of_calls((session, handle), class, now) }
+            }
             verb => verb,
         }
+    }
+
+    /// The handle of the replica that has so many bytes first; any other handle is itself.
+    fn replica_for(
+        &self,
+        (session, handle): (SessionId, HandleId),
+        (class, length): (Class, u64),
+        now: Nanos,
+    ) -> HandleId {
+        let Some(replicas) = self.handles.replicas(session, handle) else { return handle };
+        let up = self.replicas_up(session, replicas, (class, length), now);
+        let first = replicas.one(length, up, now).unwrap_or_default();
+        replicas.handle(first).unwrap_or(handle)
+    }
+
+    /// The handle of the replica that calls are made of; any other handle is itself.
+    fn replica_of_calls(
+        &mut self,
+        (session, handle): (SessionId, HandleId),
+        class: Class,
+        now: Nanos,
+    ) -> HandleId {
+        let Some(replicas) = self.handles.replicas(session, handle) else { return handle };
+        let up = self.replicas_up(session, replicas, (class, 0), now);
+        let open = replicas.handles().map(|it| self.length_of(session, it).map(|_| it));
+        let open: [Option<HandleId>; REPLICAS_MAX] = first_of(open.flatten());
+        let replicas = self.handles.replicas_mut(session, handle);
+        let called = replicas.and_then(|it| it.called(up, now, |it| open.contains(&Some(it))));
+        called.unwrap_or(handle)
     }
 
     /// What the read of a range becomes, of a file that a handle's replicas have.
@@ -125,7 +154,7 @@ impl Shard {
         let ask = self.replicas_up(session, replicas, (class, range.1), now);
         let split = self.transfers.room() as usize > REPLICAS_MAX;
         let replicas = self.handles.replicas_mut(session, handle).ok_or(Status::BadHandle)?;
-        let shares = replicas.choose(range, May { ask, split, now });
+        let shares = replicas.choose(range, May::new(ask, split, now));
         let vector = VectorBody::replicated(handle, range, memory, &shares);
         Ok(Body::Vector(self.bodies.keep_vector(vector)))
     }
@@ -146,7 +175,7 @@ impl Shard {
         let (piece, start) = vector.take_piece(row);
         let memory = vector.buffers().at(piece.at.into()).0;
         let member = vector.led().and_then(|led| led.member_at(start)).unwrap_or_default();
-        let part = Part::new(start, piece.length).asked_of(By { member, begun: io.now() });
+        let part = Part::new(start, piece.length).asked_of(By::new(member, io.now()));
         let Some(session) = self.transfers.get(key).map(|it| it.session) else { return Ok(true) };
         let replicas = self.handles.replicas(session, handle).ok_or(Status::Gone)?;
         let replica = replicas.handle(member).ok_or(Status::Gone)?;
@@ -186,7 +215,7 @@ impl Shard {
         let waiter = self.transfers.get(key).map(|it| it.waiter);
         let Some(Waiter::Vector { parent, part }) = waiter else { return false };
         let by = self.vector_mut(parent).and_then(|vector| vector.part(part)?.by());
-        by.is_some_and(|by| self.next_replica(parent, by.member, now).is_some())
+        by.is_some_and(|by| self.next_replica(parent, by.member(), now).is_some())
     }
 
     /// Another replica that answers, for a piece that one has not brought.
@@ -228,11 +257,12 @@ impl Shard {
         let status = if is_cut { Status::Corrupt } else { status };
         let is_done = status == Status::Ok;
         let says_something = is_done || !matches!(status, Status::Cancelled | Status::Closed);
-        let (asked, begun) = (part.length().into(), by.begun);
+        let asked = part.length().into();
         if says_something {
-            replicas.end(Brought { member: by.member, whole, asked, begun, ended: now, is_done });
+            let times = (by.begun(), now);
+            replicas.end(Brought::new(by.member(), (whole, asked), times, is_done));
         } else {
-            replicas.give_up(by.member, asked);
+            replicas.give_up(by.member(), asked);
         }
         !is_done && !ends && says_something && self.goes_on(key, part, status, now)
     }
@@ -245,12 +275,19 @@ impl Shard {
             return false;
         }
         let Some(led) = self.vector_mut(key).and_then(VectorBody::led) else { return false };
-        led.note_failed(by.member, status);
-        let Some(next) = self.next_replica(key, by.member, now) else { return false };
+        led.note_failed(by.member(), status);
+        let Some(next) = self.next_replica(key, by.member(), now) else { return false };
         if let Some(vector) = self.vector_mut(key) {
             vector.ask_again(part, next);
         }
         self.cx.watch.note_retry(RetryReason::Replica);
         true
     }
+}
+
+/// As many as there is room for.
+fn first_of(handles: impl Iterator<Item = HandleId>) -> [Option<HandleId>; REPLICAS_MAX] {
+    let mut first = [None; REPLICAS_MAX];
+    first.iter_mut().zip(handles).for_each(|(place, handle)| *place = Some(handle));
+    first
 }

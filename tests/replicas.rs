@@ -5,11 +5,12 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use piped_client::{Calls, Client, Handle, OpenOptions, Queue};
 use system_tests::keys::Key;
 use system_tests::process::{
-    BLOCKS_BYTES, Daemon, Programs, eventually, free_address, pattern, words,
+    BLOCKS_BYTES, Daemon, Programs, eventually, free_address, now, pattern, words,
 };
 use system_tests::proxy::Proxy;
 
@@ -129,6 +130,77 @@ fn a_node_that_comes_back_is_asked_again() {
     });
     let _ = scene.nodes.pop();
     read(&client, &mut queue, &file);
+}
+
+/// Nobody brings anything for a while: a read is as patient then as one of a single node.
+#[test]
+fn a_read_outlasts_a_time_when_all_nodes_stand_still() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a folder");
+    let contents = vec![pattern(BLOCKS_BYTES); 2];
+    let scene = Scene::new(&programs, directory.path(), &contents);
+    let client = scene.client();
+    let file = open(&client, "beta,gamma");
+    let mut queue = client.queue().expect("a queue");
+    (0..4).for_each(|_| read(&client, &mut queue, &file));
+    scene.wires.iter().for_each(|wire| wire.pause(true));
+    let begun = now();
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| read(&client, &mut queue, &file));
+        // Longer than any part of it is waited for where another node would begin.
+        eventually("some seconds have passed", || {
+            (begun.elapsed() > Duration::from_secs(3)).then_some(())
+        });
+        scene.wires.iter().for_each(|wire| wire.pause(false));
+        reads.join().expect("read");
+    });
+}
+
+/// Files that have become shorter are replicas no more: what they miss comes from others, and where
+/// there is none the read fails; it does not end as if the file were shorter.
+#[test]
+fn a_file_that_is_cut_off_is_no_replica() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path();
+    let contents = vec![pattern(BLOCKS_BYTES); 2];
+    let scene = Scene::new(&programs, path, &contents);
+    let client = scene.client();
+    let file = open(&client, "beta,gamma");
+    let mut queue = client.queue().expect("a queue");
+    (0..4).for_each(|_| read(&client, &mut queue, &file));
+    let cut = |name: &str| {
+        let blocks = path.join(format!("root-{name}/blocks"));
+        let blocks = fs::File::options().write(true).open(blocks).expect("there");
+        blocks.set_len(4096).expect("cut off");
+    };
+    cut("beta");
+    (0..4).for_each(|_| read(&client, &mut queue, &file));
+    cut("gamma");
+    let buffer = client.allocate(BLOCKS_BYTES).expect("memory");
+    let failed = queue.read(&file, 0, buffer).expect_err("nobody has it");
+    assert!(failed.to_string().contains("checksum"), "{failed}");
+}
+
+/// What an operator takes back of one node is read from the others, and closed.
+#[test]
+fn a_handle_of_one_node_may_be_ended() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a folder");
+    let contents = vec![pattern(BLOCKS_BYTES); 2];
+    let scene = Scene::new(&programs, directory.path(), &contents);
+    let client = scene.client();
+    let file = open(&client, "beta,gamma");
+    let mut queue = client.queue().expect("a queue");
+    read(&client, &mut queue, &file);
+    let of = |node: &Daemon| node.json(&["handles"])["handles"].as_array().map_or(0, Vec::len);
+    let number = scene.alpha.json(&["handles"])["handles"][0]["handle"].to_string();
+    let ended = scene.alpha.pipectl(["handle", "end", &number]).output().expect("pipectl starts");
+    assert!(ended.status.success(), "{}", words(&ended));
+    eventually("the other node has closed it", || {
+        (scene.nodes.iter().map(of).sum::<usize>() == 1).then_some(())
+    });
+    (0..4).for_each(|_| read(&client, &mut queue, &file));
 }
 
 #[test]

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// An answer longer than this is not from piped.
 const BODY_BYTES_MAX: usize = 16 << 20;
@@ -41,6 +43,9 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(5);
 pub struct Admin {
     socket: PathBuf,
     runtime: Runtime,
+    /// Ctrl-C as it is waited for, from the first wait on: what is pressed between two waits counts
+    /// at the next one.
+    interrupts: RefCell<Option<Signal>>,
 }
 
 impl Admin {
@@ -53,7 +58,7 @@ impl Admin {
             .enable_all()
             .build()
             .map_err(|error| Failure::io("cannot start a runtime", &error))?;
-        Ok(Self { socket: socket.to_owned(), runtime })
+        Ok(Self { socket: socket.to_owned(), runtime, interrupts: RefCell::new(None) })
     }
 
     /// `GET`, with a typed answer.
@@ -151,17 +156,24 @@ impl Admin {
         self.read_raw(&self.request(Method::PUT, path, Envelope::new(body).json())?)
     }
 
-    /// Waits until then; true if Ctrl-C came before.
+    /// Waits until then; true if Ctrl-C came before, or since the first of these waits began.
     ///
     /// # Errors
     /// If signals cannot be waited for.
     pub fn is_interrupted_until(&self, due: Instant) -> Result<bool, Failure> {
+        let mut interrupts = self.interrupts.borrow_mut();
         self.runtime.block_on(async {
+            let interrupts = match &mut *interrupts {
+                Some(interrupts) => interrupts,
+                none => {
+                    let interrupts = signal(SignalKind::interrupt());
+                    let failed = |error| Failure::io("cannot wait for Ctrl-C", &error);
+                    none.insert(interrupts.map_err(failed)?)
+                }
+            };
             tokio::select! {
-                pressed = tokio::signal::ctrl_c() => match pressed {
-                    Ok(()) => Ok(true),
-                    Err(error) => Err(Failure::io("cannot wait for Ctrl-C", &error)),
-                },
+                biased;
+                _ = interrupts.recv() => Ok(true),
                 () = tokio::time::sleep_until(due.into()) => Ok(false),
             }
         })
@@ -332,6 +344,18 @@ mod tests {
         assert_eq!(back["regions"][0]["name"], name);
         let refused = show(serde_json::json!({ "error": "one\ntwo\u{1b}" }));
         assert_eq!(refused["error"], "one\ntwo\\u{1b}");
+    }
+
+    #[test]
+    fn what_is_pressed_between_two_waits_is_not_lost() {
+        use rustix::process::{Signal, getpid, kill_process};
+
+        let admin = Admin::new(Path::new("/nowhere")).expect("a runtime");
+        let begun = tokio::time::Instant::now().into_std();
+        assert!(!admin.is_interrupted_until(begun).expect("a wait"));
+        kill_process(getpid(), Signal::INT).expect("this process");
+        let due = begun + Duration::from_secs(600);
+        assert!(admin.is_interrupted_until(due).expect("a wait"));
     }
 
     #[test]

@@ -433,6 +433,11 @@ impl Client {
         let Some(held) = self.forget(handle) else {
             return Err(OpenFault::new(Status::BadHandle, format!("there is no handle {handle}")));
         };
+        // The shard closes the handles of replicas with theirs.
+        for member in self.replicas.remove(&handle).into_iter().flatten() {
+            self.forget(member.0);
+            self.control.core.borrow_mut().leave(self.place(member));
+        }
         self.note();
         self.control.core.borrow_mut().leave(self.place(HandleId(handle)));
         if let Held::Channel(channel) = held {
@@ -442,11 +447,6 @@ impl Client {
             // Done means that the memory is its owner's alone again. An operator that ended the
             // handle before has not waited for that.
             self.control.withdraw(region).await;
-        }
-        // The shard closes the handles of replicas with theirs.
-        for member in self.replicas.remove(&handle).into_iter().flatten() {
-            self.forget(member.0);
-            self.control.core.borrow_mut().leave(self.place(member));
         }
         // The client's next request may overtake a message without an answer.
         let (session, handle) = (self.id, HandleId(handle));

@@ -35,16 +35,19 @@ impl Client {
             let text = "a file of several nodes is read only; write to each of them by its name";
             return Err(OpenFault::new(Status::Invalid, text));
         }
-        let nodes = nodes.names(&self.control, self.id, &export)?;
         let mut asked = JoinSet::new();
         let mut underway = BTreeMap::new();
         let mut opened = Vec::new();
-        let mut fault = None;
-        for node in nodes {
+        let (mut fault, mut here) = (None, 0);
+        let are_named = matches!(nodes, Named::List(_));
+        for node in nodes.names(&self.control, self.id, &export)? {
             let (export, path) = (export.clone(), path.clone());
             if self.is_here(&node) {
                 match self.open_export((export, path), access, Some(create)).await {
-                    Ok((handle, _, length)) => opened.push((node, handle, length)),
+                    Ok((handle, alignment, length)) => {
+                        here = alignment;
+                        opened.push((node, handle, length));
+                    }
                     Err(error) => fault = fault.or(Some(error)),
                 }
                 continue;
@@ -78,7 +81,21 @@ impl Client {
             let late = self.end_remote(asking, None).await;
             fault = fault.or(late.err());
         }
-        self.join(opened, fault).await
+        // Whoever fills a node's directory is not to keep all others from being read.
+        let length = usual_length(&opened).filter(|_| !are_named);
+        for (_, handle, _) in
+            opened.extract_if(.., |it| length.is_some_and(|length| it.2 != length))
+        {
+            self.drop_handle(handle).await;
+        }
+        match opened.as_slice() {
+            // Others that come back are asked when it is opened again.
+            [(node, handle, length)] => {
+                let alignment = if self.is_here(node) { here } else { 0 };
+                Ok((*handle, alignment, *length))
+            }
+            _ => self.join(opened, fault).await,
+        }
     }
 
     /// Makes one handle of those that were opened; `fault`: why there is none, if there is none.
@@ -87,7 +104,7 @@ impl Client {
         opened: Vec<(String, HandleId, u64)>,
         fault: Option<OpenFault>,
     ) -> Opened {
-        let Some(&(_, first, length)) = opened.first() else {
+        let Some(&(.., length)) = opened.first() else {
             let nobody = || OpenFault::new(Status::NotFound, "no node was asked");
             return Err(fault.unwrap_or_else(nobody));
         };
@@ -100,8 +117,6 @@ impl Client {
                 );
                 Err(OpenFault::new(Status::Invalid, text))
             }
-            // Others that come back are asked when it is opened again.
-            None if opened.len() == 1 => return Ok((first, 0, length)),
             None => self.new_handle(),
         };
         let members: Vec<HandleId> = opened.iter().map(|(_, handle, _)| *handle).collect();
@@ -126,5 +141,28 @@ impl Client {
                 Err(fault)
             }
         }
+    }
+}
+
+/// The length that most of the files have; of lengths that as many have the first.
+fn usual_length(opened: &[(String, HandleId, u64)]) -> Option<u64> {
+    let count = |length: u64| opened.iter().filter(|it| it.2 == length).count();
+    let lengths = opened.iter().rev().map(|it| it.2);
+    lengths.max_by_key(|length| count(*length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_length_is_the_one_that_most_have() {
+        let opened = |lengths: &[u64]| -> Vec<_> {
+            let file = |(at, length): (usize, &u64)| (at.to_string(), HandleId(at as u32), *length);
+            lengths.iter().enumerate().map(file).collect()
+        };
+        assert_eq!(usual_length(&opened(&[])), None);
+        assert_eq!(usual_length(&opened(&[7, 9, 9])), Some(9));
+        assert_eq!(usual_length(&opened(&[7, 9])), Some(7), "the first of as many");
     }
 }

@@ -39,8 +39,8 @@ const TRY_FIRST: u32 = 4;
 const TRY_CHANGED: u32 = 16;
 const TRY_MOST: u32 = 1024;
 
-/// Sizes by octaves, the shortest first; the last one has all that are longer.
-const SIZES: usize = 12;
+/// Sizes by octaves, from what devices read at once; the last one has all that are longer.
+const SIZES: usize = 16;
 
 /// The replicas of a file that one handle stands for.
 #[derive(Debug)]
@@ -107,18 +107,30 @@ impl Share {
 /// What each replica is asked for.
 pub(in crate::shard) type Shares = [Option<Share>; REPLICAS_MAX];
 
-/// Whom a read may ask: a bit for each replica that answers, and whether it may ask several.
+/// Whom a read may ask, a bit for each replica.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shard) struct May {
-    ask: u8,
-    split: bool,
+    /// Replicas that would begin with it now.
+    up: u8,
+    /// Replicas that can be waited for, too.
+    open: u8,
     now: Nanos,
 }
 
 impl May {
-    /// Asks now those whose bits are set; several of them only with `split`.
-    pub(in crate::shard) fn new(ask: u8, split: bool, now: Nanos) -> Self {
-        Self { ask, split, now }
+    /// Of the replicas whose bits are set in `open` those in `up` would begin now.
+    pub(in crate::shard) fn new((up, open): (u8, u8), now: Nanos) -> Self {
+        Self { up, open, now }
+    }
+
+    /// Those of them that are in a mask.
+    pub(in crate::shard) fn only(self, mask: u8) -> Self {
+        Self { up: self.up & mask, open: self.open & mask, ..self }
+    }
+
+    /// Those of them that would begin now.
+    pub(in crate::shard) fn at_once(self) -> Self {
+        Self { open: 0, ..self }
     }
 }
 
@@ -220,35 +232,29 @@ impl Replicas {
     }
 
     /// Whom a request asks that is not divided: of those that it may ask the one that has it first.
-    pub(in crate::shard) fn one(&self, bytes: u64, ask: u8, now: Nanos) -> Option<u8> {
+    pub(in crate::shard) fn one(&self, bytes: u64, may: May) -> Option<u8> {
         let size = size_of(bytes);
         let end = |at: &usize| self.members[*at].end_of_whole(size, bytes);
-        let first = bits(self.ready(ask, now)).min_by(|one, it| end(one).total_cmp(&end(it)));
+        let first = bits(self.ready(may)).min_by(|one, it| end(one).total_cmp(&end(it)));
         first.map(|at| at as u8)
     }
 
     /// The replica that calls are made of: one that may be asked at the first call, and that one
-    /// from then on, as long as it is `open`.
-    pub(in crate::shard) fn called(
-        &mut self,
-        ask: u8,
-        now: Nanos,
-        open: impl Fn(HandleId) -> bool,
-    ) -> Option<HandleId> {
-        let is_open = |at: &u8| self.handle(*at).is_some_and(&open);
-        self.called = self.called.filter(is_open).or_else(|| self.one(0, ask, now));
+    /// from then on.
+    pub(in crate::shard) fn called(&mut self, may: May) -> Option<HandleId> {
+        self.called = self.called.or_else(|| self.one(0, may));
         self.handle(self.called.unwrap_or_default())
     }
 
     /// How a read of so many bytes from `offset` is divided.
     pub(in crate::shard) fn choose(&mut self, (offset, bytes): (u64, u64), may: May) -> Shares {
-        let (size, ready) = (size_of(bytes), self.ready(may.ask, may.now));
-        let Some(first) = self.one(bytes, may.ask, may.now).map(usize::from) else {
-            // Nobody answers: the first one is waited for.
+        let (size, ready) = (size_of(bytes), self.ready(may));
+        let Some(first) = self.one(bytes, may).map(usize::from) else {
+            // Nobody has it any more, and whoever is asked will say so.
             return whole(0, bytes);
         };
         let tries = self.tries[size].take();
-        if ready.count_ones() < 2 || bytes < WAYS_BYTES_MIN || !may.split {
+        if ready.count_ones() < 2 || bytes < WAYS_BYTES_MIN {
             let other = bits(ready).cycle().nth(self.turn).filter(|_| tries);
             self.turn = (self.turn + usize::from(tries)) % REPLICAS_MAX;
             return whole(other.unwrap_or(first), bytes);
@@ -323,15 +329,18 @@ impl Replicas {
         }
         // What was not done takes at least so long.
         let is_news = is_done || times.seconds().is_some_and(|known| seconds > known);
-        if is_news && asked > 0 && times.learn(seconds) {
+        // What ends in the turn of another one tells nothing.
+        let has_changed = is_news && seconds > 0.0 && times.learn(seconds);
+        if has_changed && asked == whole {
             self.tries[size].until = TRY_CHANGED;
         }
     }
 
     /// Replicas that may be asked, a bit for each; those that have failed of late only if there is
-    /// nobody else.
-    fn ready(&self, ask: u8, now: Nanos) -> u8 {
-        let there = bits(ask).filter(|at| *at < self.members.len());
+    /// nobody else, and those that have to be waited for only if nobody is up.
+    fn ready(&self, may: May) -> u8 {
+        let (mask, now) = (if may.up > 0 { may.up } else { may.open }, may.now);
+        let there = bits(mask).filter(|at| *at < self.members.len());
         let of = |it: &dyn Fn(usize) -> bool| {
             there.clone().filter(|at| it(*at)).fold(0, |mask, at| mask | 1 << at)
         };
@@ -424,10 +433,7 @@ fn bits(mask: u8) -> impl Iterator<Item = usize> + Clone {
 }
 
 fn size_of(bytes: u64) -> usize {
-    let octave = (bytes / WAYS_BYTES_MIN).max(1).ilog2() as usize;
-    // What is never divided is apart from what may be.
-    let octave = if bytes < WAYS_BYTES_MIN { 0 } else { octave + 1 };
-    octave.min(SIZES - 1)
+    ((bytes / WAY_UNIT_BYTES).max(1).ilog2() as usize).min(SIZES - 1)
 }
 
 fn whole(member: usize, bytes: u64) -> Shares {
@@ -448,8 +454,8 @@ mod tests {
     }
 
     fn may(replicas: &Replicas, now: Nanos) -> May {
-        let ask = (0..replicas.members.len()).fold(0, |mask, at| mask | 1 << at);
-        May { ask, split: true, now }
+        let all = (0..replicas.members.len()).fold(0, |mask, at| mask | 1 << at);
+        May::new((all, all), now)
     }
 
     /// What each replica takes: so many seconds, and so many nanoseconds a byte.
@@ -608,7 +614,7 @@ mod tests {
             replicas.end(failed);
         };
         let asked = |replicas: &mut Replicas, ask: u8, now: Nanos| {
-            let shares = replicas.choose((0, BYTES), May { ask, split: true, now });
+            let shares = replicas.choose((0, BYTES), May::new((ask, 0b11), now));
             shares.iter().flatten().any(|share| share.member == 0)
         };
         let mut now = Nanos::from_millis(1);
@@ -626,14 +632,25 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_made_of_one_replica_as_long_as_it_is_open() {
+    fn calls_are_made_of_the_replica_of_the_first_call() {
+        let mut replicas = replicas(3);
+        let may = |up| May::new((up, 0b111), Nanos::from_millis(1));
+        let first = replicas.called(may(0b010));
+        assert_eq!(first, replicas.handle(1));
+        assert_eq!(replicas.called(may(0b101)), first, "though it is not up");
+    }
+
+    #[test]
+    fn who_is_down_is_waited_for_only_if_nobody_is_up() {
         let mut replicas = replicas(3);
         let now = Nanos::from_millis(1);
-        let first = replicas.called(0b010, now, |_| true).expect("one that may be asked");
-        assert_eq!(replicas.handle(1), Some(first));
-        assert_eq!(replicas.called(0b101, now, |_| true), Some(first), "though it is not up");
-        let next = replicas.called(0b101, now, |it| it != first).expect("another one");
-        assert_ne!(next, first);
+        let mut asked = |up, open| {
+            let shares = replicas.choose((0, BYTES), May::new((up, open), now));
+            shares.iter().flatten().fold(0_u8, |mask, share| mask | 1 << share.member)
+        };
+        assert_eq!(asked(0b110, 0b111), 0b110);
+        assert_eq!(asked(0, 0b100) & !0b100, 0, "the first one is gone");
+        assert_eq!(asked(0, 0).count_ones(), 1, "it says that it is gone");
     }
 
     #[test]

@@ -70,9 +70,10 @@ impl Led {
         self.failed
     }
 
-    /// A replica did not bring a piece. One whose connection is lost may be there again soon.
+    /// A replica did not bring a piece. One that is late, or whose connection is lost, may be asked
+    /// again.
     pub(in crate::shard) fn note_failed(&mut self, member: u8, status: Status) {
-        if status != Status::PeerLost {
+        if !matches!(status, Status::PeerLost | Status::DeadlineExceeded) {
             self.failed |= 1 << member;
         }
     }

@@ -190,6 +190,13 @@ impl Transfers {
         self.deadlines.next()
     }
 
+    /// A transfer is looked at then, as if that were its deadline.
+    pub(super) fn look_at(&mut self, key: TransferKey, at: Nanos) {
+        if self.all.get(key).is_some() {
+            self.deadlines.set(key.index(), at);
+        }
+    }
+
     /// A transfer has no deadline any more.
     pub(super) fn stop_deadline(&mut self, key: TransferKey) {
         self.deadlines.clear(key.index());

@@ -37,7 +37,7 @@ pub(in crate::shard) struct VectorBody {
     ended: bool,
     /// The request has its place in the line of copies.
     waits: bool,
-    /// Its pieces go two ways.
+    /// What its pieces are divided between.
     split: Option<Split>,
     /// Where it begins in the file or region, if it is a range of it.
     offset: u64,

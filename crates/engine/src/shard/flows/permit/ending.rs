@@ -28,6 +28,7 @@ impl Shard {
         id: HandleId,
         io: &mut I,
     ) {
+        // Of parts, only those have a handle that one of several replicas was asked for.
         let runs = |transfer: &Transfer| {
             transfer.session == session
                 && transfer.uses(id)

@@ -120,7 +120,7 @@ impl Shard {
             }
             _ => body_for(place, direction, false, from, length, memory),
         };
-        // Beyond the end of a region: the copy ends there.
+        // Beyond the end of a region the copy ends; where its handle is gone, it was given up.
         let body = body.unwrap_or(Body::Settled);
         let waiter = Waiter::Copy { parent: key, chunk: index as u8 };
         let handles = [None, None];

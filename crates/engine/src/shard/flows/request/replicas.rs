@@ -9,7 +9,7 @@
 use piped_core::access::Access;
 use piped_core::ids::{HandleId, SessionId};
 use piped_core::io::Io;
-use piped_core::limits::{REPLICA_PATIENCE, REPLICAS_MAX};
+use piped_core::limits::REPLICA_PATIENCE;
 use piped_core::request::{Class, Verb};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -37,16 +37,12 @@ impl Shard {
         length: u64,
     ) {
         let replicas = Replicas::new(session, length, members);
-        for member in replicas.handles() {
-            self.handles.enter(session, member);
-        }
         self.handles.add(session, id, HandleKind::Replicas(Box::new(replicas)));
     }
 
     /// The handle of replicas is closed: so are those of the replicas.
     pub(in crate::shard) fn release_replicas<I: Io>(&mut self, replicas: &Replicas, io: &mut I) {
         for member in replicas.handles() {
-            self.leave_handle(replicas.session(), member, io);
             self.close_handle(replicas.session(), member, io);
         }
     }
@@ -60,26 +56,30 @@ impl Shard {
         }
     }
 
-    /// The replicas that would begin with a read now, a bit for each.
-    fn replicas_up(
+    /// The replicas that a read may ask.
+    fn may_ask_of(
         &self,
         session: SessionId,
         replicas: &Replicas,
         (class, length): (Class, u64),
         now: Nanos,
-    ) -> u8 {
+    ) -> May {
         let lane = lane_class(class, length);
         let is_up = |handle: HandleId| {
-            let is_same = self.length_of(session, handle) == Some(replicas.length());
-            is_same
-                && self.handles.remote(session, handle).is_none_or(|remote| {
-                    let peer = self.peers.get(remote.peer);
-                    let up = peer.and_then(|peer| self.lane_up_of(peer, lane));
-                    up.is_some_and(|lane| self.answers(lane, now))
-                })
+            self.handles.remote(session, handle).is_none_or(|remote| {
+                let peer = self.peers.get(remote.peer);
+                let up = peer.and_then(|peer| self.lane_up_of(peer, lane));
+                up.is_some_and(|lane| self.answers(lane, now))
+            })
         };
-        let up = replicas.handles().enumerate().filter(|(_, handle)| is_up(*handle));
-        up.fold(0, |mask, (at, _)| mask | 1 << at)
+        let (mut up, mut open) = (0, 0);
+        for (at, handle) in replicas.handles().enumerate() {
+            if self.length_of(session, handle) == Some(replicas.length()) {
+                open |= 1 << at;
+                up |= u8::from(is_up(handle)) << at;
+            }
+        }
+        May::new((up, open), now)
     }
 
     /// The verb by the handle of one replica, if it is none that is divided.
@@ -117,12 +117,12 @@ impl Shard {
     fn replica_for(
         &self,
         (session, handle): (SessionId, HandleId),
-        (class, length): (Class, u64),
+        ask: (Class, u64),
         now: Nanos,
     ) -> HandleId {
         let Some(replicas) = self.handles.replicas(session, handle) else { return handle };
-        let up = self.replicas_up(session, replicas, (class, length), now);
-        let first = replicas.one(length, up, now).unwrap_or_default();
+        let may = self.may_ask_of(session, replicas, ask, now);
+        let first = replicas.one(ask.1, may).unwrap_or_default();
         replicas.handle(first).unwrap_or(handle)
     }
 
@@ -134,12 +134,9 @@ impl Shard {
         now: Nanos,
     ) -> HandleId {
         let Some(replicas) = self.handles.replicas(session, handle) else { return handle };
-        let up = self.replicas_up(session, replicas, (class, 0), now);
-        let open = replicas.handles().map(|it| self.length_of(session, it).map(|_| it));
-        let open: [Option<HandleId>; REPLICAS_MAX] = first_of(open.flatten());
+        let may = self.may_ask_of(session, replicas, (class, 0), now);
         let replicas = self.handles.replicas_mut(session, handle);
-        let called = replicas.and_then(|it| it.called(up, now, |it| open.contains(&Some(it))));
-        called.unwrap_or(handle)
+        replicas.and_then(|it| it.called(may)).unwrap_or(handle)
     }
 
     /// What the read of a range becomes, of a file that a handle's replicas have.
@@ -151,10 +148,9 @@ impl Shard {
         now: Nanos,
     ) -> Result<Body, Status> {
         let replicas = self.handles.replicas(session, handle).ok_or(Status::BadHandle)?;
-        let ask = self.replicas_up(session, replicas, (class, range.1), now);
-        let split = self.transfers.room() as usize > REPLICAS_MAX;
+        let may = self.may_ask_of(session, replicas, (class, range.1), now);
         let replicas = self.handles.replicas_mut(session, handle).ok_or(Status::BadHandle)?;
-        let shares = replicas.choose(range, May::new(ask, split, now));
+        let shares = replicas.choose(range, may);
         let vector = VectorBody::replicated(handle, range, memory, &shares);
         Ok(Body::Vector(self.bodies.keep_vector(vector)))
     }
@@ -195,19 +191,29 @@ impl Shard {
         Ok(self.start_part(key, index, part, (body, Some(replica), until), io))
     }
 
-    /// When another replica is asked for a piece that this one has not brought, if there is one:
-    /// much later than it was expected.
+    /// When it is looked whether another replica is to bring what this one has not: much later than
+    /// it was expected.
     fn patience(
         &self,
         (key, handle): (TransferKey, HandleId),
         (member, bytes): (u8, u64),
         now: Nanos,
     ) -> Option<Nanos> {
-        self.next_replica(key, member, now)?;
         let transfer = self.transfers.get(key)?;
         let replicas = self.handles.replicas(transfer.session, handle)?;
         let expected = replicas.expected(member, transfer.length, bytes);
         Some(now + REPLICA_PATIENCE + Nanos::from_seconds(LATE * expected))
+    }
+
+    /// A part has taken much longer than was expected, and its request has time left. `true`: it is
+    /// waited for, because nobody else would begin with it now.
+    pub(in crate::shard) fn is_waited_for(&mut self, key: TransferKey, now: Nanos) -> bool {
+        let Some(deadline) = self.transfers.get(key).map(|it| it.deadline) else { return false };
+        let waits = now < deadline && !self.may_go_elsewhere(key, now);
+        if waits {
+            self.transfers.look_at(key, (now + REPLICA_PATIENCE).min(deadline));
+        }
+        waits
     }
 
     /// Whether a piece that waits for a connection is better asked of another replica.
@@ -215,11 +221,17 @@ impl Shard {
         let waiter = self.transfers.get(key).map(|it| it.waiter);
         let Some(Waiter::Vector { parent, part }) = waiter else { return false };
         let by = self.vector_mut(parent).and_then(|vector| vector.part(part)?.by());
-        by.is_some_and(|by| self.next_replica(parent, by.member(), now).is_some())
+        by.is_some_and(|by| self.next_replica(parent, by.member(), now, May::at_once).is_some())
     }
 
-    /// Another replica that answers, for a piece that one has not brought.
-    fn next_replica(&self, key: TransferKey, member: u8, now: Nanos) -> Option<u8> {
+    /// Another replica for a piece that one has not brought, of those that may be asked.
+    fn next_replica(
+        &self,
+        key: TransferKey,
+        member: u8,
+        now: Nanos,
+        of: impl Fn(May) -> May,
+    ) -> Option<u8> {
         let transfer = self.transfers.get(key)?;
         let Body::Vector(vector) = transfer.body else { return None };
         let vector = &self.bodies[vector];
@@ -228,66 +240,64 @@ impl Shard {
         };
         let replicas = self.handles.replicas(transfer.session, handle)?;
         let ask = (transfer.class, transfer.length);
-        let up = self.replicas_up(transfer.session, replicas, ask, now);
-        let others = up & !led.failed() & !(1 << member);
-        led.may_move().then(|| replicas.one(transfer.length, others, now)).flatten()
+        let may = self.may_ask_of(transfer.session, replicas, ask, now);
+        let others = of(may.only(!led.failed() & !(1 << member)));
+        led.may_move().then(|| replicas.one(transfer.length, others)).flatten()
     }
 
-    /// A part of a read that a replica was asked for is over: how long it took, and whether what is
-    /// left of it goes on at another one. `true`: it does.
+    /// A part of a read that a replica was asked for is over: how it ended, and with how many bytes.
+    /// None if what is left of it goes on at another replica.
     pub(in crate::shard) fn end_share(
         &mut self,
         key: TransferKey,
         part: &Part,
         (status, bytes): (Status, u64),
         now: Nanos,
-    ) -> bool {
+    ) -> Option<(Status, u64)> {
         let (Some(by), Some(transfer)) = (part.by(), self.transfers.get(key)) else {
-            return false;
+            return Some((status, bytes));
         };
         let (session, whole, ends) = (transfer.session, transfer.length, transfer.status.is_some());
-        let Body::Vector(vector) = transfer.body else { return false };
+        let Body::Vector(vector) = transfer.body else { return Some((status, bytes)) };
         let vector = &self.bodies[vector];
-        let Place::Replicas(handle) = vector.end() else { return false };
-        let Some(replicas) = self.handles.replicas_mut(session, handle) else { return false };
+        let Place::Replicas(handle) = vector.end() else { return Some((status, bytes)) };
+        let replicas = self.handles.replicas_mut(session, handle)?;
         let from = vector.offset() + part.start();
         let there = replicas.length().saturating_sub(from).min(part.length().into());
-        // One that has less than all had when they were opened is a replica no more.
-        let is_cut = status == Status::Ok && bytes < there;
-        let status = if is_cut { Status::Corrupt } else { status };
-        let is_done = status == Status::Ok;
-        let says_something = is_done || !matches!(status, Status::Cancelled | Status::Closed);
-        let asked = part.length().into();
-        if says_something {
-            let times = (by.begun(), now);
-            replicas.end(Brought::new(by.member(), (whole, asked), times, is_done));
-        } else {
-            replicas.give_up(by.member(), asked);
+        let (landed, end) = part.rest();
+        let (status, bytes) = match status {
+            // One that has less than all had when they were opened is a replica no more.
+            Status::Ok if bytes < there => (Status::Corrupt, bytes),
+            Status::Ok => (status, bytes),
+            // However it ended, all of it is here.
+            _ if landed == end => (Status::Ok, part.length().into()),
+            // Nobody here has said so: a peer has.
+            Status::Cancelled | Status::Closed if !ends => (Status::Io, bytes),
+            _ => (status, bytes),
+        };
+        let (asked, times) = (part.length().into(), (by.begun(), now));
+        match (status == Status::Ok, ends) {
+            // It ended because the read did.
+            (false, true) => replicas.give_up(by.member(), asked),
+            (is_done, _) => {
+                replicas.end(Brought::new(by.member(), (whole, asked), times, is_done));
+            }
         }
-        !is_done && !ends && says_something && self.goes_on(key, part, status, now)
+        let goes_on = status != Status::Ok && !ends && self.goes_on(key, part, status, now);
+        (!goes_on).then_some((status, bytes))
     }
 
     /// Has what is left of a part go on at another replica, if there is one.
     fn goes_on(&mut self, key: TransferKey, part: &Part, status: Status, now: Nanos) -> bool {
         let Some(by) = part.by() else { return false };
-        // What vanished here is missing to all of them.
-        if matches!(status, Status::BadBuffer | Status::Cancelled | Status::Closed) {
-            return false;
-        }
         let Some(led) = self.vector_mut(key).and_then(VectorBody::led) else { return false };
         led.note_failed(by.member(), status);
-        let Some(next) = self.next_replica(key, by.member(), now) else { return false };
+        // One that has to be waited for is better than none.
+        let Some(next) = self.next_replica(key, by.member(), now, |may| may) else { return false };
         if let Some(vector) = self.vector_mut(key) {
             vector.ask_again(part, next);
         }
         self.cx.watch.note_retry(RetryReason::Replica);
         true
     }
-}
-
-/// As many as there is room for.
-fn first_of(handles: impl Iterator<Item = HandleId>) -> [Option<HandleId>; REPLICAS_MAX] {
-    let mut first = [None; REPLICAS_MAX];
-    first.iter_mut().zip(handles).for_each(|(place, handle)| *place = Some(handle));
-    first
 }

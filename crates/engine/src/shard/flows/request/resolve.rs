@@ -34,7 +34,7 @@ impl Shard {
         no_wait: bool,
         now: Nanos,
     ) -> Result<Resolved, Status> {
-        match self.by_one_replica(session, verb, class, now) {
+        match verb {
             Verb::Read { handle, offset, buffer, wanted } => {
                 let memory = self.clients.memory_of(session, buffer)?;
                 let (place, opened) = self.handles.place_of_bytes(session, handle, Access::READ)?;

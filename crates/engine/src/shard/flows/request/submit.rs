@@ -25,6 +25,8 @@ impl Shard {
     pub fn submit<I: Io>(&mut self, origin: Origin, request: Request, now: Nanos, io: &mut I) {
         self.due = Due::Now;
         self.cx.watch.counters.requests += 1;
+        let verb = self.by_one_replica(origin.session, request.verb, request.class, now);
+        let request = Request { verb, ..request };
         let done = match request.verb {
             Verb::Nop => Err(Status::Ok),
             Verb::Unsupported => Err(Status::Unsupported),

@@ -200,6 +200,9 @@ impl Shard {
 
     /// The deadline of a transfer has passed.
     pub(in crate::shard) fn expire<I: Io>(&mut self, key: TransferKey, io: &mut I) {
+        if self.is_waited_for(key, io.now()) {
+            return;
+        }
         let unreachable =
             self.is_unreachable(key) || self.parts_of(key).any(|part| self.is_unreachable(part));
         let status = if unreachable { Status::PeerLost } else { Status::DeadlineExceeded };

@@ -139,8 +139,8 @@ impl Shard {
         Ok(self.start_part(key, index, part, (body, None, None), io))
     }
 
-    /// Begins a part: what it moves, by which handle, if not by that of the request, and until when
-    /// if it has less time than the request.
+    /// Begins a part: what it moves, by which handle, if not by that of the request, and when it is
+    /// looked at ([`Shard::is_waited_for`]), if before its deadline.
     pub(in crate::shard) fn start_part<I: Io>(
         &mut self,
         key: TransferKey,
@@ -154,13 +154,15 @@ impl Shard {
         let waiter = Waiter::Vector { parent: key, part: index as u8 };
         let kind = transfer.kind;
         let (handles, length) = ([handle, None], part.length().into());
-        let deadline = until.map_or(deadline, |until| until.min(deadline));
         let start = Start { waiter, session, handles, kind, class, deadline, length, body };
         let Some(child) = self.start_transfer(start, io.now()) else {
             debug_assert!(false, "there was room for it");
             self.free_part(session, part);
             return false;
         };
+        if let Some(until) = until {
+            self.transfers.look_at(child, until.min(deadline));
+        }
         self.cx.watch.begin_part(child, key, None);
         self.transfers.keep_pinned(child, key);
         if let Some(vector) = self.vector_mut(key) {
@@ -201,10 +203,11 @@ impl Shard {
         let vector = &mut self.bodies[vector];
         let direction = vector.direction();
         let Some(part) = vector.take_part(index) else { return };
-        if self.end_share(parent, &part, (status, bytes), io.now()) {
+        let ended = self.end_share(parent, &part, (status, bytes), io.now());
+        let Some((status, bytes)) = ended else {
             self.transfers.unpin(pin, &mut self.cx.sched);
             return self.cx.sched.make_ready(Work::Transfer(parent));
-        }
+        };
         let Some(vector) = self.vector_mut(parent) else { return };
         // What a peer leaves out was never written here.
         let of_region = vector.order() == Order::Packed;

@@ -78,8 +78,10 @@ impl Shard {
     /// wire on which nothing arrives counts as lost, and a read on both waits for the slower one.
     pub(in crate::shard) fn answers(&self, lane: LaneKey, now: Nanos) -> bool {
         self.lanes.get(lane).is_some_and(|lane| {
-            let waits = lane.asking().is_some_and(|asking| !asking.outstanding.is_empty());
-            !waits || now.since(lane.heard) < WAY_SILENT
+            // What was asked first is answered first; before that nothing has to be heard.
+            let first = lane.asking().and_then(|asking| asking.outstanding.first());
+            let asked = first.and_then(|first| self.transfers.get(*first)?.remote());
+            asked.is_none_or(|asked| now.since(lane.heard.max(asked.sent_at)) < WAY_SILENT)
         })
     }
 

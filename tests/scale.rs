@@ -1,9 +1,16 @@
 //! Scenes of very many nodes (`bench scale`), played with few: what must hold with any number.
 #![forbid(unsafe_code)]
 
-use system_tests::scale::{File, Options, Scene, churn, idle};
+use piped_ring::allocations::{Counting, held_by_this_thread};
+use system_tests::scale::{Figures, File, Options, Peers, Scene, churn, idle};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 const NODES: usize = 8;
+
+/// Most bytes that a peer may cost a node that does nothing: the bar of `bench scale`.
+const PEER_BYTES_MAX: i64 = 64 << 10;
 
 fn few(seed: u64) -> Options {
     Options { block: 16 << 10, ..Options::all(NODES, seed) }
@@ -52,8 +59,25 @@ fn equal_seeds_give_equal_figures_and_others_other_ones() {
 
 #[test]
 fn nodes_that_ask_few_have_few_connections() {
-    let figures = idle(Options { peers: 2, ..few(1) }).expect("it runs");
+    let figures = idle(Options { peers: 2, ..few(1) }, Peers::Connected).expect("it runs");
     assert_eq!((figures.asked, figures.costs.lanes), (2, 8), "two asked, and asked by two");
+}
+
+#[test]
+fn a_peer_that_rests_costs_little_memory_whatever_it_did_before() {
+    let heap =
+        |figures: &Figures| (figures.costs.engine + figures.costs.control) / figures.nodes as i64;
+    let of = |nodes, peers| Options { heap: held_by_this_thread, peers, ..Options::all(nodes, 5) };
+    let alone = heap(&idle(of(2, 0), Peers::Connected).expect("it runs"));
+    // So many that what is taken for several lanes at once is used up.
+    let nodes = 19;
+    for (peers, lanes) in [(Peers::Found, 0), (Peers::Connected, 72), (Peers::Used, 72)] {
+        let figures = idle(of(nodes, nodes - 1), peers).expect("it runs");
+        assert_eq!(figures.costs.lanes, lanes, "{peers:?}");
+        let staging = figures.costs.staging as i64;
+        let bytes = (heap(&figures) - alone + staging) / figures.asked as i64;
+        assert!(bytes > 0 && bytes <= PEER_BYTES_MAX, "{peers:?}: {bytes} bytes");
+    }
 }
 
 #[test]

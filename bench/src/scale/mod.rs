@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use piped_ring::allocations;
-use system_tests::scale::{self, Figures, File, Machine, Options, Scene};
+use system_tests::scale::{self, Figures, File, Machine, Options, Peers, Scene};
 use system_tests::world::caught;
 
 use self::table::{Idle, Played, Study};
@@ -95,12 +95,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let mut study = Study::new(arguments.options(nodes));
     if arguments.wants("idle") {
         let alone = Options { peers: 0, ..arguments.options(2) };
-        let alone = watched("nodes alone", || scale::idle(alone))?;
-        for part in PARTS {
+        let alone = watched("nodes alone", || scale::idle(alone, Peers::Connected))?;
+        for (peers, part) in Peers::ALL.into_iter().flat_map(|it| PARTS.map(|part| (it, part))) {
             let options = arguments.options((nodes / part).max(2));
-            let name = format!("idle, {} nodes", options.nodes);
-            let idle = watched(&name, || scale::idle(options));
-            study.add_idle(Idle::new(options, idle.map_err(|error| error.to_string()), &alone));
+            let name = format!("idle, {} nodes, {}", options.nodes, peers.name());
+            let idle = watched(&name, || scale::idle(options, peers));
+            let idle = idle.map_err(|error| error.to_string());
+            study.add_idle(Idle::new((options, peers), idle, &alone));
         }
     }
     for scene in Scene::ALL.into_iter().filter(|scene| arguments.wants(scene.name())) {

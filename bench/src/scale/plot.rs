@@ -4,7 +4,7 @@
 use plotters::coord::Shift;
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
-use system_tests::scale::Figures;
+use system_tests::scale::{Figures, Peers};
 
 use super::table::{Idle, PEER_BYTES_MAX, Study};
 use crate::failure::Failure;
@@ -90,7 +90,8 @@ fn loads(study: &Study) -> Panel {
 fn peers(study: &Study) -> Panel {
     let line = |name: &str, of: fn([f64; 2]) -> f64| {
         let point = |it: &Idle| Some((it.options.nodes as f64, of(it.of_a_peer()?) / KIB));
-        let points = study.idles.iter().filter_map(point).collect();
+        let idles = study.idles.iter().filter(|it| it.peers == Peers::Connected);
+        let points = idles.filter_map(point).collect();
         Line { name: name.to_owned(), points }
     };
     let lines = vec![
@@ -100,7 +101,7 @@ fn peers(study: &Study) -> Panel {
     ];
     Panel {
         across: format!("nodes; the line is the bar, {:.0} KiB", PEER_BYTES_MAX / KIB),
-        up: "an idle peer (KiB)",
+        up: "an idle peer with connections (KiB)",
         lines,
         level: Some(PEER_BYTES_MAX / KIB),
     }

@@ -3,7 +3,7 @@
 use piped_cli::table;
 use piped_cli::table::Column::{Number, Text};
 use piped_core::units::Nanos;
-use system_tests::scale::{Figures, Machine, Options, Scene};
+use system_tests::scale::{Figures, Machine, Options, Peers, Scene};
 
 /// Most bytes that an idle peer may cost a node: the engine, the control component, and staging.
 pub(super) const PEER_BYTES_MAX: f64 = 65_536.0;
@@ -25,7 +25,8 @@ const SCENES: [&str; 12] = [
     "verdict",
 ];
 
-const IDLES: [&str; 9] = [
+const IDLES: [&str; 10] = [
+    "peers",
     "nodes",
     "lanes",
     "all are up",
@@ -49,6 +50,7 @@ pub(super) struct Played {
 #[derive(Debug, Clone)]
 pub(super) struct Idle {
     pub(crate) options: Options,
+    pub(crate) peers: Peers,
     pub(crate) found: Result<Figures, String>,
     /// Bytes of the heap that engine and control of a node have without any peer.
     alone: [f64; 2],
@@ -64,8 +66,12 @@ pub(super) struct Study {
 
 impl Idle {
     /// `alone`: figures of nodes that ask nobody.
-    pub(super) fn new(options: Options, found: Result<Figures, String>, alone: &Figures) -> Self {
-        Self { options, found, alone: heaps(alone) }
+    pub(super) fn new(
+        (options, peers): (Options, Peers),
+        found: Result<Figures, String>,
+        alone: &Figures,
+    ) -> Self {
+        Self { options, peers, found, alone: heaps(alone) }
     }
 
     /// Bytes of the heap for each peer, and of staging.
@@ -81,15 +87,14 @@ impl Idle {
     }
 
     fn cells(&self) -> Vec<String> {
-        let nodes = self.options.nodes.to_string();
+        let first = vec![self.peers.name().to_owned(), self.options.nodes.to_string()];
         let (Ok(figures), Some([heap, staging])) = (&self.found, self.of_a_peer()) else {
             let why = self.found.as_ref().err().cloned().unwrap_or_default();
-            return refused(vec![nodes], IDLES.len(), &why);
+            return refused(first, IDLES.len(), &why);
         };
         let kib = |bytes: f64| format!("{:.0} KiB", bytes / KIB);
         let [engine, control] = heaps(figures);
-        vec![
-            nodes,
+        let rest = [
             figures.costs.lanes.to_string(),
             time(figures.up),
             kib(engine),
@@ -98,7 +103,8 @@ impl Idle {
             kib(heap + staging),
             kib(heap),
             verdict(self.holds()),
-        ]
+        ];
+        first.into_iter().chain(rest).collect()
     }
 }
 
@@ -194,14 +200,13 @@ impl Study {
     pub(super) fn text(&self) -> String {
         let mut text = self.machine();
         if !self.played.is_empty() {
-            let column = |name| if name == SCENES[0] { Text(name) } else { Number(name) };
-            let columns = SCENES.map(column);
+            let columns = columns(SCENES);
             let rows = self.played.iter().map(Played::cells).collect();
             text += &format!("\n{}\n", table::render(&columns, rows, None));
         }
         if !self.idles.is_empty() {
             let rows = self.idles.iter().map(Idle::cells).collect();
-            text += &format!("\n{}\n", table::render(&IDLES.map(Number), rows, None));
+            text += &format!("\n{}\n", table::render(&columns(IDLES), rows, None));
         }
         text
     }
@@ -209,20 +214,25 @@ impl Study {
     /// Tables for docs/benchmarks.md, below the simulated machine.
     pub(super) fn markdown(&self) -> String {
         let mut text = self.machine() + "\n";
-        text += &head(&SCENES, 1);
+        text += &head(&SCENES);
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         text.extend(self.played.iter().map(|it| line(it.cells())));
         text += "\n";
-        text += &head(&IDLES, 0);
+        text += &head(&IDLES);
         text.extend(self.idles.iter().map(|it| line(it.cells())));
         text + "\n![Rates of nodes, loads through disturbances, and what a peer costs]\
                 (figures/scale.svg)\n"
     }
 }
 
-/// The head of a table, with so many columns of text; numbers are in the others.
-fn head(names: &[&str], texts: usize) -> String {
-    let kind = |column: usize| if column < texts { "---" } else { "---:" };
+/// The columns of a table: text is in the first, and numbers are in the others.
+fn columns<const N: usize>(names: [&'static str; N]) -> [table::Column; N] {
+    names.map(|name| if name == names[0] { Text(name) } else { Number(name) })
+}
+
+/// The head of such a table.
+fn head(names: &[&str]) -> String {
+    let kind = |column: usize| if column == 0 { "---" } else { "---:" };
     let kinds: Vec<&str> = (0..names.len()).map(kind).collect();
     format!("| {} |\n| {} |\n", names.join(" | "), kinds.join(" | "))
 }
@@ -265,8 +275,9 @@ pub(super) mod tests {
             costs: Costs { staging, ..costs },
             ..Figures::default()
         };
-        study.add_idle(Idle::new(options, Ok(figures(0)), &alone));
-        study.add_idle(Idle::new(options, Ok(figures(1 << 20)), &alone));
+        let up = (options, Peers::Connected);
+        study.add_idle(Idle::new(up, Ok(figures(0)), &alone));
+        study.add_idle(Idle::new(up, Ok(figures(1 << 20)), &alone));
         study.add(Played::new(Scene::AllToAll, options, Ok(figures(0))));
         study.add(Played::new(Scene::Partition, options, Ok(figures(1))));
         study.add(Played::new(Scene::Incast, options, Err("`peers` are 199".to_owned())));

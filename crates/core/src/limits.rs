@@ -45,8 +45,16 @@ pub const COPY_CHUNKS: usize = 8;
 pub const COPY_SHARE: u64 = 3;
 
 /// Most connections with all peers together, dialled and accepted: with [`LINKS_MAX`] nodes two
-/// each way. At rest they have as much of a default staging as transfers leave them.
+/// each way. At rest they take a ninth of a default staging.
 pub const LANES_MAX: u32 = 1024;
+
+/// Staging of a connection that does nothing, in bytes: a ninth of a granule. It suffices for all
+/// that a connection does, in small bites, but for encrypted payloads that are sent.
+pub const LANE_RESTING_BYTES: u32 = 7 * 1024;
+
+/// How long a connection has nothing to do, at the least, before it gives back the memory that it
+/// took for work. Who asks for something so seldom does not notice that it is taken again.
+pub const LANE_REST_TIME: Nanos = Nanos::from_millis(10_000);
 
 /// Divides [`LANES_MAX`] and [`LINKS_MAX`]: one such part is kept for nodes that have proved who
 /// they are, if there are keys. 64 of these nodes then have all of their connections.

@@ -1,5 +1,7 @@
 //! The stages of a path with their costs, and what the model says of them.
 
+use std::sync::Arc;
+
 use piped_core::limits::{FRAGMENT_BYTES_MAX, write_piece_max};
 use piped_model::estimate::Estimate;
 use piped_model::evaluate;
@@ -32,9 +34,9 @@ const LATEST_OF: i32 = 16;
 const SPREAD_COUNTS: f64 = 0.02;
 
 /// The stages of a path and their costs, in order.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct PathCosts {
-    costs: [Option<(StageIndex, Estimate)>; STAGES_MAX],
+    costs: [Option<(StageIndex, Arc<Estimate>)>; STAGES_MAX],
     /// The first stage that this shard's thread serves.
     thread: Option<usize>,
     servers: Servers,
@@ -251,6 +253,6 @@ impl PathCosts {
 
     /// The stages with their costs, in order.
     pub fn iter(&self) -> impl Iterator<Item = (StageIndex, &Estimate)> {
-        self.costs.iter().flatten().map(|(stage, cost)| (*stage, cost))
+        self.costs.iter().flatten().map(|(stage, cost)| (*stage, &**cost))
     }
 }

@@ -165,7 +165,7 @@ pub(super) struct Guard {
 impl Guard {
     /// An empty guard with room for all candidates, so that renewing allocates nothing.
     pub(super) fn new() -> Self {
-        Self { arms: Vec::with_capacity(ARMS_MAX), pace: 1.0, asked_at: 1.0, ..Self::default() }
+        Self { arms: Vec::new(), pace: 1.0, asked_at: 1.0, ..Self::default() }
     }
 
     /// Whether enough candidates are known for [`Self::unseen`].
@@ -240,6 +240,8 @@ impl Guard {
         if changed && !stays.get() {
             (self.pace, self.asked_at) = (1.0, 1.0);
         }
+        // Most paths have few candidates, and most plans wait for the next time that they are used.
+        self.arms.shrink_to_fit();
         self.expect();
         retired.into_iter().flatten()
     }

@@ -29,6 +29,7 @@ pub mod stage;
 pub mod told;
 
 mod candidates;
+mod common;
 mod costs;
 mod guard;
 mod late;

@@ -75,7 +75,7 @@ pub struct Planner {
     free: Vec<StageIndex>,
     copy: StageIndex,
     check: StageIndex,
-    plans: BTreeMap<PlanKey, Cached>,
+    plans: BTreeMap<PlanKey, Box<Cached>>,
     /// Number of plans that were given out.
     uses: u64,
     tracks: Tracks,
@@ -308,7 +308,7 @@ impl Planner {
     fn make(&mut self, key: PlanKey, index: usize) -> Arc<Planned> {
         let store_first = self.mode == PlannerMode::Whole;
         let cached = self.plans.get_mut(&key).expect("chosen from");
-        let Cached { guard, costs, track, reference, .. } = cached;
+        let Cached { guard, costs, track, reference, .. } = &mut **cached;
         self.retired.add(guard.planned(index).take());
         let candidates = guard.seen().collect();
         let (choice, outlook) = (guard.plan(index), self.tracks[*track].outlook(*reference));
@@ -326,7 +326,7 @@ impl Planner {
         let track = self.tracks.place(key.path, track_class(&key));
         let costs = Arc::new(self.costs(key.path, length));
         let unseen = near::unseen(self, &key);
-        let cached = self.plans.entry(key).or_insert_with(|| Cached {
+        let begun = || Cached {
             versions,
             renewal: 0,
             served: 0,
@@ -334,11 +334,12 @@ impl Planner {
             length,
             guard: Guard::new(),
             costs: Arc::clone(&costs),
-            nested: Vec::with_capacity(SOLVED_MAX),
+            nested: Vec::new(),
             track,
             used: 0,
             is_unasked: false,
-        });
+        };
+        let cached = self.plans.entry(key).or_insert_with(|| Box::new(begun()));
         let changed = !cached.costs.is_as_before(&costs);
         cached.guard.expect_unseen(unseen);
         (cached.versions, cached.renewal, cached.served) = (versions, self.uses, 0);
@@ -388,7 +389,7 @@ impl Planner {
         };
         let serial = self.serial(&key.path);
         let Some(cached) = self.plans.get_mut(&key) else { return };
-        let Cached { guard, costs, length, nested, track, reference, .. } = cached;
+        let Cached { guard, costs, length, nested, track, reference, .. } = &mut **cached;
         let old = propose(guard, changed, mode, costs, *length, serial, nested);
         let now = |plan| guard.predicted(plan, class_length(*length));
         self.tracks[*track].learn(changed, now, *reference);

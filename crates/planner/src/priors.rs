@@ -6,17 +6,21 @@
 //! daemon. A peer keeps the costs of its own stages, and reports them with the first bytes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use piped_core::limits::STAGES_REMEMBERED_MAX;
+use piped_model::stage::Stage;
 use piped_report::shard::StageResource;
 
-use super::stage::StageState;
+use super::stage::{Beginnings, StageState};
 use crate::kept::{KeptStage, KnownStage};
 
 /// Costs of stages that do not exist at present, by their resource.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     stages: HashMap<StageResource, Remembered>,
+    /// What all stages of a kind begin with that were never measured.
+    beginnings: Beginnings,
     /// Number of entries so far, which tells the oldest entry.
     entered: u64,
 }
@@ -43,6 +47,13 @@ impl Memory {
         }
     }
 
+    /// A new stage, with its kept costs if there are any.
+    pub(super) fn begin(&mut self, of: &StageResource, name: String, prior: Stage) -> StageState {
+        let mut state = self.beginnings.begin(of, name, prior);
+        self.recall(of, &mut state);
+        state
+    }
+
     /// Gives a new stage its kept costs, and drops them here.
     pub(super) fn recall(&mut self, what: &StageResource, state: &mut StageState) {
         self.apply(what, state);
@@ -53,7 +64,8 @@ impl Memory {
     pub(super) fn apply(&self, what: &StageResource, state: &mut StageState) {
         let Some(Remembered { cost, samples, .. }) = self.stages.get(what) else { return };
         let window = state.published.stage.window;
-        (state.estimator, state.published) = cost.begin(state.estimator.clone(), window);
+        let (estimator, published) = cost.begin((*state.estimator).clone(), window);
+        (state.estimator, state.published) = (estimator.into(), Arc::new(published));
         state.samples_before = *samples;
     }
 

@@ -1,6 +1,7 @@
 //! A stage as the planner keeps it: its meter, its estimator, and the cost that plans see.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use piped_core::link::{LaneClass, ReportedStage};
 use piped_model::estimate::{Estimate, Estimator, Meter};
@@ -9,6 +10,7 @@ use piped_model::stage::{Stage, StageCost};
 use piped_report::dial::DialPlace;
 use piped_report::shard::{Held, StageLine, StageReport, StageResource, StageTime};
 
+use super::common::Common;
 use super::told::TOLD_WEIGHT_MIN;
 
 /// A stage's index in the planner.
@@ -99,8 +101,9 @@ pub(super) struct StageState {
     /// Whether the shard's thread does the work, so that it is timed by itself.
     pub(super) on_thread: bool,
     pub(super) meter: Meter,
-    pub(super) estimator: Estimator,
-    pub(super) published: Estimate,
+    pub(super) estimator: Common<Estimator>,
+    /// The cost that plans see. Those that were made from it share it.
+    pub(super) published: Arc<Estimate>,
     /// Number of publications so far.
     pub(super) version: u32,
     pub(super) samples: u64,
@@ -118,17 +121,62 @@ pub(super) struct StageState {
     held: Option<Held>,
 }
 
+/// What stages without measurements know.
+#[derive(Debug, Clone)]
+pub(super) struct Beginning {
+    prior: Stage,
+    weight: f64,
+    estimator: Arc<Estimator>,
+    published: Arc<Estimate>,
+}
+
+impl Beginning {
+    /// A stage with that prior, which counts as much as one of its kind does.
+    fn of(prior: Stage, weight: f64) -> Self {
+        let estimator = Estimator::new(prior.window).with_prior(prior, weight);
+        let published = Arc::new(estimator.estimate());
+        Self { prior, weight, estimator: Arc::new(estimator), published }
+    }
+}
+
+/// One beginning for all stages of a kind: there are as many as priors.
+#[derive(Debug, Default)]
+pub(super) struct Beginnings(Vec<Beginning>);
+
+impl Beginnings {
+    /// A stage without measurements, with its prior.
+    pub(super) fn begin(&mut self, of: &StageResource, name: String, prior: Stage) -> StageState {
+        let weight = prior_weight(of);
+        let is_like = |it: &&Beginning| (it.prior, it.weight) == (prior, weight);
+        let known = self.0.iter().find(is_like).cloned();
+        let beginning = known.unwrap_or_else(|| {
+            let beginning = Beginning::of(prior, weight);
+            self.0.push(beginning.clone());
+            beginning
+        });
+        StageState::with(of, name, beginning)
+    }
+}
+
+/// How many samples the prior of a stage counts as.
+fn prior_weight(resource: &StageResource) -> f64 {
+    match resource {
+        StageResource::Dial { .. }
+        | StageResource::Peer { .. }
+        | StageResource::Sync { .. }
+        | StageResource::PeerSync { .. } => DIAL_PRIOR_WEIGHT,
+        _ => PRIOR_WEIGHT,
+    }
+}
+
 impl StageState {
     /// A stage without measurements, with its prior.
     pub(super) fn new(resource: &StageResource, name: String, prior: Stage) -> Self {
-        let weight = match resource {
-            StageResource::Dial { .. }
-            | StageResource::Peer { .. }
-            | StageResource::Sync { .. }
-            | StageResource::PeerSync { .. } => DIAL_PRIOR_WEIGHT,
-            _ => PRIOR_WEIGHT,
-        };
-        let estimator = Estimator::new(prior.window).with_prior(prior, weight);
+        Self::with(resource, name, Beginning::of(prior, prior_weight(resource)))
+    }
+
+    fn with(resource: &StageResource, name: String, beginning: Beginning) -> Self {
+        let Beginning { estimator, published, .. } = beginning;
         Self {
             name,
             is_device: matches!(resource, StageResource::Disk { .. } | StageResource::Cache { .. }),
@@ -154,8 +202,8 @@ impl StageState {
                 StageResource::Check | StageResource::Copy | StageResource::Dial { host: true, .. }
             ),
             meter: Meter::new(),
-            published: estimator.estimate(),
-            estimator,
+            published,
+            estimator: Common::Shared(estimator),
             version: 0,
             samples: 0,
             samples_before: 0,
@@ -199,19 +247,24 @@ impl StageState {
         };
         if moved || !spreads_alike || known > self.known {
             self.known = known.max(self.known);
-            let spread = self.published.spread;
-            self.published = estimate;
+            let mut now = estimate;
             if spreads_alike {
-                self.published.spread = spread;
+                now.spread = self.published.spread;
+            }
+            match Arc::get_mut(&mut self.published) {
+                Some(published) => *published = now,
+                None => self.published = Arc::new(now),
             }
             self.version += 1;
         }
     }
 
     /// The cost that plans are made from.
-    pub(super) fn planned_with(&self) -> Estimate {
-        let mut cost = self.published;
-        cost.spread = self.spread().copied();
+    pub(super) fn planned_with(&self) -> Arc<Estimate> {
+        let mut cost = Arc::clone(&self.published);
+        if cost.spread.is_some() && !self.draws {
+            Arc::make_mut(&mut cost).spread = None;
+        }
         cost
     }
 
@@ -318,7 +371,7 @@ mod tests {
             // Every other one takes three times as long.
             for number in 0..2_000 {
                 let seconds = if number % 2 == 0 { 50e-6 } else { 150e-6 };
-                state.estimator.observe(Sample::Alone { bytes: 65_536, seconds });
+                state.estimator.own().observe(Sample::Alone { bytes: 65_536, seconds });
             }
             state.publish();
             assert!(state.published.spread.is_some(), "{resource}: it is shown");

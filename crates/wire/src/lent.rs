@@ -21,7 +21,7 @@ pub(super) const BOX_FRAMES: usize = piped_core::io::SPANS_PER_OP_MAX / 2;
 
 /// Frames for which a new connection has room without taking more memory. Most connections of a
 /// node with many peers are idle, and one that works grows to what it needs once.
-pub(super) const FRAMES_FIRST: usize = 16;
+pub(super) const FRAMES_FIRST: usize = 4;
 
 /// Names the party to tell when a frame's memory is free again. The value is the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +77,12 @@ impl Flights {
             taken: VecDeque::with_capacity(frames),
             ..Self::default()
         }
+    }
+
+    /// Keeps memory for what is there, and for no more.
+    pub(super) fn rest(&mut self) {
+        self.flights.shrink_to_fit();
+        self.taken.shrink_to_fit();
     }
 
     /// Whether another batch may be lent.

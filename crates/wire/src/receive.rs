@@ -32,6 +32,9 @@ pub const INLINE_LANDING_BYTES: u32 = 2560;
 
 const _: () = assert!(CALL_BYTES_MAX <= INLINE_LANDING_BYTES as usize);
 
+/// The least spill that works: a burst of some headers, or a short payload.
+const SPILL_BYTES_LEAST: u32 = 2 * 1024;
+
 /// Spill offered to a receive without a prediction after a long payload: enough for a burst of
 /// control frames, little to copy if another long payload follows.
 const SPILL_BYTES_STREAMING: u32 = 8 * 1024;
@@ -135,7 +138,7 @@ impl Receiver {
     /// The least scratch memory that works, in bytes; between this and [`Self::SCRATCH_BYTES`],
     /// receives are shorter.
     pub const SCRATCH_BYTES_LEAST: u32 =
-        WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES_STREAMING;
+        WIRE_HEADER_BYTES_MAX as u32 + INLINE_LANDING_BYTES + SPILL_BYTES_LEAST;
 
     /// A receiver of a plain connection; see [`Receiver::with_seal`].
     #[must_use]
@@ -309,6 +312,12 @@ impl Receiver {
             io.copy(old.part(0, have), self.header_area.part(0, have));
         }
         true
+    }
+
+    /// Give back private memory that payloads were checked in. The next one takes it again, so this
+    /// is for a connection that rests.
+    pub fn rest(&mut self) {
+        self.seal.rest();
     }
 
     /// Discard the rest of the payload at hand, because its owner is gone. Call this when no

@@ -123,7 +123,9 @@ pub struct Keyed {
     frames: u64,
     /// Nonce and tag for the payload of the frame opened last.
     payload: (Nonce, Tag),
-    chunk: [u8; CHUNK_BYTES],
+    /// A piece of a payload on its way through. Of [`CHUNK_BYTES`] from the first payload on, and
+    /// empty after [`Seal::rest`].
+    chunk: Vec<u8>,
     /// A payload that is decrypted and not verified yet; nobody else has seen it.
     unverified: Vec<u8>,
 }
@@ -154,7 +156,7 @@ impl Seal {
             key,
             frames: 0,
             payload: Default::default(),
-            chunk: [0; CHUNK_BYTES],
+            chunk: Vec::new(),
             unverified: Vec::new(),
         }))
     }
@@ -196,6 +198,13 @@ impl Seal {
     pub(super) fn set_sums(&mut self, wanted: bool) {
         if let Self::Plain { sums } = self {
             *sums = wanted;
+        }
+    }
+
+    /// Gives back the private memory that payloads pass through. The next one takes it again.
+    pub(super) fn rest(&mut self) {
+        if let Self::Keyed(keyed) = self {
+            (keyed.chunk, keyed.unverified) = (Vec::new(), Vec::new());
         }
     }
 
@@ -312,6 +321,13 @@ impl Keyed {
         self.frames += 1;
     }
 
+    /// Takes the memory for a piece of a payload, where there is none.
+    fn take_chunk(&mut self) {
+        if self.chunk.is_empty() {
+            self.chunk = vec![0; CHUNK_BYTES];
+        }
+    }
+
     fn seal_memory<I: Io>(&mut self, io: &mut I, span: Span, room: Option<Span>) -> Tag {
         let nonce = self.nonce(Part::Payload);
         if self.protection == Protection::Integrity {
@@ -319,6 +335,7 @@ impl Keyed {
         }
         let room = room.expect("an encrypted lane has room for a batch").part(0, span.length);
         assert_eq!(room.length, span.length, "a batch is not longer than its room");
+        self.take_chunk();
         let mut encryptor = self.cipher(&nonce).encryptor(&[]);
         for (plain, sealed) in pieces(span).zip(pieces(room)) {
             let bytes = &mut self.chunk[..plain.length as usize];
@@ -330,6 +347,7 @@ impl Keyed {
     }
 
     fn mac_memory<I: Io>(&mut self, io: &mut I, span: Span, nonce: &Nonce) -> Mac {
+        self.take_chunk();
         let mut mac = self.mac(nonce);
         for piece in pieces(span) {
             let bytes = &mut self.chunk[..piece.length as usize];
@@ -374,6 +392,7 @@ impl Keyed {
     /// Decrypts in private memory; only a payload with the right tag leaves it.
     fn decrypt_payload<I: Io>(&mut self, io: &mut I, landed: Span) -> bool {
         let length = landed.length as usize;
+        self.take_chunk();
         if self.unverified.len() < length {
             self.unverified.resize(length, 0);
         }

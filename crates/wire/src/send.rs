@@ -31,8 +31,9 @@ mod hold;
 mod lend;
 mod payload;
 
+pub use self::lend::LEND_BYTES_MIN;
 use self::payload::Payload;
-pub use self::payload::Sealed;
+pub use self::payload::{Full, Sealed};
 
 /// A batch takes further frames while it stays below this many bytes; its first frame always fits.
 /// The limit is about 40 us of a 100 Gbit/s link, the longest that a latency frame waits for a
@@ -46,15 +47,6 @@ pub const INLINE_BYTES_MAX: usize = OPEN_BYTES_MAX as usize;
 const INLINE_QUEUE_BYTES: usize = 16 * 1024;
 
 const _: () = assert!(INLINE_BYTES_MAX <= INLINE_QUEUE_BYTES);
-
-/// The shortest payload, in bytes, that may be lent. A lending send costs one more completion and
-/// the pinning of pages, which is too much for short frames.
-pub const LEND_BYTES_MIN: u32 = 16 * 1024;
-
-/// The queue has no room now; push again after a send has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the lane's send queue is full; push again after a send has ended")]
-pub struct Full;
 
 /// The sending side of a connection.
 ///
@@ -152,7 +144,8 @@ impl Sender {
 
     /// An empty sender of at most `capacity` frames. Headers and small payloads pass through
     /// `scratch`, registered memory that nothing else uses. Encrypted payloads pass through `room`,
-    /// of [`PAYLOAD_BYTES_MAX`] bytes. Memory for the queue is taken as it fills up, and kept.
+    /// of [`PAYLOAD_BYTES_MAX`] bytes. Memory for the queue is taken as it fills up, and kept until
+    /// [`Sender::rest`].
     ///
     /// # Panics
     /// If `scratch` cannot hold one frame by value; give it [`Self::SCRATCH_BYTES`]. If `seal`
@@ -240,6 +233,15 @@ impl Sender {
     pub fn move_to(&mut self, scratch: Span, room: Option<Span>) {
         debug_assert!(self.is_between_batches(), "a batch lies in the old scratch");
         (self.scratch, self.room) = (scratch, room);
+    }
+
+    /// Gives back memory that the sender took while it was busy, but for what something lies in.
+    /// The next frames take it again, so this is for a connection that rests.
+    pub fn rest(&mut self) {
+        self.queue.shrink_to_fit();
+        self.inline.shrink_to_fit();
+        self.flights.rest();
+        self.seal.rest();
     }
 
     /// Bytes pushed (headers included) that the kernel has not taken.

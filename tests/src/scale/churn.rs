@@ -1,6 +1,7 @@
 //! Worlds of very many nodes with disasters from a seed: what they must keep whatever happens.
 
 use piped_core::access::OpenKind;
+use piped_core::link::Dialling;
 use piped_core::units::Nanos;
 use piped_sim::{Notice, Random};
 
@@ -65,7 +66,7 @@ pub struct Churned {
 /// If a promise was broken, of those that are kept all the time.
 pub fn churn(options: Options, file: File) -> Result<Churned, String> {
     let mut random = Random::new(options.seed ^ 0x6368_7572);
-    let layout = Layout::mesh(&options, OpenKind::File).discovered();
+    let layout = Layout::mesh(&options, OpenKind::File).discovered(Dialling::Always);
     let layout = match file {
         File::OfEach => layout,
         File::OfAll => layout.with_one_file(|_| 1.0),

@@ -27,7 +27,8 @@ pub(super) struct Layout {
     lengths: Vec<u64>,
     longest: u64,
     sink: Option<usize>,
-    discovers: bool,
+    /// When peers are dialled that a source tells of, if one does.
+    discovers: Option<Dialling>,
     /// How much slower the disk of each node is than the machine says, if all have one file.
     replicated: Option<fn(usize) -> f64>,
 }
@@ -83,7 +84,7 @@ impl Layout {
             lengths,
             longest,
             sink: None,
-            discovers: false,
+            discovers: None,
             replicated: None,
         }
     }
@@ -95,8 +96,8 @@ impl Layout {
     }
 
     /// A source tells where peers are, and no file does.
-    pub(super) fn discovered(self) -> Self {
-        Self { discovers: true, ..self }
+    pub(super) fn discovered(self, dialling: Dialling) -> Self {
+        Self { discovers: Some(dialling), ..self }
     }
 
     /// All nodes have the same file, on disks that are so many times slower than the machine says.
@@ -146,17 +147,16 @@ impl Layout {
 
     /// Whether a source tells where peers are.
     pub(super) fn is_discovered(&self) -> bool {
-        self.discovers
+        self.discovers.is_some()
     }
 
     /// What the files of a node say: whom it asks, and that those who ask it may come.
     pub(super) fn setup(&self, node: usize, id: NodeId) -> Setup {
         let mut config = Config::default();
         config.listen.address = Some(address(node));
-        if self.discovers {
+        if let Some(dialling) = self.discovers {
             config.discovery.files = "/run/found".into();
-            // As peers have connections that are in the files.
-            config.discovery.connect = Dialling::Always;
+            config.discovery.connect = dialling;
         }
         let data = Export { path: "/data".into(), write: true, ..Export::default() };
         config.exports.insert(EXPORT.to_owned(), data);
@@ -166,7 +166,7 @@ impl Layout {
         };
         let only_come = self.asked_by[node].iter();
         config.peers.extend(only_come.map(|&other| said(other, HostPort::default())));
-        let written = |other| match self.discovers {
+        let written = |other| match self.is_discovered() {
             true => HostPort::default(),
             false => address(other).to_string().parse().expect("an address"),
         };

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use piped_core::access::OpenKind;
-use piped_core::limits::REPLICAS_MAX;
+use piped_core::limits::{LANE_REST_TIME, REPLICAS_MAX};
+use piped_core::link::Dialling;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 use piped_sim::Notice;
@@ -125,13 +126,68 @@ impl Scene {
     }
 }
 
-/// Nodes that ask each other for nothing: what their connections alone cost.
+/// What nodes at rest have had to do with each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peers {
+    /// A source told where they are, and nobody has asked them for anything: there are no
+    /// connections.
+    Found,
+    /// All connections are up, and nothing was asked for.
+    Connected,
+    /// Each node has read a block of each other one by both connections, some time ago.
+    Used,
+}
+
+impl Peers {
+    /// All of them, in the order of tables.
+    pub const ALL: [Self; 3] = [Self::Found, Self::Connected, Self::Used];
+
+    /// The word for them in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Connected => "connected",
+            Self::Used => "used",
+        }
+    }
+}
+
+/// Nodes that do nothing now: what their peers alone cost.
 ///
 /// # Errors
-/// A daemon would not start so, or not all connections come up.
-pub fn idle(options: Options) -> Result<Figures, String> {
-    let (world, figures) = begun(options, Layout::mesh(&options, OpenKind::Region))?;
+/// A daemon would not start so, not all connections come up, or some request does not end.
+pub fn idle(options: Options, peers: Peers) -> Result<Figures, String> {
+    let layout = Layout::mesh(&options, OpenKind::Region);
+    let (mut world, figures) = match peers {
+        Peers::Found => {
+            let layout = layout.discovered(Dialling::Used);
+            let mut world = World::new(options, layout)?;
+            (0..options.nodes).for_each(|node| world.tell(node, true));
+            let (nodes, asked) = (options.nodes, options.asked());
+            (world, Figures { nodes, asked, ..Figures::default() })
+        }
+        Peers::Connected => begun(options, layout)?,
+        Peers::Used => {
+            let (mut world, mut figures) = opened(options, layout)?;
+            let lists = reads(&options, &world, &[Class::Latency, Class::Bulk]);
+            work_off(&mut world, lists, DEPTH as usize, &mut figures)?;
+            (world, figures)
+        }
+    };
+    let until = world.now() + LANE_REST_TIME + LANE_REST_TIME;
+    world.run(until);
     Ok(ended(world, figures))
+}
+
+/// Reads of a block of each node that is asked, of each class.
+fn reads(options: &Options, world: &World, classes: &[Class]) -> Vec<VecDeque<Job>> {
+    let bytes = options.block;
+    let get = |other: usize| {
+        classes.iter().map(move |&class| Job { other, offset: 0, bytes, writes: false, class })
+    };
+    let gets = |node: usize| world.layout().asks(node).iter().flat_map(|&other| get(other));
+    (0..options.nodes).map(|node| gets(node).collect()).collect()
 }
 
 /// A world whose connections are up.
@@ -167,12 +223,9 @@ fn on_one_link(options: &Options, bytes: u64) -> Nanos {
 fn all_to_all(options: Options) -> Result<Figures, String> {
     let layout = Layout::mesh(&options, OpenKind::Region);
     let (mut world, mut figures) = opened(options, layout)?;
-    let bytes = options.block;
-    let get = |&other: &usize| Job { other, offset: 0, bytes, writes: false, class: Class::Bulk };
-    let gets = |node: usize| world.layout().asks(node).iter().map(get).collect();
-    let lists: Vec<VecDeque<Job>> = (0..options.nodes).map(gets).collect();
+    let lists = reads(&options, &world, &[Class::Bulk]);
     work_off(&mut world, lists, DEPTH as usize, &mut figures)?;
-    figures.best = on_one_link(&options, options.asked() as u64 * bytes);
+    figures.best = on_one_link(&options, options.asked() as u64 * options.block);
     Ok(ended(world, figures))
 }
 
@@ -304,7 +357,7 @@ fn partition(options: Options) -> Result<Figures, String> {
 }
 
 fn discovery(options: Options) -> Result<Figures, String> {
-    let layout = Layout::mesh(&options, OpenKind::File).discovered();
+    let layout = Layout::mesh(&options, OpenKind::File).discovered(Dialling::Always);
     let (mut world, mut load, mut figures) = loaded(options, layout)?;
     (0..options.nodes).for_each(|node| world.tell(node, false));
     let back = world.now() + AWAY;

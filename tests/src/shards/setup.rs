@@ -38,6 +38,7 @@ impl World {
                 eager: self.options.eager,
                 serial_first: false,
             })
+            .with_lane_rest_time(Nanos::from_millis(5))
         };
         let shards = (0..self.options.shards[node]).map(made).collect();
         self.nodes.add(setup, shards).expect("a sound configuration");

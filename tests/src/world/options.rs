@@ -1,5 +1,6 @@
 //! How large a world is and what goes wrong in it.
 
+use piped_core::limits::LANE_REST_TIME;
 use piped_core::link::{Checksum, Protection};
 use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::units::Nanos;
@@ -60,6 +61,8 @@ pub struct Options {
     pub calibration: CalibrationMode,
     /// Whether `auto` begins with one fragment at a time.
     pub serial_first: bool,
+    /// How long a lane has nothing to do before it rests.
+    pub lane_rest_time: Nanos,
     /// Whether each client has a channel.
     pub channels: bool,
     /// Which part of what clients do is done to boards; 0: nobody has one.
@@ -120,6 +123,7 @@ impl Options {
             planner: PlannerMode::Auto,
             calibration: CalibrationMode::Live,
             serial_first: false,
+            lane_rest_time: LANE_REST_TIME,
             channels: false,
             boards: 0.0,
             calls: 0.0,
@@ -173,6 +177,8 @@ impl Options {
             planner,
             calibration,
             serial_first: random.chance(0.4),
+            // Some rest between two requests, others never.
+            lane_rest_time: Nanos(1 << random.clone().between(20, 33)),
             channels: true,
             boards: 0.3,
             calls: 0.2,

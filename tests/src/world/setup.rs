@@ -109,7 +109,8 @@ impl World {
             eager: self.options.eager,
             serial_first: self.options.serial_first,
         };
-        self.nodes[node].shard = Some(Shard::new(config));
+        let shard = Shard::new(config).with_lane_rest_time(self.options.lane_rest_time);
+        self.nodes[node].shard = Some(shard);
         let id = self.nodes[node].id;
         let length = self.options.staging;
         let segment = self.kernel.add_segment(id, length);

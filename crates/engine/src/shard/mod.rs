@@ -172,6 +172,14 @@ impl Shard {
         self
     }
 
+    /// The shard with lanes that give back their memory after another time without work than
+    /// [`limits::LANE_REST_TIME`]: for worlds of tests, which are short.
+    #[must_use]
+    pub fn with_lane_rest_time(mut self, time: Nanos) -> Self {
+        self.lanes.set_rest_time(time);
+        self
+    }
+
     /// Takes a message of the control thread.
     pub fn handle_command<I: Io>(&mut self, command: Command, io: &mut I) {
         self.due = Due::Now;
@@ -340,6 +348,9 @@ impl Shard {
         }
         while let Some(key) = self.links.take_due(now) {
             self.end_leases(key, now, io);
+        }
+        if self.lanes.next_rest().is_some_and(|at| at <= now) {
+            self.rest_lanes(now);
         }
         if self.peers.next_look().is_some_and(|at| at <= now) {
             self.rest_peers(now, io);

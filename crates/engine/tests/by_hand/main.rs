@@ -22,6 +22,7 @@ mod moved;
 mod nested;
 mod once;
 mod peering;
+mod resting;
 mod serving;
 mod shards;
 mod striped;

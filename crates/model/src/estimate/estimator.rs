@@ -68,7 +68,7 @@ pub struct Estimator {
     samples_backlogged: u64,
     changes: u64,
     /// What it began with, as long as few samples have confirmed it.
-    kept: Option<kept::Kept>,
+    kept: Option<Box<kept::Kept>>,
     sketch: Sketch,
 }
 

@@ -63,7 +63,7 @@ impl Planner {
             Part::There(index) => self.stages.get(usize::from(index.0)),
             Part::Disk(..) => None,
         });
-        let stages: Vec<&Estimate> = states.map(|state| &state.published).collect();
+        let stages: Vec<&Estimate> = states.map(|state| &*state.published).collect();
         let pace = |stage: &Estimate, bytes: f64| stage.stage_at(bytes).interval(bytes);
         let slowest = stages
             .iter()

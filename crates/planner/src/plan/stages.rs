@@ -29,6 +29,9 @@ const SAMPLES_PER_REMINDER: u64 = 1024;
 const STAGES_KEPT_MAX: usize = 4096;
 const STAGES_OURS_MAX: usize = 1024;
 
+/// Places by which the table of stages grows.
+const STAGES_MORE: usize = 32;
+
 impl Planner {
     pub(super) fn stage(
         &mut self,
@@ -39,8 +42,7 @@ impl Planner {
         if let Some(&index) = self.index.get(&resource) {
             return index;
         }
-        let mut state = StageState::new(&resource, name(), prior);
-        self.memory.recall(&resource, &mut state);
+        let state = self.memory.begin(&resource, name(), prior);
         let index = match self.free.pop() {
             Some(index) => {
                 self.stages[usize::from(index.0)] = state;
@@ -52,6 +54,10 @@ impl Planner {
                 return StageIndex::NONE;
             }
             None => {
+                // Thousands may come, and a table that doubles has room for as many that do not.
+                if self.stages.len() == self.stages.capacity() {
+                    self.stages.reserve_exact(STAGES_MORE);
+                }
                 self.stages.push(state);
                 StageIndex(self.stages.len() as u16 - 1)
             }
@@ -327,7 +333,7 @@ impl Planner {
         if calibration == CalibrationMode::Off {
             return;
         }
-        state.estimator.observe(sample);
+        state.estimator.own().observe(sample);
         state.samples += 1;
         (state.last_bytes, _) = sample.measured();
         let due = state.samples < SAMPLES_PER_LOOK
@@ -347,7 +353,7 @@ impl Planner {
         }
         let Some(state) = self.state(stage) else { return };
         if let Some(claim) = claim.bounded(FRAGMENT_BYTES_MAX.into()) {
-            state.estimator.adopt(&claim);
+            state.estimator.own().adopt(&claim);
             state.samples += 1;
         }
         state.reported = true;

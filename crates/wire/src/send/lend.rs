@@ -2,8 +2,12 @@
 
 use piped_core::io::{Io, Span, Spans};
 
-use super::{BATCH_BYTES_MAX, Entry, LEND_BYTES_MIN, Payload, Sender};
+use super::{BATCH_BYTES_MAX, Entry, Payload, Sender};
 use crate::lent::{BOX_FRAMES, LENT_MAX, Lent};
+
+/// The shortest payload, in bytes, that may be lent. A lending send costs one more completion and
+/// the pinning of pages, which is too much for short frames.
+pub const LEND_BYTES_MIN: u32 = 16 * 1024;
 
 impl Entry {
     /// Whether the frame could be lent: nothing holds it, and its payload is long and lies in

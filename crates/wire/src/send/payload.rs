@@ -6,6 +6,11 @@ use piped_core::units::Nanos;
 use crate::frame::Message;
 use crate::lent::Owner;
 
+/// The queue has no room now; push again after a send has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lane's send queue is full; push again after a send has ended")]
+pub struct Full;
+
 /// Where a payload is until its frame is in a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Payload {

@@ -9,10 +9,13 @@ mod scratch;
 mod staging;
 
 use piped_core::ids::SegmentId;
-use piped_core::limits::{CELL_BYTES, GRANULE_BYTES, STAGING_LEAST, TABLE_STAGING_DIVISOR};
+use piped_core::limits::{
+    CELL_BYTES, GRANULE_BYTES, LANE_RESTING_BYTES, STAGING_LEAST, TABLE_STAGING_DIVISOR,
+};
 use piped_report::shard::LimitUse;
 
 use self::cells::Cells;
+use self::scratch::bytes_at_work;
 use self::staging::Staging;
 use super::sched::Sched;
 
@@ -26,7 +29,7 @@ pub(super) use self::staging::{Run, footprint_of};
 const RESTING_DIVISOR: u64 = 16;
 
 /// Staging, and the parts of it that are counted for their users.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Buffers {
     staging: Staging,
     /// The bound of staging, in bytes; none until it is set, and then what was added counts.
@@ -39,7 +42,10 @@ pub(super) struct Buffers {
     copy_bytes: u64,
     /// Staging that tables of peers' requests use: of gets and of puts.
     tables: [u64; 2],
+    /// Memory of calls under way.
     cells: Cells,
+    /// Scratches of lanes that rest.
+    resting: Cells,
     /// Staging that calls use, in bytes: of clients and of peers.
     calls: [u64; 2],
 }
@@ -65,6 +71,22 @@ pub(super) struct TableRun {
 pub(super) enum TableOf {
     Get,
     Put,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self {
+            staging: Staging::default(),
+            limit: None,
+            drained: Vec::new(),
+            scratches_moved: 0,
+            copy_bytes: 0,
+            tables: [0; 2],
+            cells: Cells::of_bytes(CELL_BYTES, false),
+            resting: Cells::of_bytes(LANE_RESTING_BYTES, true),
+            calls: [0; 2],
+        }
+    }
 }
 
 impl Buffers {
@@ -183,24 +205,35 @@ impl Buffers {
 
     /// Scratch for a lane; none without staging for it.
     pub(super) fn take_scratch(&mut self, size: Size, encrypts: bool) -> Option<Scratch> {
-        let (bytes, room) = Scratch::bytes_of(size, encrypts);
+        if size == Size::Resting {
+            return self.resting.take(&mut self.staging).map(Scratch::Resting);
+        }
+        let (bytes, room) = bytes_at_work(encrypts);
         let frames = self.staging.allocate_scratch(bytes)?;
-        let Some(bytes) = room else { return Some(Scratch::new(size, frames, None)) };
+        let Some(bytes) = room else { return Some(Scratch::Working { frames, room: None }) };
         let room = self.staging.allocate_scratch(bytes);
         if room.is_none() {
             self.give_back(frames);
         }
-        room.map(|room| Scratch::new(size, frames, Some(room)))
+        room.map(|room| Scratch::Working { frames, room: Some(room) })
     }
 
     /// Takes a scratch back that was not used.
     pub(super) fn give_back_scratch(&mut self, scratch: Scratch) {
-        scratch.runs().for_each(|run| self.give_back(run));
+        let (first, second) = match scratch {
+            Scratch::Resting(cell) => (self.resting.give_back(cell), None),
+            Scratch::Working { frames, room } => (Some(frames), room),
+        };
+        first.into_iter().chain(second).for_each(|run| self.give_back(run));
     }
 
     /// Whether a scratch lies in a segment that is to go.
     pub(super) fn is_leaving(&self, scratch: Scratch) -> bool {
-        scratch.runs().any(|run| self.staging.is_leaving(run))
+        let leaves = |run: Run| self.staging.is_leaving(run);
+        match scratch {
+            Scratch::Resting(cell) => self.resting.is_leaving(cell, &self.staging),
+            Scratch::Working { frames, room } => leaves(frames) || room.is_some_and(leaves),
+        }
     }
 
     /// A scratch has moved; `leaves`: because its segment is to go.
@@ -215,11 +248,16 @@ impl Buffers {
         self.least() + more + kept / RESTING_DIVISOR <= kept
     }
 
-    /// Whether one more lane may rest, which takes so much; `all`: what lanes had if all rested and
-    /// one of them worked.
-    pub(super) fn may_rest(&self, rest: u64, all: u64) -> bool {
+    /// What one more lane that rests takes of staging, in bytes.
+    pub(super) fn next_rest(&self) -> u64 {
+        self.resting.next_bytes(&self.staging)
+    }
+
+    /// Whether one more lane may rest. `all`: what lanes had if all rested and one of them worked.
+    pub(super) fn may_rest(&self, all: u64) -> bool {
         let kept = self.staging.kept_bytes();
-        self.least() + rest <= kept && all + STAGING_LEAST + kept / RESTING_DIVISOR <= kept
+        self.least() + self.next_rest() <= kept
+            && all + STAGING_LEAST + kept / RESTING_DIVISOR <= kept
     }
 
     /// What of the limits' use is staging.
@@ -306,7 +344,8 @@ mod tests {
         assert!(buffers.take_scratch(Size::Working, true).is_none());
         assert_eq!(buffers.staging().used().now, 0);
         let resting = buffers.take_scratch(Size::Resting, true).expect("a granule");
-        assert_eq!(resting.footprint(), buffers.staging().scratch_bytes());
+        assert_eq!(buffers.staging().scratch_bytes(), GRANULE_BYTES.into());
+        assert_eq!((resting.footprint(), buffers.next_rest()), (LANE_RESTING_BYTES.into(), 0));
         buffers.give_back_scratch(resting);
         assert_eq!(buffers.staging().scratch_bytes(), 0);
     }

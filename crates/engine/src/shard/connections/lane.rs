@@ -38,6 +38,17 @@ pub(in crate::shard) enum LaneState {
     Closing,
 }
 
+/// How far a lane rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::shard) enum Rest {
+    /// Works, or did so lately, or is new, which is alike.
+    No,
+    /// Has had nothing to do for long, and gives back what it does not need in its next turn.
+    Due,
+    /// Has no more memory than it needs to wait for a request.
+    Done,
+}
+
 /// One connection of a peer link.
 #[derive(Debug)]
 pub(in crate::shard) struct Lane {
@@ -56,6 +67,8 @@ pub(in crate::shard) struct Lane {
     pub(in crate::shard) next_scratch: Option<Scratch>,
     /// The lane does nothing, and others want the scratch memory it had for work.
     pub(in crate::shard) gives_back: bool,
+    /// Whether it rests, and has no more memory than it needs for that.
+    rest: Rest,
     /// When it was last heard of.
     pub(in crate::shard) heard: Nanos,
     /// The send under way.
@@ -118,6 +131,7 @@ impl Lane {
             scratch,
             next_scratch: None,
             gives_back: false,
+            rest: Rest::No,
             heard: now,
             send: None,
             zero_copy: ZeroCopy::new(),
@@ -184,10 +198,48 @@ impl Lane {
         works || !self.waiting.is_empty() || self.sender.wants_room()
     }
 
+    /// Whether it has requests, opens or frames under way, or lends memory.
+    pub(in crate::shard) fn is_busy(&self) -> bool {
+        self.is_at_work() || self.has_frames() || self.sender.is_lending()
+    }
+
+    /// How far it rests.
+    pub(in crate::shard) fn rest(&self) -> Rest {
+        self.rest
+    }
+
+    /// Has it rest in its next turn, if it has had nothing to do for so long. Whether it will.
+    pub(super) fn let_rest(&mut self, after: Nanos, now: Nanos) -> bool {
+        let long = now.since(self.heard) >= after;
+        let rests = self.state == LaneState::Up && !self.is_busy() && long;
+        if rests {
+            self.rest = Rest::Due;
+        }
+        rests
+    }
+
+    /// Begins to work again.
+    pub(in crate::shard) fn end_rest(&mut self) {
+        self.rest = Rest::No;
+    }
+
+    /// Gives back memory of the heap that it took while it worked: it rests.
+    pub(in crate::shard) fn shrink(&mut self) {
+        self.sender.rest();
+        self.receiver.rest();
+        self.waiting.rest();
+        match &mut self.role {
+            Role::Asking(asking) => asking.outstanding.shrink_to_fit(),
+            Role::Serving(serving) => serving.serves.shrink_to_fit(),
+            Role::Stranger(_) => {}
+        }
+        self.rest = Rest::Done;
+    }
+
     /// Whether there is something to do now that a send is over. Turns for what else a lane does
     /// come from elsewhere: of credit, of what is received, of loans, and of what was starved.
     pub(in crate::shard) fn wants_turn(&self) -> bool {
-        let moves = self.next_scratch.is_some() || self.gives_back;
+        let moves = self.next_scratch.is_some() || self.gives_back || self.rest == Rest::Due;
         let ends = self.state != LaneState::Up || self.serving().is_some_and(|it| it.overrun);
         self.has_more() || moves || ends
     }

@@ -5,6 +5,7 @@ mod lane;
 mod pace;
 mod receiving;
 mod reports;
+mod resting;
 mod role;
 mod sending;
 mod waiting;
@@ -24,9 +25,10 @@ use super::slab::Slab;
 use super::timers::Timers;
 
 pub(super) use self::credit::Grant;
-pub(super) use self::lane::{Lane, LaneState, LostLane, PeerLane};
+pub(super) use self::lane::{Lane, LaneState, LostLane, PeerLane, Rest};
 pub(super) use self::receiving::{Arrived, Destination, Target};
 pub(super) use self::reports::KINDS;
+use self::resting::Rests;
 pub(super) use self::role::{Asking, PeerRequest, Role, Serving};
 pub(super) use self::sending::{Notice, Sending};
 pub(super) use self::zero_copy::Way;
@@ -43,6 +45,7 @@ pub(super) struct Lanes {
     times: Timers,
     /// When to look whether a lane still waits for the rest of a frame.
     frame_times: Timers,
+    rests: Rests,
 }
 
 impl Lanes {
@@ -54,6 +57,7 @@ impl Lanes {
             zero_copy,
             times: Timers::with_capacity(limits::LANES_MAX),
             frame_times: Timers::with_capacity(limits::LANES_MAX),
+            rests: Rests::new(),
         }
     }
 
@@ -147,9 +151,43 @@ impl Lanes {
         self.frame_times.take_due(now).and_then(|slot| self.all.in_place(slot))
     }
 
+    /// Sets how long a lane has nothing to do before it rests.
+    pub(super) fn set_rest_time(&mut self, time: Nanos) {
+        self.rests.set_after(time);
+    }
+
+    /// A lane has memory to give back when it rests: lanes are looked at after a while.
+    pub(super) fn watch_rest(&mut self, now: impl FnOnce() -> Nanos) {
+        if !self.rests.is_watched() {
+            self.rests.looked(true, now());
+        }
+    }
+
+    /// When [`Self::take_rested`] has something to do.
+    pub(super) fn next_rest(&self) -> Option<Nanos> {
+        self.rests.next_look()
+    }
+
+    /// Lanes that have had nothing to do for long, and give back what they do not need in their
+    /// next turn.
+    pub(super) fn take_rested(&mut self, now: Nanos) -> Vec<LaneKey> {
+        let may_have = |lane: &Lane| lane.state != LaneState::Closing && lane.rest() != Rest::Done;
+        let (mut rested, mut goes_on, mut from) = (Vec::new(), false, 0);
+        while let Some(key) = self.all.next_from(&mut from, may_have) {
+            goes_on = true;
+            let after = self.rests.after();
+            if self.all.get_mut(key).is_some_and(|lane| lane.let_rest(after, now)) {
+                rested.push(key);
+            }
+        }
+        self.rests.looked(goes_on, now);
+        rested
+    }
+
     /// When the first lane is to be looked at.
     pub(super) fn next_due(&self) -> Option<Nanos> {
-        [&self.times, &self.frame_times].into_iter().filter_map(Timers::next).min()
+        let times = [&self.times, &self.frame_times].into_iter().filter_map(Timers::next);
+        times.chain(self.rests.next_look()).min()
     }
 
     /// What the payload at hand was meant for, for the handler of its frame.

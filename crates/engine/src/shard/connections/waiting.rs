@@ -55,6 +55,13 @@ impl WaitingFrames {
         taken.into_iter().map(|frame| length(&frame))
     }
 
+    /// Gives back the memory of those that waited, if none waits now.
+    pub(super) fn rest(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+
     /// Takes out all frames; returns their owners.
     pub(in crate::shard) fn drain(&mut self) -> impl Iterator<Item = Subject> + use<> {
         self.remove(|_| true).into_iter().filter_map(|(_, _, owner)| owner)

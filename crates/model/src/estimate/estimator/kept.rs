@@ -124,7 +124,7 @@ impl Estimator {
             // Its samples are in the cells; as prior it says how to split what they leave open.
             self.prior = curve.stage_at(most.bytes).checked().ok();
             self.prior_weight = 0.0;
-            self.kept = Some(kept);
+            self.kept = Some(Box::new(kept));
         }
         self
     }

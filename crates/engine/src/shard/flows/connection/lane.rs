@@ -55,6 +55,7 @@ impl Shard {
         };
         let lane = Lane::new(role, (class, socket, epoch), (seals, unseals), scratch, io.now());
         let key = self.lanes.begin(lane)?;
+        self.lanes.watch_rest(|| io.now());
         self.cx.sched.begin(Work::Lane(key), Party::NOBODY, Class::Latency);
         self.cx.sched.make_ready(Work::Lane(key));
         Some(key)

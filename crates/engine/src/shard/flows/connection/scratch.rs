@@ -1,9 +1,12 @@
 //! A lane's scratch: little while it rests, more while it works; and it moves when its segment is
 //! to go.
 //!
-//! A lane that says nothing costs a granule of staging, and with that it can do all that a lane
-//! does but send what is encrypted; it receives in smaller bites. With its first request a lane
-//! gets what makes it fast; one that encrypts gets that when it comes up, if there is as much.
+//! A lane that says nothing costs [`LANE_RESTING_BYTES`] of staging, and with that it can do all
+//! that a lane does but send what is encrypted; it receives in smaller bites. With its first
+//! request a lane gets what makes it fast; one that encrypts gets that when it comes up, if there
+//! is as much. One that has had nothing to do for [`LANE_REST_TIME`] gives that back, and what it
+//! took from the heap.
+//!
 //! There is, as long as transfers keep what they need at least (see [`crate::shard::buffers`]) and
 //! one more lane can begin to work; and, where some nodes have keys, as long as plain lanes have no
 //! more than their share. A lane that finds none takes it from lanes that rest again.
@@ -16,10 +19,13 @@
 
 use piped_core::io::{Io, Token};
 use piped_core::limits::PLAIN_STAGING_DIVISOR;
+#[cfg(doc)]
+use piped_core::limits::{LANE_REST_TIME, LANE_RESTING_BYTES};
+use piped_core::units::Nanos;
 
 use crate::shard::Shard;
 use crate::shard::buffers::{Scratch, Size};
-use crate::shard::connections::{Lane, LaneState};
+use crate::shard::connections::{Lane, LaneState, Rest};
 use crate::shard::keys::LaneKey;
 use crate::shard::sched::Work;
 
@@ -42,9 +48,10 @@ impl Shard {
     /// The size that a lane's scratch should have, where it has another one.
     fn size_wanted(&self, lane: &Lane) -> Option<Size> {
         let works = lane.is_at_work();
+        let gives_back = lane.gives_back || lane.rest() == Rest::Due;
         match lane.scratch.size() {
             Size::Resting if works && self.may_work(lane) => Some(Size::Working),
-            Size::Working if lane.gives_back && !works && !lane.has_frames() => Some(Size::Resting),
+            Size::Working if gives_back && !works && !lane.has_frames() => Some(Size::Resting),
             _ => None,
         }
     }
@@ -61,14 +68,14 @@ impl Shard {
     /// most must be able to work.
     pub(in crate::shard) fn may_rest(&mut self, encrypts: bool, beside_keys: bool) -> bool {
         let rest = Scratch::footprint_of(Size::Resting, encrypts);
-        if !self.cx.buffers.may_grow(rest) {
+        if !self.cx.buffers.may_grow(self.cx.buffers.next_rest()) {
             self.ask_back(false);
         }
         let encrypts =
             encrypts || self.lanes.iter().any(|(_, it)| it.sender.seal().moves_payloads());
         let work = Scratch::footprint_of(Size::Working, encrypts);
         let all = rest * (u64::from(self.lanes.len()) + 1) + work;
-        self.cx.buffers.may_rest(rest, all) && (!beside_keys || self.is_plain_share(rest))
+        self.cx.buffers.may_rest(all) && (!beside_keys || self.is_plain_share(rest))
     }
 
     /// Whether plain lanes have no more than their share beside keys, with so many bytes more.
@@ -96,6 +103,30 @@ impl Shard {
         }
     }
 
+    /// Lanes that have had nothing to do for long have a turn, in which they give back what they do
+    /// not need.
+    pub(in crate::shard) fn rest_lanes(&mut self, now: Nanos) {
+        for key in self.lanes.take_rested(now) {
+            self.cx.sched.make_ready(Work::Lane(key));
+        }
+    }
+
+    /// Notes whether a lane is busy, and has one that rests give back its memory of the heap.
+    fn note_rest<I: Io>(&mut self, key: LaneKey, io: &mut I) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let is_busy = lane.is_busy();
+        match lane.rest() {
+            Rest::Done | Rest::Due if is_busy => {
+                lane.end_rest();
+                self.lanes.watch_rest(|| io.now());
+            }
+            Rest::Due if lane.scratch.size() == Size::Resting => {
+                lane.shrink();
+            }
+            _ => {}
+        }
+    }
+
     /// Gives a lane's scratch back with the lane.
     pub(in crate::shard) fn bury_scratch(&mut self, lane: &Lane) {
         for scratch in [Some(lane.scratch), lane.next_scratch].into_iter().flatten() {
@@ -106,6 +137,7 @@ impl Shard {
     /// Moves a lane's scratch if that has to be. `false`: the lane must not begin a send or a
     /// receive now.
     pub(in crate::shard) fn move_scratch<I: Io>(&mut self, key: LaneKey, io: &mut I) -> bool {
+        self.note_rest(key, io);
         let Some(lane) = self.lanes.get(key) else { return true };
         let encrypts = lane.sender.seal().moves_payloads();
         if lane.scratch.size() == Size::Resting && lane.is_at_work() && !self.may_work(lane) {
@@ -165,6 +197,7 @@ impl Shard {
         self.cx.buffers.note_moved(leaves);
         let old = std::mem::replace(&mut lane.scratch, next);
         self.cx.free_scratch(old);
+        self.note_rest(key, io);
         true
     }
 

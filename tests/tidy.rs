@@ -149,7 +149,7 @@ const KNOWN: &[(Rule, &str, usize)] = &[
     (Rule::Fields, "crates/sim", 55),
     (Rule::Fields, "crates/theory", 7),
     (Rule::Fields, "crates/wire", 17),
-    (Rule::Fields, "ctl", 206),
+    (Rule::Fields, "ctl", 214),
     (Rule::Fields, "daemon", 97),
     (Rule::Fields, "tests", 7),
     (Rule::Structs, "daemon", 1),

@@ -85,6 +85,10 @@ enum Group {
     /// Measure two shards on two CPUs against one: reads of this node's disk, and messages between
     /// clients of both. Exit codes as of floors.
     Shards(Run),
+    /// Measure gets of 4 KiB beside 1000 sessions that do nothing against beside one, and between
+    /// nodes with 256 peers against nodes with one. Needs some GB of memory, and for the counts
+    /// permission to trace. Exit codes as of floors.
+    Crowd(Run),
     /// Measure the planner: how far from the best possible its plans are, how long it takes, and
     /// what it gains where a disk's latency differs from read to read. Exit codes as of floors.
     Pipelines(Run),
@@ -191,7 +195,7 @@ struct Run {
     rounds: u32,
     /// Write the rows into docs/benchmarks.md below the current directory, between the group's
     /// markers, and README's table anew. `overlap`, `security`, `memory`, `names`, `discovery`,
-    /// `peers` and `rig` may write some rows; the others write all.
+    /// `crowd`, `peers` and `rig` may write some rows; the others write all.
     #[arg(long, alias = "readme")]
     docs: bool,
     /// Directory for the file that is read, on a real disk. Default: beside this program.
@@ -234,6 +238,7 @@ fn main() -> ExitCode {
         }
         Group::Memory(run) => measure(&rows::MEMORY, run, None),
         Group::Shards(run) => measure(&rows::SHARDS, run, None),
+        Group::Crowd(run) => measure(&rows::CROWD, run, None),
         Group::Pipelines(run) => measure(&rows::PIPELINES, run, None),
         Group::Names(run) => measure(&rows::NAMES, run, None),
         Group::Nbd(run) => measure(&rows::NBD, run, None),

@@ -76,8 +76,9 @@ impl Pair {
         let answers = answers.unwrap_or_default();
         let peer = format!(
             "[node]\nname = \"{CALLER}\"\n[listen]\n{answers}allow_plain = {allowed:?}\n\
-             [peers.{PEER}]\naddress = \"{}\"\n",
-            sites.dialled.unwrap_or(listen)
+             [peers.{PEER}]\naddress = \"{}\"\n{}",
+            sites.dialled.unwrap_or(listen),
+            sites.settings_of_a
         );
         let mut a = start(0, "a", cpus.first, &peer)?;
         let both = |a: &Node, b: &Node| {
@@ -128,6 +129,8 @@ pub(crate) struct Sites {
     pub(crate) writable: bool,
     /// Sections of both configurations.
     pub(crate) settings: String,
+    /// Sections of A's configuration.
+    pub(crate) settings_of_a: String,
     /// Prefix of the name of the daemons' directory.
     pub(crate) prefix: String,
 }
@@ -142,6 +145,7 @@ impl Default for Sites {
             namespaces: [None, None],
             writable: false,
             settings: String::new(),
+            settings_of_a: String::new(),
             prefix: String::from("piped-bench-"),
         }
     }
@@ -151,10 +155,13 @@ fn lanes_up(admin: &Admin, name: &str) -> bool {
     let Ok(status) = admin.status() else { return false };
     let peers = status.shards.iter().filter_map(|shard| shard["peers"].as_array()).flatten();
     let mut peers = peers.filter(|peer| peer["name"] == name);
-    peers.any(|peer| {
-        let lanes = peer["lanes"].as_array().map_or(&[][..], Vec::as_slice);
-        !lanes.is_empty() && lanes.iter().all(|lane| lane["up"] == Value::Bool(true))
-    })
+    peers.any(all_up)
+}
+
+/// Whether all lanes of a peer are up, and there are some.
+fn all_up(peer: &Value) -> bool {
+    let lanes = peer["lanes"].as_array().map_or(&[][..], Vec::as_slice);
+    !lanes.is_empty() && lanes.iter().all(|lane| lane["up"] == Value::Bool(true))
 }
 
 /// One daemon that runs.
@@ -179,6 +186,20 @@ pub(crate) fn await_lanes(node: &mut Node) -> Result<(), Failure> {
         Some(()) => Ok(()),
         None => Err(node.lost("its lanes did not come up")),
     }
+}
+
+/// Waits until the lanes of a node to so many peers are up.
+pub(crate) fn await_all_lanes(node: &Node, peers: usize) -> Result<(), Failure> {
+    let count = || {
+        let status = node.admin.status().ok()?;
+        let asked = status.shards.iter().filter_map(|shard| shard["peers"].as_array()).flatten();
+        Some(asked.filter(|peer| all_up(peer)).count())
+    };
+    let up = clock::poll(START_LIMIT, || count().filter(|count| *count == peers));
+    up.map(drop).ok_or_else(|| {
+        let count = count().unwrap_or(0);
+        Failure::new(format!("lanes of {count} peers are up, and not of {peers}"))
+    })
 }
 
 impl Node {

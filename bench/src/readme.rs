@@ -160,6 +160,7 @@ mod tests {
             &crate::rows::MEMORY,
             &crate::rows::PIPELINES,
             &crate::rows::SHARDS,
+            &crate::rows::CROWD,
             &crate::rows::NAMES,
             &crate::rows::PEERS,
         ];

@@ -19,6 +19,11 @@ pub const REQUESTS_PER_QUEUE: u32 = 32;
 /// Requests taken in one turn: at about 100 ns each the turn stays well below a disk's latency.
 pub const REQUESTS_PER_TURN: u32 = 256;
 
+/// The least time without requests and completions after which a queue rests: its client rings from
+/// then on, and no turn looks at it. As long as a client spins at most by default. A shard that
+/// spins for long waits twice as long as it spins.
+pub const QUEUE_RESTS_AFTER: Nanos = Nanos::from_millis(1);
+
 /// Requests of clients in execution on one shard. Further ones wait in the clients' rings.
 pub const REQUESTS_MAX: u32 = 2048;
 

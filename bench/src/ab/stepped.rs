@@ -10,68 +10,25 @@
 //! plan anew, comes once in ten thousand gets at full speed, and in every fifth of these: see
 //! [`usual`].
 
-use std::fs;
-use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use piped_core::modes::Profile;
 
 use super::process::{Arm, PROCESSES};
 use super::report::Process;
 use crate::contest;
-use crate::failure::{Doing as _, Failure, joined};
+use crate::failure::Failure;
 use crate::machine::{self, Cpus};
 use crate::stats::Interval;
-use crate::steps::{Stepper, Steps};
+use crate::steps::requests::{
+    ALIKE, REQUESTS, Stretch, UNCOUNTED, shard_of, stretch, too_few, unpaired, usual,
+};
 
 /// The usual task: a get of 4 KiB.
 pub(crate) const TASK: &str = "get-4k";
 
-/// Threads with this at the beginning of their names are the shards of a daemon.
-const SHARD: &str = "piped-shard";
-
 /// Requests at full speed before stepping, for the estimators, in seconds.
 const WARM: f64 = 1.0;
-
-/// Stepped requests before those that count: the reactors learn that spinning does not pay.
-const UNCOUNTED: usize = 2;
-
-/// Requests that took longer (in a new plan, or on a busy machine) go on without steps, because a
-/// client gives a request up after 15 s.
-const LIMIT: Duration = Duration::from_secs(10);
-
-/// Requests that are stepped and count.
-const REQUESTS: usize = 15;
-
-/// Fewest requests that are alike, and by how much they may differ.
-const ALIKE: (usize, f64) = (3, 1.02);
-
-/// Steps of one thread for one request.
-#[derive(Debug)]
-pub(crate) struct Stretch {
-    /// Steps when it is woken for nothing.
-    idle: Steps,
-    steps: Steps,
-}
-
-impl Stretch {
-    /// Addresses of the steps when the thread is woken for nothing, and of those of the request.
-    pub(crate) fn into_addresses(self) -> [Vec<u64>; 2] {
-        [self.idle, self.steps].map(Steps::into_addresses)
-    }
-
-    pub(crate) fn steps(&self) -> &Steps {
-        &self.steps
-    }
-
-    /// Steps when it is woken for nothing.
-    pub(crate) fn idle(&self) -> &Steps {
-        &self.idle
-    }
-}
 
 /// An arm with threads that can be stepped.
 #[derive(Debug)]
@@ -110,7 +67,7 @@ impl Stepped {
     /// steps first.
     pub(crate) fn requests(&mut self, process: usize) -> Result<Vec<Stretch>, Failure> {
         let mut all = self.recorded(process, REQUESTS)?;
-        let found = usual(&all, |stretch| stretch.steps.len());
+        let found = usual(&all, |stretch| stretch.steps().len());
         let found = found.ok_or_else(|| too_few(REQUESTS, all.len()))?;
         all.truncate(found.end);
         all.drain(..found.start);
@@ -133,57 +90,17 @@ impl Stepped {
         if all.len() < ALIKE.0 {
             return Err(too_few(count, all.len()));
         }
-        all.sort_by_key(|stretch| stretch.steps.len());
+        all.sort_by_key(|stretch| stretch.steps().len());
         Ok(all)
     }
 
     fn stretch(&mut self, thread: u32) -> Result<Option<Stretch>, Failure> {
         let (arm, task) = (&mut self.arm, self.task);
-        let over = &AtomicBool::new(false);
-        let (begin, begun) = mpsc::channel();
-        std::thread::scope(|scope| {
-            // It owns the sender: if it fails, the receiver hears of that.
-            let stepping = scope.spawn(move || {
-                machine::pin(Cpus::here().first)?;
-                let mut stepper = Stepper::attach(thread)?;
-                let idle = stepper.run(|| true, LIMIT)?;
-                let _ = begin.send(());
-                let steps = stepper.run(|| over.load(Ordering::Acquire), LIMIT)?;
-                Ok(idle.zip(steps).map(|(idle, steps)| Stretch { idle, steps }))
-            });
-            // Without that message it failed, and says why below.
-            let answer = begun.recv().ok().map(|()| arm.ask(task, 0.0));
-            over.store(true, Ordering::Release);
-            let stretch = joined(stepping.join(), "a thread that steps")?;
-            match answer {
-                Some(Ok(measured)) if measured.requests == 1 => Ok(stretch),
-                Some(Ok(measured)) => {
-                    Err(Failure::new(format!("{} requests instead of one", measured.requests)))
-                }
-                Some(Err(failure)) => Err(failure),
-                None => Err(Failure::new("nothing was stepped")),
-            }
+        stretch(thread, || match arm.ask(task, 0.0)?.requests {
+            1 => Ok(()),
+            several => Err(Failure::new(format!("{several} requests instead of one"))),
         })
     }
-}
-
-fn too_few(stepped: usize, ended: usize) -> Failure {
-    Failure::new(format!(
-        "of {stepped} stepped requests, {ended} took less than {} s, and no {} of them are alike: \
-         repeat it when the machine is idle",
-        LIMIT.as_secs(),
-        ALIKE.0
-    ))
-}
-
-/// The cheapest of some things that are alike, which begin with the cheapest of all.
-fn usual<T>(things: &[T], cost: impl Fn(&T) -> usize) -> Option<Range<usize>> {
-    let (enough, factor) = ALIKE;
-    (0..things.len()).find_map(|start| {
-        let most = cost(&things[start]) as f64 * factor;
-        let end = things.partition_point(|thing| cost(thing) as f64 <= most);
-        (end - start >= enough).then_some(start..end)
-    })
 }
 
 /// Instructions of a get in each daemon, get by get: see [`processes`].
@@ -196,7 +113,7 @@ pub(super) fn count(
     let counted = || {
         let mut stepped = Stepped::start(TASK, name, build, profile, data)?;
         let gets = [stepped.requests(1)?, stepped.requests(2)?];
-        Ok(gets.map(|gets| gets.iter().map(|get| get.steps.len() as f64).collect()))
+        Ok(gets.map(|gets| gets.iter().map(|get| get.steps().len() as f64).collect()))
     };
     counted().map_err(|failure: Failure| failure.within(format!("{name} build")))
 }
@@ -207,45 +124,15 @@ pub(super) fn processes(counts: &[[Vec<f64>; 2]; 2]) -> Vec<Process> {
     let rows = daemons.into_iter().enumerate().filter_map(|(daemon, process)| {
         let [old, new] = counts.each_ref().map(|build| Interval::of_median(&build[daemon]));
         let (old, new) = (old?, new?);
-        // The gets of the builds are no pairs, so the ends are the farthest ones.
-        let ratio = Some(Interval {
-            low: new.low / old.high,
-            median: new.median / old.median,
-            high: new.high / old.low,
-        });
+        let ratio = Some(unpaired(new, old));
         Some(Process { row: TASK.to_owned(), process, what: "instructions", old, new, ratio })
     });
     rows.collect()
 }
 
-/// Thread of the shard of a daemon.
-fn shard_of(daemon: u32) -> Result<u32, Failure> {
-    for thread in fs::read_dir(format!("/proc/{daemon}/task")).doing("threads")? {
-        let thread = thread?;
-        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-        if name.starts_with(SHARD)
-            && let Some(number) = thread.file_name().to_str().and_then(|name| name.parse().ok())
-        {
-            return Ok(number);
-        }
-    }
-    Err(Failure::new(format!("process {daemon} has no thread {SHARD}-0")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_usual_are_the_cheapest_that_are_alike() {
-        let usual = |costs: &[usize]| usual(costs, |cost| *cost);
-        assert_eq!(usual(&[]), None);
-        assert_eq!(usual(&[100, 200]), None);
-        assert_eq!(usual(&[100, 101, 103]), None);
-        assert_eq!(usual(&[100, 101, 102]), Some(0..3));
-        // One that is cheaper by chance, and several that did more.
-        assert_eq!(usual(&[90, 100, 100, 101, 102, 110, 110, 110, 110, 500]), Some(1..5));
-    }
 
     #[test]
     fn gets_of_two_builds_are_compared_by_daemon() {

@@ -188,6 +188,7 @@ impl Rig {
             namespaces: Side::BOTH.map(|side| Some(link.namespace(side).path())),
             writable: true,
             settings: SETTINGS.to_owned(),
+            settings_of_a: String::new(),
             prefix: owner.prefix(),
         };
         let pair = Pair::start_at(&sites, profile, cpus, data.path())?;

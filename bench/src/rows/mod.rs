@@ -5,6 +5,7 @@ mod advised;
 mod c_client;
 mod checks;
 pub(crate) mod copy;
+mod crowd;
 mod discovery;
 mod disk;
 mod disturbed;
@@ -50,6 +51,7 @@ use crate::report::{Report, Row, Unit};
 use crate::rig::{self, Rig};
 use crate::stats::{Bar, Better, Verdict};
 
+pub(crate) use crowd::CROWD;
 pub(crate) use discovery::DISCOVERY;
 pub(crate) use memory::MEMORY;
 pub(crate) use names::NAMES;

@@ -12,6 +12,7 @@
 //! otherwise: pin both.
 
 mod breakpoint;
+pub(crate) mod requests;
 
 use std::collections::HashMap;
 use std::fs::{self, File};

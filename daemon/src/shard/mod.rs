@@ -1,5 +1,6 @@
 //! The data-plane threads: start, mailbox, end.
 
+mod attention;
 pub mod between;
 mod cpu;
 pub mod message;

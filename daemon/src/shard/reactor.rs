@@ -99,7 +99,7 @@ impl Reactor {
             place,
             io,
             shard,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(spin_ns),
             inbox: inbox.receiver,
             bell,
             mail: true,
@@ -196,9 +196,11 @@ impl Reactor {
         for done in &self.dones {
             self.shard.handle_done(*done, &mut self.io);
         }
-        let bell = self.bell;
-        // Clients' bells only end a sleep, because every turn looks at their rings.
-        self.mail |= self.io.take_woken().fold(false, |rang, id| rang | (id == bell));
+        for bell in self.io.take_woken() {
+            // Bells of queues that do not rest only end a sleep: every turn looks at their rings.
+            self.mail |= bell == self.bell;
+            self.sessions.handle_bell(bell);
+        }
         !self.dones.is_empty()
     }
 
@@ -206,6 +208,7 @@ impl Reactor {
         let Self { sessions, shard, io, faults, malformed, .. } = self;
         sessions.tally(|session| shard.waits_of(session));
         let taken = sessions.take(
+            now,
             |taken| {
                 let descriptor = &taken.descriptor;
                 let (slot, user_data) = (descriptor.slot, descriptor.user_data);

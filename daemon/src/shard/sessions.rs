@@ -1,5 +1,8 @@
 //! The clients of one shard: their queues, doorbells and segments.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,11 +10,13 @@ use piped_core::ids::{QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::{Io, Resource};
 use piped_core::request::{Class, Completion, Progress};
 use piped_core::status::Status;
+use piped_core::units::Nanos;
 use piped_engine::command::Limits;
 use piped_ring::{
     ClientFault, CompletionEntry, CompletionKind, Descriptor, Opcode, Segment, ServerQueue,
 };
 
+use super::attention::{Attention, Leisure};
 use super::message::Refusal;
 use crate::client::completion;
 use crate::io::{UringError, UringIo, WatchId};
@@ -29,6 +34,7 @@ struct Queue {
     watch: WatchId,
     /// Whether its next request waits, because the client has left too many completions.
     stalled: bool,
+    leisure: Leisure,
 }
 
 /// Requests in execution for a user. Receives and waits depend on others to end, so they have
@@ -70,10 +76,8 @@ pub(super) struct Sessions {
     /// Queues by [`QueueId`]; a hole is free, or waits for its session to drain.
     queues: Vec<Option<Queue>>,
     free: Vec<QueueId>,
-    /// Queues that are served.
-    live: Vec<QueueId>,
-    /// Index in `live` at which the next turn starts.
-    next: usize,
+    /// Queues that are served, as far as turns look at them.
+    attention: Attention,
     /// Requests taken without a posted end, with receives and waits.
     in_execution: u32,
     /// Whether a bound may be reached in this turn. If not, nothing is counted.
@@ -93,6 +97,11 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
+    /// No sessions yet, on a thread that spins so long in nanoseconds.
+    pub(super) fn new(spin_ns: u64) -> Self {
+        Self { attention: Attention::new(spin_ns), ..Self::default() }
+    }
+
     /// Sets the limits; further requests wait in the clients' rings.
     pub(super) fn set_limits(&mut self, limits: &Limits) {
         self.requests_max = limits.requests.min(REQUESTS_MAX);
@@ -218,7 +227,8 @@ impl Sessions {
         let session = self.sessions.get_mut(&id).filter(|it| !it.closing).ok_or(Refusal::Gone)?;
         let bell = ring.wake_fd().try_clone_to_owned().map_err(UringError::Setup)?;
         let watch = io.watch(bell)?;
-        let queue = Queue { ring, session: id, class: session.class, watch, stalled: false };
+        let (class, leisure) = (session.class, Leisure::default());
+        let queue = Queue { ring, session: id, class, watch, stalled: false, leisure };
         let place = self.free.pop().unwrap_or_else(|| {
             self.queues.push(None);
             // Bounded by the driver's table of doorbells.
@@ -226,7 +236,7 @@ impl Sessions {
         });
         self.queues[place.0 as usize] = Some(queue);
         session.queues.push(place);
-        self.live.push(place);
+        self.attention.begin(place, watch);
         Ok(())
     }
 
@@ -241,13 +251,14 @@ impl Sessions {
         for place in &session.queues {
             if let Some(mut queue) = self.queues[place.0 as usize].take() {
                 self.doorbells += u64::from(queue.ring.publish());
+                self.attention.end(queue.watch);
                 io.unwatch(queue.watch);
                 // Nobody is left to be told of their end.
                 let outstanding = u32::try_from(queue.ring.outstanding()).unwrap_or(u32::MAX);
                 self.in_execution = self.in_execution.saturating_sub(outstanding);
             }
         }
-        self.live.retain(|place| self.queues[place.0 as usize].is_some());
+        self.attention.keep(|place| self.queues[place.0 as usize].is_some());
         true
     }
 
@@ -316,28 +327,55 @@ impl Sessions {
         Some((session.class, of.map(|queue| queue.ring.outstanding()).sum()))
     }
 
+    /// A bell has rung: if its queue rests, it is looked at again.
+    pub(super) fn handle_bell(&mut self, bell: WatchId) {
+        if let Some(queue) = self.attention.of_bell(bell) {
+            self.end_rest(queue);
+        }
+    }
+
+    /// Looks at a queue again, if it rests.
+    fn end_rest(&mut self, id: QueueId) {
+        let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { return };
+        if std::mem::take(&mut queue.leisure) == Leisure::Rests {
+            queue.ring.finish_sleep();
+            self.attention.add(id);
+        }
+    }
+
     /// Hands at most a turn's worth of descriptors to `sink`, a few from each queue. The next turn
-    /// goes on where this one stopped. Errors are clients to be evicted.
+    /// goes on where this one stopped. Errors are clients to be evicted. Queues that have had
+    /// nothing for a while rest from then on.
     pub(super) fn take(
         &mut self,
+        now: Nanos,
         mut sink: impl FnMut(Taken) -> Option<CompletionEntry>,
         mut evict: impl FnMut(SessionId, ClientFault),
     ) -> u32 {
         let budget = REQUESTS_PER_TURN.min(self.requests_max.saturating_sub(self.executing()));
         let mut left = budget;
-        let mut next = self.next;
-        for _ in 0..self.live.len() {
+        let mut next = self.attention.start();
+        let mut some_rest = false;
+        for _ in 0..self.attention.live().len() {
             if left == 0 {
                 break;
             }
-            let at = if next < self.live.len() { next } else { 0 };
+            let live = self.attention.live();
+            let at = if next < live.len() { next } else { 0 };
             next = at + 1;
-            let id = self.live[at];
+            let id = live[at];
             let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { continue };
             if queue.ring.looks_empty() {
                 queue.stalled = false;
+                // If something has come since that look, it is taken in the next turn.
+                if self.attention.note_empty(&mut queue.leisure, now) && queue.ring.prepare_sleep()
+                {
+                    queue.leisure = Leisure::Rests;
+                    some_rest = true;
+                }
                 continue;
             }
+            queue.leisure = Leisure::None;
             let session = queue.session;
             let mut share = left.min(REQUESTS_PER_QUEUE);
             let mut waits_left = u64::MAX;
@@ -383,9 +421,13 @@ impl Sessions {
             }
             left -= count;
             if count > 0 {
-                self.next = at + 1;
+                self.attention.start_behind(at);
                 self.note_taken(session, count, waits);
             }
+        }
+        if some_rest {
+            let rests = |id: QueueId| self.queues[id.0 as usize].as_ref().map(|it| it.leisure);
+            self.attention.keep(|id| rests(id) != Some(Leisure::Rests));
         }
         self.taken += u64::from(budget - left);
         budget - left
@@ -401,7 +443,10 @@ impl Sessions {
         if entry.kind != CompletionKind::Released as u8 {
             self.in_execution = self.in_execution.saturating_sub(1);
         }
-        queue.ring.post(entry).err().map(|_| origin.session)
+        let lost = queue.ring.post(entry).err().map(|_| origin.session);
+        // It has to be published, and its client may ask again at once.
+        self.end_rest(origin.queue);
+        lost
     }
 
     pub(super) fn set_progress(&mut self, progress: Progress) {
@@ -419,7 +464,7 @@ impl Sessions {
     /// there were any.
     pub(super) fn publish(&mut self) -> bool {
         let before = self.doorbells;
-        for id in &self.live {
+        for id in self.attention.live() {
             if let Some(queue) = &mut self.queues[id.0 as usize] {
                 self.doorbells += u64::from(queue.ring.publish());
             }
@@ -427,25 +472,23 @@ impl Sessions {
         self.doorbells > before
     }
 
-    /// Tells all clients to ring. `false` if one has work already; call [`Sessions::finish_sleep`]
-    /// either way.
+    /// Tells all clients to ring that need not yet. `false` if one has work already; call
+    /// [`Sessions::finish_sleep`] either way.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         // Without room for requests only completions help (or new limits, which come by mail), and
         // both wake the thread by themselves.
         let full = self.executing() >= self.requests_max;
-        let live = std::mem::take(&mut self.live);
-        let may_sleep = live.iter().all(|id| {
-            let session = self.session_of(*id).filter(|_| self.binds);
+        (0..self.attention.live().len()).all(|at| {
+            let id = self.attention.live()[at];
+            let session = self.session_of(id).filter(|_| self.binds);
             let full = full || session.is_some_and(|session| self.room_of(session) == 0);
             let queue = self.queues[id.0 as usize].as_mut();
             queue.is_none_or(|queue| queue.ring.prepare_sleep() || full)
-        });
-        self.live = live;
-        may_sleep
+        })
     }
 
     pub(super) fn finish_sleep(&mut self) {
-        for id in &self.live {
+        for id in self.attention.live() {
             if let Some(queue) = &mut self.queues[id.0 as usize] {
                 queue.ring.finish_sleep();
             }

@@ -1,10 +1,13 @@
 //! Facts about this machine, the configuration and the daemon, before any judgement.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::Metadata;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
-use piped_config::Config;
+use piped_config::admin::cluster::ClusterReport;
 use piped_config::admin::{ConfigState, Status};
+use piped_config::{Config, NodeCertificate, PublicKey, UnixTime};
 use serde::Serialize;
 
 use super::finding::Finding;
@@ -31,6 +34,8 @@ pub(crate) struct Facts {
     pub(super) peers: Vec<PeerFacts>,
     /// File of this node's private key, if the configuration has one.
     pub(super) key: Option<KeyFacts>,
+    /// This node in its cluster, if the configuration names one.
+    pub(super) cluster: Option<ClusterFacts>,
     /// Status of the daemon, if it answers.
     #[serde(skip)]
     pub(super) daemon: Option<Status>,
@@ -143,6 +148,14 @@ pub(super) struct Node {
     pub(super) gid: u32,
 }
 
+impl Node {
+    /// What a file system says of a name.
+    pub(super) fn of(path: &Path, found: &Metadata) -> Self {
+        let mode = found.permissions().mode();
+        Self { path: path.to_owned(), mode, uid: found.uid(), gid: found.gid() }
+    }
+}
+
 /// A user or a group that the configuration names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct PrincipalFacts {
@@ -166,13 +179,46 @@ pub(super) struct SocketFacts {
     pub(super) connects: Option<String>,
 }
 
-/// The file with this node's private key, which is never read.
+/// A file with a private key, which is never read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct KeyFacts {
     pub(super) path: PathBuf,
     /// Owner and mode of the file; none if it does not exist or cannot be seen.
     pub(super) node: Option<Node>,
     pub(super) is_missing: bool,
+}
+
+/// This node in its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct ClusterFacts {
+    /// Time of this machine's calendar.
+    pub(super) now: UnixTime,
+    /// Name that this node gives itself.
+    pub(super) name: String,
+    /// This node's public key, if a daemon says it.
+    pub(super) key: Option<PublicKey>,
+    /// Certificate of this node, as files have it.
+    pub(super) paper: Paper,
+    /// File in which the certificate is expected.
+    pub(super) path: Option<PathBuf>,
+    /// File of the cluster's private key, on a node that signs.
+    pub(super) signing_key: Option<KeyFacts>,
+    /// What the daemon knows of the cluster, if it answers.
+    #[serde(skip)]
+    pub(super) report: Option<ClusterReport>,
+}
+
+/// A certificate in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) enum Paper {
+    /// The file has one, whether it counts or not.
+    There(Box<NodeCertificate>),
+    /// No file has one.
+    Missing,
+    /// The file is closed to the user that runs this program.
+    Closed,
+    /// The file has something else, in words.
+    Unreadable(String),
 }
 
 /// A peer that this node asks.

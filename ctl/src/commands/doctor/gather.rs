@@ -22,9 +22,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit};
 
 use super::facts::{
-    DaemonUser, Directory, ExportFacts, Facts, KeyFacts, Machine, Node, PeerFacts, PrincipalFacts,
-    Process, Ring, Seen, SocketFacts,
+    DaemonUser, Directory, ExportFacts, Facts, Machine, Node, PeerFacts, PrincipalFacts, Process,
+    Ring, Seen, SocketFacts,
 };
+use super::trust;
 use crate::admin::Admin;
 use crate::args::Args;
 use crate::node;
@@ -80,7 +81,9 @@ pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
     };
     let (exports, principals, sockets, peers) = config.as_ref().map(of).unwrap_or_default();
     let main_file = sources.main_file();
-    let key = config.as_ref().and_then(|it| it.security.key_path(Some(main_file))).map(key);
+    let key = config.as_ref().and_then(|it| it.security.key_path(Some(main_file)));
+    let of_cluster = |it| trust::cluster(it, main_file, (daemon.as_ref(), socket));
+    let cluster = config.as_ref().and_then(of_cluster);
     Facts {
         machine: machine(),
         ring: ring(),
@@ -93,7 +96,8 @@ pub(crate) fn gather(args: &Args, file: Option<PathBuf>) -> Facts {
         principals,
         sockets,
         peers,
-        key,
+        key: key.map(trust::key),
+        cluster,
         daemon,
         unreachable,
     }
@@ -327,20 +331,11 @@ fn exports(config: &Config, pid: Option<u32>) -> Vec<ExportFacts> {
     config.exports.iter().map(look).collect()
 }
 
-fn key(path: PathBuf) -> KeyFacts {
-    let found = fs::metadata(&path);
-    let is_missing = found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-    KeyFacts { node: found.ok().map(|it| node(&path, &it)), is_missing, path }
-}
-
-fn node(path: &Path, found: &fs::Metadata) -> Node {
-    let mode = found.permissions().mode();
-    Node { path: path.to_owned(), mode, uid: found.uid(), gid: found.gid() }
-}
-
 fn chain(path: &Path) -> Vec<Node> {
-    let mut nodes: Vec<Node> =
-        path.ancestors().filter_map(|path| Some(node(path, &fs::metadata(path).ok()?))).collect();
+    let mut nodes: Vec<Node> = path
+        .ancestors()
+        .filter_map(|path| Some(Node::of(path, &fs::metadata(path).ok()?)))
+        .collect();
     nodes.reverse();
     nodes
 }

@@ -8,6 +8,7 @@ mod checks;
 pub(crate) mod facts;
 mod finding;
 pub(crate) mod gather;
+mod trust;
 
 use std::path::PathBuf;
 

@@ -10,7 +10,7 @@ mod leaving;
 mod order;
 mod replicas;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use piped_core::ids::{SegmentId, SessionId};
 use piped_core::limits;
@@ -107,6 +107,8 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Clients {
     sessions: BTreeMap<SessionId, Session>,
+    /// Sessions that close. There are few, and they are looked for when a request of a peer ends.
+    closing: BTreeSet<SessionId>,
     /// Segments without a number, as long as something uses them and their session is open.
     leaving: Leaving,
     standings: Beside<kind::Transfer, Standing>,
@@ -121,6 +123,7 @@ impl Clients {
     pub(super) fn new(transfers: u32) -> Self {
         Self {
             sessions: BTreeMap::new(),
+            closing: BTreeSet::new(),
             leaving: Leaving::default(),
             standings: Beside::with_capacity(transfers),
             all: Turns::default(),
@@ -190,6 +193,7 @@ impl Clients {
     pub(super) fn close(&mut self, session: SessionId) -> Option<Vec<SegmentId>> {
         let state = self.sessions.get_mut(&session)?;
         state.closing = true;
+        self.closing.insert(session);
         // They go with the others, and nothing lies in them.
         state.segments.extend(self.leaving.take_of(session).map(|segment| Some((segment, 0))));
         Some(state.all_segments().collect())
@@ -206,14 +210,15 @@ impl Clients {
         if state.transfers > 0 || state.all_segments().any(is_served) {
             return None;
         }
+        self.closing.remove(&session);
         Some(self.sessions.remove(&session)?.all_segments().collect())
     }
 
     /// The client that goes and whose memory a segment is, which something may still use.
     pub(super) fn closing_with(&self, segment: SegmentId) -> Option<SessionId> {
-        let mut closing = self.sessions.iter().filter(|(_, state)| state.closing);
         let has = |state: &Session| state.all_segments().any(|id| id == segment);
-        closing.find(|(_, state)| has(state)).map(|(&id, _)| id)
+        let mut closing = self.closing.iter();
+        closing.find(|id| self.sessions.get(id).is_some_and(has)).copied()
     }
 
     /// Whether a session is there, be it that it closes.

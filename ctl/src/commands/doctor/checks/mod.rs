@@ -1,5 +1,6 @@
 //! The judgements: each check is a function of the facts, and a new one is a line of [`ALL`].
 
+mod cluster;
 mod configuration;
 mod exports;
 mod kernel;
@@ -32,6 +33,8 @@ static ALL: &[Check] = &[
     limits::cpus,
     exports::exports,
     keys::file,
+    cluster::certificate,
+    cluster::signing_key,
     network::peers,
     network::discovery,
     network::door,

@@ -123,6 +123,7 @@ fn healthy() -> Facts {
             node: Some(node("/etc/piped/node.key", 0o100_640, 0, 990)),
             is_missing: false,
         }),
+        cluster: None,
         daemon: Some(status()),
         unreachable: None,
     }

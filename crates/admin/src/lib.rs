@@ -12,7 +12,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use piped_cli::failure::{Exit, Failure};
 use piped_config::admin::{BodyError, Envelope, ErrorBody};
 use piped_text::{shown, shown_lines};
@@ -45,7 +45,7 @@ pub struct Admin {
     runtime: Runtime,
     /// Ctrl-C as it is waited for, from the first wait on: what is pressed between two waits counts
     /// at the next one.
-    interrupts: RefCell<Option<Signal>>,
+    interrupts: Mutex<Option<Signal>>,
 }
 
 impl Admin {
@@ -58,7 +58,7 @@ impl Admin {
             .enable_all()
             .build()
             .map_err(|error| Failure::io("cannot start a runtime", &error))?;
-        Ok(Self { socket: socket.to_owned(), runtime, interrupts: RefCell::new(None) })
+        Ok(Self { socket: socket.to_owned(), runtime, interrupts: Mutex::new(None) })
     }
 
     /// `GET`, with a typed answer.
@@ -161,7 +161,7 @@ impl Admin {
     /// # Errors
     /// If signals cannot be waited for.
     pub fn is_interrupted_until(&self, due: Instant) -> Result<bool, Failure> {
-        let mut interrupts = self.interrupts.borrow_mut();
+        let mut interrupts = self.interrupts.lock();
         self.runtime.block_on(async {
             let interrupts = match &mut *interrupts {
                 Some(interrupts) => interrupts,

@@ -92,12 +92,12 @@ fn a_file_of_several_nodes_comes_from_all_and_from_those_that_are_left() {
 
     // A node that stands still, and its wires with it: others bring what it does not.
     scene.nodes[0].process.freeze();
-    (0..6).for_each(|_| read(&client, &mut queue, &file));
-    let moved = eventually("parts went on at others", || {
+    // It is asked for a part at some time, however well the others do.
+    eventually("parts went on at others", || {
+        (0..8).for_each(|_| read(&client, &mut queue, &file));
         let retries = &scene.alpha.status()["shards"][0]["reasons"]["retries"];
         retries["replica"].as_u64().filter(|moved| *moved > 0)
     });
-    assert!(moved > 0);
 
     // One whose connections are cut while parts are under way.
     for _ in 0..6 {

@@ -118,17 +118,17 @@ pub(in crate::shard) struct May {
 }
 
 impl May {
-    /// Of the replicas whose bits are set in `open` those in `up` would begin now.
+    /// Whom to ask now: a bit for each that is up, and for each that is open.
     pub(in crate::shard) fn new((up, open): (u8, u8), now: Nanos) -> Self {
         Self { up, open, now }
     }
 
-    /// Those of them that are in a mask.
+    /// Only the replicas of a mask.
     pub(in crate::shard) fn only(self, mask: u8) -> Self {
         Self { up: self.up & mask, open: self.open & mask, ..self }
     }
 
-    /// Those of them that would begin now.
+    /// Only the replicas that would begin now.
     pub(in crate::shard) fn at_once(self) -> Self {
         Self { open: 0, ..self }
     }

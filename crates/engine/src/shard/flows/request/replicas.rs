@@ -191,8 +191,8 @@ impl Shard {
         Ok(self.start_part(key, index, part, (body, Some(replica), until), io))
     }
 
-    /// When it is looked whether another replica is to bring what this one has not: much later than
-    /// it was expected.
+    /// When it is looked whether another replica is to bring what this one has not: much later
+    /// than it was expected.
     fn patience(
         &self,
         (key, handle): (TransferKey, HandleId),
@@ -245,8 +245,8 @@ impl Shard {
         led.may_move().then(|| replicas.one(transfer.length, others)).flatten()
     }
 
-    /// A part of a read that a replica was asked for is over: how it ended, and with how many bytes.
-    /// None if what is left of it goes on at another replica.
+    /// A part of a read that a replica was asked for is over: how it ended, and with how many
+    /// bytes. None if what is left of it goes on at another replica.
     pub(in crate::shard) fn end_share(
         &mut self,
         key: TransferKey,

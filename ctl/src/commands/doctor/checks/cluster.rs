@@ -212,9 +212,7 @@ pub(super) fn signing_key(facts: &Facts) -> Vec<Finding> {
             Finding::error(subject, format!("{path} has mode {:04o}", node.mode & 0o7777))
                 .why("everybody that can read it can make nodes of the cluster")
                 .fix(format!("chmod 0640 {path}"))
-                .fix(
-                    "pipectl cluster init --help   # if others may have read it: a new cluster key",
-                ),
+                .fix("docs/operations.md   # if others have read it: another key for the cluster"),
         ];
     }
     if let Some(user) = &facts.process.user

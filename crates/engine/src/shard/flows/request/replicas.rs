@@ -261,7 +261,9 @@ impl Shard {
         let Body::Vector(vector) = transfer.body else { return Some((status, bytes)) };
         let vector = &self.bodies[vector];
         let Place::Replicas(handle) = vector.end() else { return Some((status, bytes)) };
-        let replicas = self.handles.replicas_mut(session, handle)?;
+        let Some(replicas) = self.handles.replicas_mut(session, handle) else {
+            return Some((status, bytes));
+        };
         let from = vector.offset() + part.start();
         let there = replicas.length().saturating_sub(from).min(part.length().into());
         let (landed, end) = part.rest();

@@ -9,6 +9,8 @@
 //! *Not done:* to let all queues rest when the thread sleeps. Clients that are at work at the same
 //! time would then each have to ring once for every sleep, and now only the first one does.
 
+use std::collections::HashMap;
+
 use piped_core::ids::QueueId;
 use piped_core::units::Nanos;
 
@@ -34,8 +36,8 @@ pub(super) struct Attention {
     live: Vec<QueueId>,
     /// Index in `live` at which the next turn starts.
     next: usize,
-    /// Queues by the watches on their bells.
-    by_bell: Vec<Option<QueueId>>,
+    /// Queues by the watches on their bells, whose numbers are no places: they have a generation.
+    by_bell: HashMap<WatchId, QueueId>,
     /// Time without anything to do after which a queue rests.
     after: Nanos,
 }
@@ -44,30 +46,23 @@ impl Attention {
     /// No queues yet, for a thread that spins so long in nanoseconds.
     pub(super) fn new(spin_ns: u64) -> Self {
         let after = Nanos(spin_ns.saturating_mul(2)).max(QUEUE_RESTS_AFTER);
-        Self { live: Vec::new(), next: 0, by_bell: Vec::new(), after }
+        Self { after, ..Self::default() }
     }
 
     /// A queue is served from now on, and its bell watched.
     pub(super) fn begin(&mut self, queue: QueueId, bell: WatchId) {
-        let place = bell.0 as usize;
-        if self.by_bell.len() <= place {
-            // Bounded by the driver's table of doorbells.
-            self.by_bell.resize(place + 1, None);
-        }
-        self.by_bell[place] = Some(queue);
+        self.by_bell.insert(bell, queue);
         self.live.push(queue);
     }
 
     /// The bell is watched no more. Its queue is still looked at until [`Self::keep`].
     pub(super) fn end(&mut self, bell: WatchId) {
-        if let Some(place) = self.by_bell.get_mut(bell.0 as usize) {
-            *place = None;
-        }
+        self.by_bell.remove(&bell);
     }
 
     /// The queue that a bell belongs to.
     pub(super) fn of_bell(&self, bell: WatchId) -> Option<QueueId> {
-        self.by_bell.get(bell.0 as usize).copied().flatten()
+        self.by_bell.get(&bell).copied()
     }
 
     /// Queues that are looked at.
@@ -130,9 +125,14 @@ mod tests {
         assert_eq!([0, 1, 3].map(|bell| attention.of_bell(WatchId(bell))), [None; 3]);
         attention.end(WatchId(2));
         attention.end(WatchId(9));
+        // Numbers of bells have a generation, so they may be of any size.
+        attention.begin(QueueId(4), WatchId(u32::MAX));
+        attention.end(WatchId(u32::MAX));
+        attention.keep(|_| false);
+        assert!(attention.by_bell.is_empty());
         assert_eq!(attention.of_bell(WatchId(2)), None);
         attention.begin(QueueId(5), WatchId(2));
         assert_eq!(attention.of_bell(WatchId(2)), Some(QueueId(5)), "the number is used again");
-        assert_eq!(attention.live(), [QueueId(4), QueueId(5)]);
+        assert_eq!(attention.live(), [QueueId(5)]);
     }
 }

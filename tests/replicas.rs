@@ -13,12 +13,15 @@ use system_tests::process::{
     BLOCKS_BYTES, Daemon, Programs, eventually, free_address, now, pattern, words,
 };
 use system_tests::proxy::Proxy;
+use tempfile::TempDir;
 
 /// Nodes that have the file, each behind a wire of its own, and one that reads it.
 struct Scene {
+    client: Client,
     alpha: Daemon,
     nodes: Vec<Daemon>,
     wires: Vec<Proxy>,
+    directory: TempDir,
 }
 
 const NAMES: [&str; 3] = ["beta", "gamma", "delta"];
@@ -31,8 +34,16 @@ fn export(path: &Path, name: &str, content: &[u8]) -> String {
 }
 
 impl Scene {
+    /// So many nodes that have the file; none if there are no programs.
+    fn of(nodes: usize) -> Option<Self> {
+        Self::with(&vec![pattern(BLOCKS_BYTES); nodes])
+    }
+
     /// As many nodes as there are contents of the file.
-    fn new(programs: &Programs, path: &Path, contents: &[Vec<u8>]) -> Self {
+    fn with(contents: &[Vec<u8>]) -> Option<Self> {
+        let programs = &Programs::find()?;
+        let directory = tempfile::tempdir().expect("a folder");
+        let path = directory.path();
         let mut more = String::new();
         let (mut nodes, mut wires) = (Vec::new(), Vec::new());
         for (name, content) in NAMES.into_iter().zip(contents) {
@@ -50,11 +61,21 @@ impl Scene {
         }
         let alpha = Daemon::start(programs, path, "alpha", &more);
         alpha.await_lanes();
-        Self { alpha, nodes, wires }
+        let client = Client::connect(alpha.client_socket()).expect("it serves");
+        Some(Self { client, alpha, nodes, wires, directory })
     }
 
-    fn client(&self) -> Client {
-        Client::connect(self.alpha.client_socket()).expect("it serves")
+    /// The file of some nodes, open, and a queue to read it.
+    fn open(&self, nodes: &str) -> (Handle, Queue) {
+        (open(&self.client, nodes), self.client.queue().expect("a queue"))
+    }
+
+    /// Waits until the client has nothing open, as the daemon sees it.
+    fn await_closed(&self) {
+        eventually("all handles are closed", || {
+            let handles = self.alpha.json(&["handles"]);
+            handles["handles"].as_array().is_some_and(Vec::is_empty).then_some(())
+        });
     }
 
     /// Bytes that came over each wire so far.
@@ -78,14 +99,10 @@ fn open(client: &Client, nodes: &str) -> Handle {
 
 #[test]
 fn a_file_of_several_nodes_comes_from_all_and_from_those_that_are_left() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a folder");
-    let contents = vec![pattern(BLOCKS_BYTES); 3];
-    let mut scene = Scene::new(&programs, directory.path(), &contents);
-    let client = scene.client();
-    let file = open(&client, "beta,gamma,delta");
+    let Some(mut scene) = Scene::of(3) else { return };
+    let client = scene.client.clone();
+    let (file, mut queue) = scene.open("beta,gamma,delta");
     assert_eq!(file.len(), BLOCKS_BYTES as u64);
-    let mut queue = client.queue().expect("a queue");
     (0..24).for_each(|_| read(&client, &mut queue, &file));
     let came = scene.came();
     assert!(came.iter().all(|bytes| *bytes > BLOCKS_BYTES as u64 / 4), "each had parts: {came:?}");
@@ -111,13 +128,9 @@ fn a_file_of_several_nodes_comes_from_all_and_from_those_that_are_left() {
 
 #[test]
 fn a_node_that_comes_back_is_asked_again() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a folder");
-    let contents = vec![pattern(BLOCKS_BYTES); 2];
-    let mut scene = Scene::new(&programs, directory.path(), &contents);
-    let client = scene.client();
-    let file = open(&client, "beta,gamma");
-    let mut queue = client.queue().expect("a queue");
+    let Some(mut scene) = Scene::of(2) else { return };
+    let client = scene.client.clone();
+    let (file, mut queue) = scene.open("beta,gamma");
     (0..4).for_each(|_| read(&client, &mut queue, &file));
     scene.wires[1].pause(true);
     scene.wires[1].cut();
@@ -135,13 +148,9 @@ fn a_node_that_comes_back_is_asked_again() {
 /// Nobody brings anything for a while: a read is as patient then as one of a single node.
 #[test]
 fn a_read_outlasts_a_time_when_all_nodes_stand_still() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a folder");
-    let contents = vec![pattern(BLOCKS_BYTES); 2];
-    let scene = Scene::new(&programs, directory.path(), &contents);
-    let client = scene.client();
-    let file = open(&client, "beta,gamma");
-    let mut queue = client.queue().expect("a queue");
+    let Some(scene) = Scene::of(2) else { return };
+    let client = scene.client.clone();
+    let (file, mut queue) = scene.open("beta,gamma");
     (0..4).for_each(|_| read(&client, &mut queue, &file));
     scene.wires.iter().for_each(|wire| wire.pause(true));
     let begun = now();
@@ -160,17 +169,12 @@ fn a_read_outlasts_a_time_when_all_nodes_stand_still() {
 /// there is none the read fails; it does not end as if the file were shorter.
 #[test]
 fn a_file_that_is_cut_off_is_no_replica() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a folder");
-    let path = directory.path();
-    let contents = vec![pattern(BLOCKS_BYTES); 2];
-    let scene = Scene::new(&programs, path, &contents);
-    let client = scene.client();
-    let file = open(&client, "beta,gamma");
-    let mut queue = client.queue().expect("a queue");
+    let Some(scene) = Scene::of(2) else { return };
+    let client = scene.client.clone();
+    let (file, mut queue) = scene.open("beta,gamma");
     (0..4).for_each(|_| read(&client, &mut queue, &file));
     let cut = |name: &str| {
-        let blocks = path.join(format!("root-{name}/blocks"));
+        let blocks = scene.directory.path().join(format!("root-{name}/blocks"));
         let blocks = fs::File::options().write(true).open(blocks).expect("there");
         blocks.set_len(4096).expect("cut off");
     };
@@ -185,13 +189,9 @@ fn a_file_that_is_cut_off_is_no_replica() {
 /// What an operator takes back of one node is read from the others, and closed.
 #[test]
 fn a_handle_of_one_node_may_be_ended() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a folder");
-    let contents = vec![pattern(BLOCKS_BYTES); 2];
-    let scene = Scene::new(&programs, directory.path(), &contents);
-    let client = scene.client();
-    let file = open(&client, "beta,gamma");
-    let mut queue = client.queue().expect("a queue");
+    let Some(scene) = Scene::of(2) else { return };
+    let client = scene.client.clone();
+    let (file, mut queue) = scene.open("beta,gamma");
     read(&client, &mut queue, &file);
     let of = |node: &Daemon| node.json(&["handles"])["handles"].as_array().map_or(0, Vec::len);
     let number = scene.alpha.json(&["handles"])["handles"][0]["handle"].to_string();
@@ -205,35 +205,25 @@ fn a_handle_of_one_node_may_be_ended() {
 
 #[test]
 fn programs_copy_from_all_nodes_and_calls_go_to_one() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a folder");
-    let contents = vec![pattern(BLOCKS_BYTES); 2];
-    let scene = Scene::new(&programs, directory.path(), &contents);
-    let copy = directory.path().join("copy");
+    let Some(scene) = Scene::of(2) else { return };
+    let copy = scene.directory.path().join("copy");
     let output = scene.alpha.pipectl(["cp", "beta,gamma:data/blocks"]).arg(&copy).output();
     let output = output.expect("pipectl starts");
     assert!(output.status.success(), "{}", words(&output));
     assert!(fs::read(&copy).expect("made") == pattern(BLOCKS_BYTES), "the bytes of the file");
-    let client = scene.client();
-    let file = open(&client, "beta,gamma");
-    let mut queue = client.queue().expect("a queue");
+    let (file, mut queue) = scene.open("beta,gamma");
     let digest = Calls::new(&mut queue, &file).digest(0..BLOCKS_BYTES as u64);
     assert_eq!(digest.expect("a call").0, *blake3::hash(&pattern(BLOCKS_BYTES)).as_bytes());
     drop(queue);
     drop(file);
-    eventually("all handles are closed", || {
-        let handles = scene.alpha.json(&["handles"]);
-        handles["handles"].as_array().is_some_and(Vec::is_empty).then_some(())
-    });
+    scene.await_closed();
 }
 
 #[test]
 fn what_is_no_replica_is_told() {
-    let Some(programs) = Programs::find() else { return };
-    let directory = tempfile::tempdir().expect("a folder");
     let contents = [pattern(BLOCKS_BYTES), pattern(BLOCKS_BYTES), pattern(BLOCKS_BYTES / 2)];
-    let scene = Scene::new(&programs, directory.path(), &contents);
-    let client = scene.client();
+    let Some(scene) = Scene::with(&contents) else { return };
+    let client = &scene.client;
     let refused = |nodes: &str, options: OpenOptions| {
         let opened = client.open_export(Some(nodes), "data", "blocks", options);
         opened.map(|_| ()).expect_err("it is refused").to_string()
@@ -253,14 +243,10 @@ fn what_is_no_replica_is_told() {
         assert!(said.contains(words), "{nodes}: {said}");
     }
     // One of the nodes is none: the others have it.
-    let file = open(&client, "nobody,gamma");
-    read_once(&client, &file);
+    let file = open(client, "nobody,gamma");
+    read_once(client, &file);
     drop(file);
-    let handles = eventually("all handles are closed", || {
-        let handles = scene.alpha.json(&["handles"]);
-        handles["handles"].as_array().is_some_and(Vec::is_empty).then_some(handles)
-    });
-    drop(handles);
+    scene.await_closed();
 }
 
 fn read_once(client: &Client, file: &Handle) {

@@ -221,7 +221,7 @@ impl Client {
     }
 
     /// How long a peer may take to open something.
-    fn patience(&self) -> Duration {
+    fn open_patience(&self) -> Duration {
         self.control.config().client.deadline_default.0 + REMOTE_OPEN_GRACE
     }
 

@@ -158,7 +158,7 @@ impl Load {
         if self.is_over {
             return true;
         }
-        world.join_replicated(node);
+        world.join(node);
         let open = world.opened(node);
         let Some(&other) = open.iter().nth(self.random.below(open.len() as u64) as usize) else {
             return false;

@@ -212,17 +212,10 @@ impl World {
         }
     }
 
-    /// Has a node read the file that all have from all of which it has handles now.
+    /// Has a node read the file that all have, if they have one, from all of which it has handles.
     pub(super) fn join(&mut self, node: usize) {
-        if self.runs(node) {
+        if self.layout.replicated(node).is_some() && self.runs(node) {
             self.members[node].join(&self.layout, &mut self.nodes);
-        }
-    }
-
-    /// Joins what a node has open ([`Self::join`]) where all nodes have one file.
-    pub(super) fn join_replicated(&mut self, node: usize) {
-        if self.layout.replicated(node).is_some() {
-            self.join(node);
         }
     }
 

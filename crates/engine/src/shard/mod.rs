@@ -45,6 +45,7 @@ mod slab;
 mod starved;
 mod stripes;
 mod timers;
+mod tries;
 mod watch;
 
 use piped_core::ids::{RegionId, SegmentId};

@@ -188,7 +188,7 @@ impl Client {
 
     pub(super) async fn open_remote(&mut self, peer: &str, open: OpenRequest) -> Opened {
         let (asking, mut ticket) = self.begin_remote(peer, open).await?;
-        let outcome = tokio::time::timeout(self.patience(), ticket.outcome()).await;
+        let outcome = tokio::time::timeout(self.open_patience(), ticket.outcome()).await;
         self.end_remote(asking, outcome.ok()).await
     }
 

@@ -35,21 +35,14 @@ impl Client {
             let text = "a file of several nodes is read only; write to each of them by its name";
             return Err(OpenFault::new(Status::Invalid, text));
         }
-        let mut asked = JoinSet::new();
-        let mut underway = BTreeMap::new();
-        let mut opened = Vec::new();
-        let (mut fault, mut here) = (None, 0);
         let are_named = matches!(nodes, Named::List(_));
+        let (mut asked, mut underway) = (JoinSet::new(), BTreeMap::new());
+        let mut files = Files::default();
         for node in nodes.names(&self.control, self.id, &export)? {
             let (export, path) = (export.clone(), path.clone());
             if self.is_here(&node) {
-                match self.open_export((export, path), access, Some(create)).await {
-                    Ok((handle, alignment, length)) => {
-                        here = alignment;
-                        opened.push((node, handle, length));
-                    }
-                    Err(error) => fault = fault.or(Some(error)),
-                }
+                let opened = self.open_export((export, path), access, Some(create)).await;
+                files.note(node, opened);
                 continue;
             }
             let open = OpenRequest { kind: OpenKind::File, name: export, path, access, create };
@@ -59,96 +52,107 @@ impl Client {
                     asked.spawn_local(async move { (number, ticket.outcome().await) });
                     underway.insert(number, (node, asking));
                 }
-                Err(error) => fault = fault.or(Some(error)),
+                Err(fault) => files.note(node, Err(fault)),
             }
         }
-        let mut until = Instant::now() + self.patience();
+        let mut until = Instant::now() + self.open_patience();
         while !asked.is_empty() {
-            if !opened.is_empty() {
+            if !files.opened.is_empty() {
                 until = until.min(Instant::now() + REPLICA_OPEN_GRACE);
             }
             let Ok(Some(answer)) = timeout_at(until, asked.join_next()).await else { break };
             let Ok((number, outcome)) = answer else { continue };
             let Some((node, asking)) = underway.remove(&number) else { continue };
-            match self.end_remote(asking, Some(outcome)).await {
-                Ok((handle, _, length)) => opened.push((node, handle, length)),
-                Err(error) => fault = fault.or(Some(error)),
-            }
+            files.note(node, self.end_remote(asking, Some(outcome)).await);
         }
         // Those that have not answered are left out.
         drop(asked);
-        for (_, asking) in underway.into_values() {
-            let late = self.end_remote(asking, None).await;
-            fault = fault.or(late.err());
+        for (node, asking) in underway.into_values() {
+            files.note(node, self.end_remote(asking, None).await);
         }
         // Whoever fills a node's directory is not to keep all others from being read.
-        let length = usual_length(&opened).filter(|_| !are_named);
-        for (_, handle, _) in
-            opened.extract_if(.., |it| length.is_some_and(|length| it.2 != length))
-        {
+        let unlike = if are_named { Vec::new() } else { files.take_unlike() };
+        for (_, (handle, ..)) in unlike {
             self.drop_handle(handle).await;
         }
-        match opened.as_slice() {
+        match files.opened.as_slice() {
+            [] => Err(files.fault()),
             // Others that come back are asked when it is opened again.
-            [(node, handle, length)] => {
-                let alignment = if self.is_here(node) { here } else { 0 };
-                Ok((*handle, alignment, *length))
+            [(_, opened)] => Ok(*opened),
+            opened => {
+                let joined = self.join(opened).await;
+                if joined.is_err() {
+                    for (_, (handle, ..)) in opened {
+                        self.drop_handle(*handle).await;
+                    }
+                }
+                joined
             }
-            _ => self.join(opened, fault).await,
         }
     }
 
-    /// Makes one handle of those that were opened; `fault`: why there is none, if there is none.
-    async fn join(
-        &mut self,
-        opened: Vec<(String, HandleId, u64)>,
-        fault: Option<OpenFault>,
-    ) -> Opened {
-        let Some(&(.., length)) = opened.first() else {
-            let nobody = || OpenFault::new(Status::NotFound, "no node was asked");
-            return Err(fault.unwrap_or_else(nobody));
-        };
-        let joined = match opened.iter().find(|(.., other)| *other != length) {
-            Some((node, _, other)) => {
-                let text = format!(
-                    "the files are not the same: {length} bytes at `{}` and {other} at `{node}`; \
-                     name the nodes that have the right one",
-                    opened[0].0
-                );
-                Err(OpenFault::new(Status::Invalid, text))
-            }
-            None => self.new_handle(),
-        };
-        let members: Vec<HandleId> = opened.iter().map(|(_, handle, _)| *handle).collect();
-        let joined = match joined {
-            Ok(handle) => {
-                let (session, members) = (self.id, members.clone());
-                let ask = |answer| Message::Join { session, handle, members, length, answer };
-                self.ask(ask).await.map(|()| handle)
-            }
-            Err(fault) => Err(fault),
-        };
-        match joined {
-            Ok(handle) => {
-                self.handles.insert(handle.0, Held::Replicas);
-                self.replicas.insert(handle.0, members);
-                Ok((handle, 0, length))
-            }
-            Err(fault) => {
-                for member in members {
-                    self.drop_handle(member).await;
-                }
-                Err(fault)
-            }
+    /// Makes one handle of those of several files, if these have one length.
+    async fn join(&mut self, opened: &[(String, File)]) -> Opened {
+        let Some((first, (.., length))) = opened.first() else { return Err(nobody()) };
+        if let Some((node, (.., other))) = opened.iter().find(|(_, (.., other))| other != length) {
+            let text = format!(
+                "the files are not the same: {length} bytes at `{first}` and {other} at `{node}`; \
+                 name the nodes that have the right one"
+            );
+            return Err(OpenFault::new(Status::Invalid, text));
         }
+        let handle = self.new_handle()?;
+        let members: Vec<HandleId> = opened.iter().map(|(_, (handle, ..))| *handle).collect();
+        let (session, length, of) = (self.id, *length, members.clone());
+        let joined =
+            self.ask(|answer| Message::Join { session, handle, members: of, length, answer }).await;
+        if let Err(fault) = joined {
+            self.forget(handle.0);
+            return Err(fault);
+        }
+        self.handles.insert(handle.0, Held::Replicas);
+        self.replicas.insert(handle.0, members);
+        Ok((handle, 0, length))
     }
 }
 
-/// The length that most of the files have; of lengths that as many have the first.
-fn usual_length(opened: &[(String, HandleId, u64)]) -> Option<u64> {
-    let count = |length: u64| opened.iter().filter(|it| it.2 == length).count();
-    let lengths = opened.iter().rev().map(|it| it.2);
-    lengths.max_by_key(|length| count(*length))
+/// A file that is open: its handle, its alignment for direct I/O, its length in bytes.
+type File = (HandleId, u32, u64);
+
+/// What became of a file at each of several nodes.
+#[derive(Debug, Default)]
+struct Files {
+    /// The nodes that have opened it.
+    opened: Vec<(String, File)>,
+    /// The first reason of a node that has not.
+    fault: Option<OpenFault>,
+}
+
+impl Files {
+    fn note(&mut self, node: String, opened: Opened) {
+        match opened {
+            Ok(file) => self.opened.push((node, file)),
+            Err(fault) => self.fault = self.fault.take().or(Some(fault)),
+        }
+    }
+
+    /// Why nobody has it.
+    fn fault(&mut self) -> OpenFault {
+        self.fault.take().unwrap_or_else(nobody)
+    }
+
+    /// Takes those out that have another length than most; of lengths that as many have, the first
+    /// is the right one.
+    fn take_unlike(&mut self) -> Vec<(String, File)> {
+        let count = |length: u64| self.opened.iter().filter(|(_, file)| file.2 == length).count();
+        let lengths = self.opened.iter().rev().map(|(_, file)| file.2);
+        let Some(usual) = lengths.max_by_key(|length| count(*length)) else { return Vec::new() };
+        self.opened.extract_if(.., |(_, file)| file.2 != usual).collect()
+    }
+}
+
+fn nobody() -> OpenFault {
+    OpenFault::new(Status::NotFound, "no node was asked")
 }
 
 #[cfg(test)]
@@ -157,12 +161,17 @@ mod tests {
 
     #[test]
     fn the_usual_length_is_the_one_that_most_have() {
-        let opened = |lengths: &[u64]| -> Vec<_> {
-            let file = |(at, length): (usize, &u64)| (at.to_string(), HandleId(at as u32), *length);
-            lengths.iter().enumerate().map(file).collect()
+        let left = |lengths: &[u64]| -> Vec<u64> {
+            let mut files = Files::default();
+            for (at, length) in lengths.iter().enumerate() {
+                files.note(at.to_string(), Ok((HandleId(at as u32), 0, *length)));
+            }
+            let unlike = files.take_unlike();
+            assert_eq!(unlike.len() + files.opened.len(), lengths.len());
+            files.opened.iter().map(|(_, file)| file.2).collect()
         };
-        assert_eq!(usual_length(&opened(&[])), None);
-        assert_eq!(usual_length(&opened(&[7, 9, 9])), Some(9));
-        assert_eq!(usual_length(&opened(&[7, 9])), Some(7), "the first of as many");
+        assert!(left(&[]).is_empty());
+        assert_eq!(left(&[7, 9, 9]), [9, 9]);
+        assert_eq!(left(&[7, 9]), [7], "the first of as many");
     }
 }

@@ -38,7 +38,6 @@ pub(super) use self::replicas::{Brought, May, Replicas, Share, Shares};
 struct Session {
     /// The arena, by the client's segment numbers; a hole is free.
     segments: Vec<Option<(SegmentId, u64)>>,
-    closing: bool,
     /// Its share beside the others of a class.
     weight: u8,
     /// Transfers that still use its memory.
@@ -135,7 +134,6 @@ impl Clients {
     pub(super) fn open(&mut self, session: SessionId, weight: u8) {
         let value = Session {
             segments: Vec::new(),
-            closing: false,
             weight: weight.max(1),
             transfers: 0,
             used: Used::default(),
@@ -159,7 +157,10 @@ impl Clients {
     /// A client's segment has no number any more: nothing names it from now on. What uses it is to
     /// be counted next.
     pub(super) fn remove_segment(&mut self, session: SessionId, number: u32) -> Option<SegmentId> {
-        let session = self.sessions.get_mut(&session).filter(|session| !session.closing)?;
+        if self.closing.contains(&session) {
+            return None;
+        }
+        let session = self.sessions.get_mut(&session)?;
         session.segments.get_mut(number as usize)?.take().map(|(segment, _)| segment)
     }
 
@@ -192,7 +193,6 @@ impl Clients {
     /// A client goes: it asks nothing any more. The segments of its arena.
     pub(super) fn close(&mut self, session: SessionId) -> Option<Vec<SegmentId>> {
         let state = self.sessions.get_mut(&session)?;
-        state.closing = true;
         self.closing.insert(session);
         // They go with the others, and nothing lies in them.
         state.segments.extend(self.leaving.take_of(session).map(|segment| Some((segment, 0))));
@@ -206,7 +206,7 @@ impl Clients {
         session: SessionId,
         is_served: impl Fn(SegmentId) -> bool,
     ) -> Option<Vec<SegmentId>> {
-        let state = self.sessions.get(&session).filter(|state| state.closing)?;
+        let state = self.sessions.get(&session).filter(|_| self.closing.contains(&session))?;
         if state.transfers > 0 || state.all_segments().any(is_served) {
             return None;
         }
@@ -248,7 +248,7 @@ impl Clients {
 
     /// Whether a client may ask for something.
     pub(super) fn may_ask(&self, session: SessionId) -> Result<(), Status> {
-        let open = self.sessions.get(&session).is_some_and(|session| !session.closing);
+        let open = self.sessions.contains_key(&session) && !self.closing.contains(&session);
         open.then_some(()).ok_or(Status::Closed)
     }
 

@@ -16,6 +16,7 @@ use piped_core::units::Nanos;
 use piped_model::ways::{Loaded, level};
 
 use super::super::per_byte::PerByte;
+use super::super::tries::{TRY_MOST, Tries};
 
 /// A division is to take less than this part of what the read takes whole: each part costs a
 /// request more.
@@ -33,11 +34,8 @@ const GUESS: f64 = 1e-9;
 /// What a byte takes at most somewhere that is not called slow, before anything was measured.
 const SLOW: f64 = 1e-7;
 
-/// Reads from one that goes otherwise than the times say to the next: at first, after a change, and
-/// at most.
+/// The first read that goes otherwise than the times say.
 const TRY_FIRST: u32 = 4;
-const TRY_CHANGED: u32 = 16;
-const TRY_MOST: u32 = 1024;
 
 /// Sizes by octaves, from what devices read at once; the last one has all that are longer.
 const SIZES: usize = 16;
@@ -48,6 +46,7 @@ pub(in crate::shard) struct Replicas {
     session: SessionId,
     length: u64,
     members: Vec<Member>,
+    /// When a read of each size goes otherwise than the times say.
     tries: [Tries; SIZES],
     /// The replica that is tried next of reads that go whole.
     turn: usize,
@@ -75,13 +74,6 @@ struct Member {
 struct Times {
     part: PerByte,
     whole: PerByte,
-}
-
-/// When a read of one size goes otherwise than the times say.
-#[derive(Debug, Clone, Copy)]
-struct Tries {
-    since: u32,
-    until: u32,
 }
 
 /// What of a read one replica is asked for.
@@ -161,24 +153,6 @@ impl Brought {
     }
 }
 
-impl Default for Tries {
-    fn default() -> Self {
-        Self { since: 0, until: TRY_FIRST }
-    }
-}
-
-impl Tries {
-    /// Whether this read goes otherwise than the times say.
-    fn take(&mut self) -> bool {
-        self.since += 1;
-        let tries = self.since >= self.until;
-        if tries {
-            *self = Self { since: 0, until: (2 * self.until).min(TRY_MOST) };
-        }
-        tries
-    }
-}
-
 impl Member {
     fn new(handle: HandleId) -> Self {
         let (asked, ended, rests) = (0, Nanos::ZERO, Nanos::ZERO);
@@ -207,7 +181,7 @@ impl Replicas {
     /// The replicas of a file of so many bytes; at least one, and at most [`REPLICAS_MAX`].
     pub(in crate::shard) fn new(session: SessionId, length: u64, handles: &[HandleId]) -> Self {
         let members = handles.iter().take(REPLICAS_MAX).map(|it| Member::new(*it)).collect();
-        let tries = Default::default();
+        let tries = [Tries::first(TRY_FIRST); SIZES];
         Self { session, length, members, tries, turn: 0, called: None }
     }
 
@@ -233,10 +207,14 @@ impl Replicas {
 
     /// Whom a request asks that is not divided: of those that it may ask the one that has it first.
     pub(in crate::shard) fn one(&self, bytes: u64, may: May) -> Option<u8> {
+        self.soonest(self.ready(may), bytes).map(|at| at as u8)
+    }
+
+    /// The one of some replicas that would have so many bytes first, asked for all of them.
+    fn soonest(&self, ready: u8, bytes: u64) -> Option<usize> {
         let size = size_of(bytes);
         let end = |at: &usize| self.members[*at].end_of_whole(size, bytes);
-        let first = bits(self.ready(may)).min_by(|one, it| end(one).total_cmp(&end(it)));
-        first.map(|at| at as u8)
+        bits(ready).min_by(|one, it| end(one).total_cmp(&end(it)))
     }
 
     /// The replica that calls are made of: one that may be asked at the first call, and that one
@@ -249,20 +227,19 @@ impl Replicas {
     /// How a read of so many bytes from `offset` is divided.
     pub(in crate::shard) fn choose(&mut self, (offset, bytes): (u64, u64), may: May) -> Shares {
         let (size, ready) = (size_of(bytes), self.ready(may));
-        let Some(first) = self.one(bytes, may).map(usize::from) else {
+        let Some(first) = self.soonest(ready, bytes) else {
             // Nobody has it any more, and whoever is asked will say so.
             return whole(0, bytes);
         };
-        let tries = self.tries[size].take();
+        let tries = self.tries[size].take(TRY_MOST);
         if ready.count_ones() < 2 || bytes < WAYS_BYTES_MIN {
             let other = bits(ready).cycle().nth(self.turn).filter(|_| tries);
             self.turn = (self.turn + usize::from(tries)) % REPLICAS_MAX;
             return whole(other.unwrap_or(first), bytes);
         }
         let mut ways = Divided::default();
-        for at in bits(ready) {
-            ways.add(at, self.members[at].loaded(size, self.otherwise(size, ready)));
-        }
+        let otherwise = self.otherwise(size, ready);
+        bits(ready).for_each(|at| ways.add(at, self.members[at].loaded(size, otherwise)));
         let least = (bytes / LEAST_PART).max(WAY_UNIT_BYTES);
         let end = ways.divide(bytes, least);
         // What never had a whole read is tried in its turn, and not because of that.
@@ -332,7 +309,7 @@ impl Replicas {
         // What ends in the turn of another one tells nothing.
         let has_changed = is_news && seconds > 0.0 && times.learn(seconds);
         if has_changed && asked == whole {
-            self.tries[size].until = TRY_CHANGED;
+            self.tries[size].note_change();
         }
     }
 

@@ -22,6 +22,7 @@ use piped_model::ways;
 use piped_report::tally::Operation;
 
 use super::super::per_byte::PerByte;
+use super::super::tries::{TRY_CHANGED, TRY_MOST, Tries};
 
 /// The way of a request, or of a part of one, to a peer that has two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +51,6 @@ const WORTH: f64 = 0.97;
 /// A cut stays while it costs no more than this above the best: other sizes are other plans.
 const STAYS: f64 = 1.02;
 
-/// Reads from one that goes otherwise than the times say to the next, at first; it doubles up to
-/// the most. As long as a way is not known, [`TRY_FIRST`] is the most.
-const TRY_FIRST: u32 = 16;
-const TRY_MOST: u32 = 1024;
-
 /// A way that is tried gets at least this part of the bytes.
 const TRIED_PART: u64 = 8;
 
@@ -73,9 +69,8 @@ pub(in crate::shard) struct Ways {
 struct Kind {
     /// What a byte took of late, by [`Way`].
     recent: [PerByte; 3],
-    /// Transfers since one went otherwise than the times say, and how many there are to be.
-    since: u32,
-    until: u32,
+    /// When one goes otherwise than the times say.
+    tries: Tries,
     /// Bytes of the last transfer that was divided, and those of its first part.
     last: (u64, u64),
 }
@@ -112,7 +107,7 @@ impl Taken {
 
 impl Default for Kind {
     fn default() -> Self {
-        Self { recent: Default::default(), since: 0, until: 1, last: (0, 0) }
+        Self { recent: Default::default(), tries: Tries::first(1), last: (0, 0) }
     }
 }
 
@@ -123,8 +118,8 @@ impl Kind {
         let Some(alone) = alone else { return Choice::Whole(Way::Alone) };
         let known = first.zip(second);
         let (cut, splits) = known.map_or((bytes, false), |parts| self.best(bytes, alone, parts));
-        self.since += 1;
-        let tries = self.since >= self.until;
+        // As long as a way is not known, trials are as often as after a change.
+        let tries = self.tries.take(if known.is_some() { TRY_MOST } else { TRY_CHANGED });
         if tries {
             let tried = match (splits, cut) {
                 // All goes the second way: the first one is what is not measured.
@@ -133,8 +128,6 @@ impl Kind {
                 (false, _) => 1..3,
             };
             self.recent[tried].iter_mut().for_each(PerByte::forget);
-            let most = if known.is_some() { TRY_MOST } else { TRY_FIRST };
-            (self.since, self.until) = (0, (2 * self.until).min(most));
         }
         let choice = match (splits, tries) {
             (true, false) if cut == 0 => Choice::Whole(Way::Second),
@@ -172,7 +165,7 @@ impl Kind {
         let was_known = self.is_known();
         let has_changed = self.recent[way as usize].learn(seconds / bytes.max(1) as f64);
         if has_changed || !was_known && self.is_known() {
-            self.until = TRY_FIRST;
+            self.tries.note_change();
         }
     }
 

@@ -186,16 +186,16 @@ impl VectorBody {
     }
 
     /// Which replicas its pieces are asked of, if there are several.
-    pub(in crate::shard) fn led(&mut self) -> Option<&mut Led> {
-        match &mut self.split {
+    pub(in crate::shard) fn led(&self) -> Option<&Led> {
+        match &self.split {
             Some(Split::Replicas(led)) => Some(led),
             _ => None,
         }
     }
 
-    /// The form of [`Self::led`] that changes nothing.
-    pub(in crate::shard) fn led_by(&self) -> Option<&Led> {
-        match &self.split {
+    /// The mutable form of [`Self::led`].
+    pub(in crate::shard) fn led_mut(&mut self) -> Option<&mut Led> {
+        match &mut self.split {
             Some(Split::Replicas(led)) => Some(led),
             _ => None,
         }
@@ -209,7 +209,7 @@ impl VectorBody {
     /// What has not landed of a part that is over comes again, from another replica.
     pub(in crate::shard) fn ask_again(&mut self, part: &Part, member: u8) {
         let (from, to) = part.rest();
-        if let Some(Split::Replicas(led)) = &mut self.split {
+        if let Some(led) = self.led_mut() {
             led.move_to((part.start(), from), member);
         }
         self.next -= to - from;

@@ -165,13 +165,11 @@ impl Shard {
         if self.transfers.room() == 0 {
             return Ok(false);
         }
-        let Some(row) = self.next_row(key, io).transpose()? else { return Ok(true) };
+        let Some((piece, part, memory)) = self.next_piece(key, io)? else { return Ok(true) };
         let Some(vector) = self.vector_mut(key) else { return Ok(true) };
         let Place::Replicas(handle) = vector.end() else { return Ok(true) };
-        let (piece, start) = vector.take_piece(row);
-        let memory = vector.buffers().at(piece.at.into()).0;
-        let member = vector.led().and_then(|led| led.member_at(start)).unwrap_or_default();
-        let part = Part::new(start, piece.length).asked_of(By::new(member, io.now()));
+        let member = vector.led().and_then(|led| led.member_at(part.start())).unwrap_or_default();
+        let part = part.asked_of(By::new(member, io.now()));
         let Some(session) = self.transfers.get(key).map(|it| it.session) else { return Ok(true) };
         let replicas = self.handles.replicas(session, handle).ok_or(Status::Gone)?;
         let replica = replicas.handle(member).ok_or(Status::Gone)?;
@@ -216,7 +214,7 @@ impl Shard {
         waits
     }
 
-    /// Whether a piece that waits for a connection is better asked of another replica.
+    /// Whether another replica would begin now with what one has not brought of a part.
     pub(in crate::shard) fn may_go_elsewhere(&mut self, key: TransferKey, now: Nanos) -> bool {
         let waiter = self.transfers.get(key).map(|it| it.waiter);
         let Some(Waiter::Vector { parent, part }) = waiter else { return false };
@@ -235,7 +233,7 @@ impl Shard {
         let transfer = self.transfers.get(key)?;
         let Body::Vector(vector) = transfer.body else { return None };
         let vector = &self.bodies[vector];
-        let (Place::Replicas(handle), Some(led)) = (vector.end(), vector.led_by()) else {
+        let (Place::Replicas(handle), Some(led)) = (vector.end(), vector.led()) else {
             return None;
         };
         let replicas = self.handles.replicas(transfer.session, handle)?;
@@ -292,7 +290,7 @@ impl Shard {
     /// Has what is left of a part go on at another replica, if there is one.
     fn goes_on(&mut self, key: TransferKey, part: &Part, status: Status, now: Nanos) -> bool {
         let Some(by) = part.by() else { return false };
-        let Some(led) = self.vector_mut(key).and_then(VectorBody::led) else { return false };
+        let Some(led) = self.vector_mut(key).and_then(VectorBody::led_mut) else { return false };
         led.note_failed(by.member(), status);
         // One that has to be waited for is better than none.
         let Some(next) = self.next_replica(key, by.member(), now, |may| may) else { return false };

@@ -128,15 +128,25 @@ impl Shard {
         if self.transfers.room() == 0 {
             return Ok(false);
         }
-        let Some(row) = self.next_row(key, io).transpose()? else { return Ok(true) };
+        let Some((piece, part, memory)) = self.next_piece(key, io)? else { return Ok(true) };
         let Some(vector) = self.vector_mut(key) else { return Ok(true) };
-        let (piece, start) = vector.take_piece(row);
-        let (memory, direction) = (vector.buffers().at(piece.at.into()).0, vector.direction());
-        let length = piece.length.into();
+        let (direction, length) = (vector.direction(), piece.length.into());
         let mut body = body_for(vector.end(), direction, false, piece.offset, length, memory)?;
         vector.lead(piece, &mut body);
-        let part = Part::new(start, piece.length);
         Ok(self.start_part(key, index, part, (body, None, None), io))
+    }
+
+    /// Takes the next piece, if there is one, as a part: with where it lies in the client's memory.
+    pub(in crate::shard) fn next_piece<I: Io>(
+        &mut self,
+        key: TransferKey,
+        io: &mut I,
+    ) -> Result<Option<(Row, Part, Memory)>, Status> {
+        let Some(row) = self.next_row(key, io).transpose()? else { return Ok(None) };
+        let Some(vector) = self.vector_mut(key) else { return Ok(None) };
+        let (piece, start) = vector.take_piece(row);
+        let (memory, _) = vector.buffers().at(piece.at.into());
+        Ok(Some((piece, Part::new(start, piece.length), memory)))
     }
 
     /// Begins a part: what it moves, by which handle, if not by that of the request, and when it is

@@ -48,6 +48,7 @@ fn shards_of_a_node_keep_all_promises_to_each_others_clients() {
         "message sent across shards",
         "message across shards given up",
         "notified across shards",
+        "asked by another shard than the home",
         "notifications taken",
         "receive given up",
         "words judged",

@@ -77,8 +77,10 @@ pub struct piped_connect_options {
     pub weight: u32,
     /// How queues wait (piped_wait_policy).
     pub wait_policy: u32,
-    /// Reserved: must be 0.
-    pub reserved: u32,
+    /// 1: all shards of the daemon serve the client's queues, each queue one, by turns, instead
+    /// of one shard: for programs with a queue for each of several threads. Things of other nodes,
+    /// receives and waits still pass by one. Default: 0.
+    pub spread: u32,
 }
 
 /// Class by its number.
@@ -113,8 +115,8 @@ pub(crate) fn wait_policy(number: u32, spin_ns: u64) -> Result<Option<WaitPolicy
 
 fn builder(options: &piped_connect_options) -> Result<ClientBuilder, Fault> {
     let mut builder = ClientBuilder::new().class(class(options.request_class)?);
-    if options.reserved != 0 {
-        return Err(Fault::argument("the reserved field of the options is not 0"));
+    if options.spread > 1 {
+        return Err(Fault::argument("spread is neither 0 nor 1"));
     }
     if options.weight > u32::from(u8::MAX) {
         return Err(Fault::argument("weight is more than 255"));
@@ -134,7 +136,7 @@ fn builder(options: &piped_connect_options) -> Result<ClientBuilder, Fault> {
     if let Some(policy) = wait_policy(options.wait_policy, options.spin_ns)? {
         builder = builder.wait(policy);
     }
-    Ok(builder.weight(options.weight))
+    Ok(builder.weight(options.weight).spread(options.spread == 1))
 }
 
 /// The library's version: major << 16 | minor << 8 | patch.

@@ -361,7 +361,8 @@ impl Client {
         Duration::from_nanos(self.shared.connection().welcome.deadline_default_ns)
     }
 
-    /// The CPU of the shard that serves this session, if it has one of its own.
+    /// The CPU of the shard that serves this session, if it has one of its own; of a client that
+    /// several shards serve ([`ClientBuilder::spread`]) none.
     #[must_use]
     pub fn shard_cpu(&self) -> Option<u32> {
         self.shared.shard_cpu()

@@ -12,6 +12,7 @@
 //! operators, and their listeners, are held as well, from the moment they are accepted.
 
 use std::any::Any;
+use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -110,6 +111,14 @@ impl Room {
 }
 
 impl HeldFile {
+    /// Opens nothing anew: another descriptor of the same open file.
+    ///
+    /// # Errors
+    /// The process may not open more files.
+    pub fn again(&self, room: &mut Room) -> io::Result<Self> {
+        Ok(room.hold(self.as_fd().try_clone_to_owned()?))
+    }
+
     /// Moves the file to another account.
     pub fn move_to(&mut self, room: &mut Room) {
         self.charge = Some(room.charge());

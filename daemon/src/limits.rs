@@ -79,8 +79,8 @@ pub const HANDLES_PER_SESSION: usize = 4096;
 /// Descriptors of one open file: through the page cache, and around it.
 pub const FILES_PER_OPEN: u32 = 2;
 
-/// Files of one session that are open or not closed yet: those of all its handles, and those of its
-/// connection.
+/// Files of one session that are open or not closed yet, for each shard that serves it: those of all
+/// its handles, and those of its connection.
 pub const FILES_PER_SESSION: usize =
     FILES_PER_OPEN as usize * HANDLES_PER_SESSION + FILES_PER_HANDSHAKE;
 

@@ -318,8 +318,12 @@ class Client:
         timeout: float = 30.0,
         reconnect: float | None = None,
         wait: str | None = None,
+        spread: bool = False,
     ) -> Self:
-        """Connects; `arena_bytes`: 16 MiB; `wait`: "balanced", "latency" or "throughput"."""
+        """Connects; `arena_bytes`: 16 MiB; `wait`: "balanced", "latency" or "throughput".
+
+        `spread`: all shards of the daemon serve the client's queues, each queue one, by turns.
+        """
     @property
     def is_connected(self) -> bool:
         """Whether the daemon holds the session open."""

@@ -92,7 +92,7 @@ impl Client {
     #[new]
     #[pyo3(signature = (
         socket=None, *, arena_bytes=16 << 20, depth=255, urgency=None, weight=0,
-        timeout=30.0, reconnect=None, wait=None
+        timeout=30.0, reconnect=None, wait=None, spread=false
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn new(
@@ -105,12 +105,14 @@ impl Client {
         timeout: f64,
         reconnect: Option<f64>,
         wait: Option<&str>,
+        spread: bool,
     ) -> PyResult<Self> {
         let mut builder = ClientBuilder::new()
             .arena_bytes(arena_bytes)
             .depth(depth)
             .class(class_of(urgency)?)
             .weight(weight)
+            .spread(spread)
             .timeout(span(timeout)?);
         if let Some(within) = reconnect {
             builder = builder.reconnect(span(within)?);

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, Hello};
+use piped_ring::handshake::{
+    FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, FEATURE_SPREAD, Hello,
+};
 use piped_ring::layout::ENTRIES_MAX;
 
 use super::Client;
@@ -33,6 +35,7 @@ pub struct ClientBuilder {
     depth: u32,
     class: Class,
     weight: u32,
+    spread: bool,
     wait: Option<WaitPolicy>,
     timeout: Duration,
     reconnect: Option<Duration>,
@@ -45,6 +48,7 @@ impl Default for ClientBuilder {
             depth: 255,
             class: Class::Session,
             weight: 0,
+            spread: false,
             wait: None,
             timeout: Duration::from_secs(30),
             reconnect: None,
@@ -85,6 +89,19 @@ impl ClientBuilder {
     #[must_use]
     pub fn weight(self, weight: u32) -> Self {
         Self { weight, ..self }
+    }
+
+    /// Has all shards of the daemon serve the client's queues, each queue one, by turns. Default:
+    /// one shard serves them all. It is for programs with a queue for each of several threads that
+    /// move more of this node's files and regions than one shard can.
+    ///
+    /// Things of other nodes, channels that are received on, and notifications that are waited for
+    /// have one place: the shard of the first queue. Requests for them that come by queues of other
+    /// shards pass from these to that one and back. Memory is registered with each shard. A daemon
+    /// with one shard, or of a release that does not know of this, serves them as ever.
+    #[must_use]
+    pub fn spread(self, spread: bool) -> Self {
+        Self { spread, ..self }
     }
 
     /// How queues wait. Default: as the daemon recommends.
@@ -129,8 +146,9 @@ impl ClientBuilder {
     }
 
     pub(crate) fn settings(self, (path, origin): (PathBuf, SocketOrigin)) -> Settings {
+        let spread = if self.spread { FEATURE_SPREAD } else { 0 };
         let hello = Hello {
-            features: FEATURE_PATH_COSTS | FEATURE_NAPS | FEATURE_LENDING,
+            features: FEATURE_PATH_COSTS | FEATURE_NAPS | FEATURE_LENDING | spread,
             arena_bytes: self.arena_bytes.max(1).next_multiple_of(PAGE_BYTES),
             entries: self.depth.clamp(1, ENTRIES_MAX - 1).saturating_add(1).next_power_of_two(),
             queues: 1,

@@ -212,7 +212,9 @@ impl<M: Clone> Control<M> {
                 }
             }
             Event::SessionDrained { session } => {
-                self.effects.push_back(Effect::SessionDrained { session });
+                if self.sessions.drain(session, shard) {
+                    self.effects.push_back(Effect::SessionDrained { session });
+                }
             }
         }
     }
@@ -275,10 +277,10 @@ impl<M: Clone> Control<M> {
         &self.sessions
     }
 
-    /// A session comes, on the shard that has the fewest.
-    pub fn enter_session(&mut self, who: Credentials) -> (SessionId, usize) {
+    /// A session comes, on so many shards: the numbers of these, its home first.
+    pub fn enter_session(&mut self, who: Credentials, wanted: usize) -> (SessionId, Vec<usize>) {
         let shards = self.shards();
-        self.sessions.enter(who, shards)
+        self.sessions.enter(who, wanted, shards)
     }
 
     /// A session uses so much from now on.

@@ -222,12 +222,12 @@ impl<M: Clone> Control<M> {
 
     /// Has the shard end what was opened; what was offered is offered no more.
     fn end(&mut self, place: Place, held: &Right) {
-        let (shard, command) = match place {
+        let (shards, command) = match place {
             Place::Session(session, handle) => {
                 let Some(found) = self.sessions.get(session) else { return };
-                (found.shard, Command::EndHandle { session, handle })
+                (found.shards.clone(), Command::EndHandle { session, handle })
             }
-            Place::Peer(shard, ticket) => (shard, Command::EndServed { ticket }),
+            Place::Peer(shard, ticket) => (vec![shard], Command::EndServed { ticket }),
         };
         match held {
             Right::OfferedRegion { region, .. } => {
@@ -237,7 +237,9 @@ impl<M: Clone> Control<M> {
             Right::OfferedChannel { channel, .. } => self.channels.withdraw(*channel),
             _ => {}
         }
-        self.commands[shard].push_back(command);
+        for shard in shards {
+            self.commands[shard].push_back(command.clone());
+        }
     }
 
     /// Checks whether a session may offer one more of a kind.

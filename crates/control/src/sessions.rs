@@ -9,14 +9,17 @@ use crate::parties::Credentials;
 /// A session as the control thread knows it.
 #[derive(Debug)]
 pub struct Session {
-    /// The shard that serves it.
-    pub shard: usize,
+    /// The shards that serve it, each once. The first one is its home: it has what has one place
+    /// only. Queues go to all of them by turns.
+    pub shards: Vec<usize>,
     /// The process that connected.
     pub who: Credentials,
     /// What the session uses.
     pub used: Used,
     /// The session was told to end.
     ending: bool,
+    /// Shards that may still use its memory.
+    undrained: Vec<usize>,
 }
 
 /// What a session uses.
@@ -47,9 +50,17 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// A new session, on the shard that has the fewest.
-    pub fn enter(&mut self, who: Credentials, shards: usize) -> (SessionId, usize) {
-        let shard = self.next_shard(shards);
+    /// A new session, on the shard that has the fewest, and on as many in all as are `wanted`: one
+    /// at least, and all of them at most. Its shards come back, its home first.
+    pub fn enter(
+        &mut self,
+        who: Credentials,
+        wanted: usize,
+        shards: usize,
+    ) -> (SessionId, Vec<usize>) {
+        let home = self.next_shard(shards);
+        let of = |turn: usize| (home + turn) % shards.max(1);
+        let served: Vec<usize> = (0..wanted.min(shards).max(1)).map(of).collect();
         // Fewer than 2^32 sessions live at once, so this ends.
         let id = loop {
             self.last = self.last.wrapping_add(1);
@@ -57,26 +68,42 @@ impl Sessions {
                 break SessionId(self.last);
             }
         };
-        let session = Session { shard, who, used: Used::default(), ending: false };
+        let session = Session {
+            shards: served.clone(),
+            who,
+            used: Used::default(),
+            ending: false,
+            undrained: served.clone(),
+        };
         self.by_id.insert(id, session);
-        (id, shard)
+        (id, served)
+    }
+
+    /// A shard uses nothing of a session any more. Whether none does.
+    pub(crate) fn drain(&mut self, id: SessionId, shard: usize) -> bool {
+        let Some(session) = self.by_id.get_mut(&id) else { return true };
+        session.undrained.retain(|other| *other != shard);
+        session.undrained.is_empty()
     }
 
     /// The shard of the next session, of so many shards.
     #[must_use]
     pub fn next_shard(&self, shards: usize) -> usize {
-        let on = |shard| self.by_id.values().filter(|session| session.shard == shard).count();
+        let on =
+            |shard| self.by_id.values().filter(|session| session.shards.contains(&shard)).count();
         (0..shards).min_by_key(|&shard| on(shard)).unwrap_or(0)
     }
 
     /// A session uses so much from now on.
     pub fn note(&mut self, id: SessionId, used: Used) {
         let Some(session) = self.by_id.get_mut(&id) else { return };
-        let (uid, shard) = (session.who.uid, session.shard);
+        let uid = session.who.uid;
         let before = std::mem::replace(&mut session.used, used);
         self.handles = self.handles + u64::from(used.handles) - u64::from(before.handles);
         count(&mut self.handles_of, uid, before.handles, used.handles);
-        count(&mut self.files_of, (uid, shard), before.files, used.files);
+        for &shard in &session.shards {
+            count(&mut self.files_of, (uid, shard), before.files, used.files);
+        }
     }
 
     /// Forgets a session, of which nothing is left.
@@ -162,9 +189,9 @@ mod tests {
     fn what_a_user_has_is_the_sum_of_its_sessions() {
         let mut sessions = Sessions::default();
         let used = |handles, files| Used { handles, files, ..Used::default() };
-        let (one, first) = sessions.enter(Credentials::of(7, 7), 2);
-        let (two, second) = sessions.enter(Credentials::of(7, 7), 2);
-        let (other, _) = sessions.enter(Credentials::of(8, 8), 2);
+        let mut enter = |uid| sessions.enter(Credentials::of(uid, uid), 1, 2);
+        let ((one, first), (two, second), (other, _)) = (enter(7), enter(7), enter(8));
+        let [first, second] = [first, second].map(|shards| shards[0]);
         assert_ne!(first, second, "they are spread over shards");
         for (id, handles, files) in [(one, 3, 2), (two, 4, 1), (other, 9, 9), (two, 5, 4)] {
             sessions.note(id, used(handles, files));
@@ -184,9 +211,25 @@ mod tests {
     #[test]
     fn a_session_is_told_to_end_once() {
         let mut sessions = Sessions::default();
-        let (id, _) = sessions.enter(Credentials::of(7, 7), 1);
+        let (id, _) = sessions.enter(Credentials::of(7, 7), 1, 1);
         assert_eq!(sessions.end(|_, who| who.uid == 8), []);
         assert_eq!(sessions.end(|_, who| who.uid == 7), [id]);
         assert_eq!(sessions.end(|it, _| it == id), []);
+    }
+
+    #[test]
+    fn a_session_of_several_shards_has_its_files_on_each_and_goes_when_all_are_done_with_it() {
+        let mut sessions = Sessions::default();
+        let who = || Credentials::of(7, 7);
+        let (_, alone) = sessions.enter(who(), 1, 3);
+        let (id, shards) = sessions.enter(who(), 8, 3);
+        assert_eq!((alone, &shards[..]), (vec![0], &[1, 2, 0][..]), "its home has the fewest");
+        assert_eq!(sessions.enter(who(), 0, 3).1.len(), 1);
+        sessions.note(id, Used { files: 2, ..Used::default() });
+        assert_eq!([0, 1, 2].map(|shard| sessions.files_of(7, shard)), [2; 3]);
+        assert_eq!([1, 1, 0].map(|shard| sessions.drain(id, shard)), [false; 3]);
+        assert!(sessions.drain(id, 2));
+        sessions.leave(id);
+        assert!(sessions.files_of.is_empty());
     }
 }

@@ -47,6 +47,9 @@ pub enum Command {
         session: SessionId,
         /// The session's share of what it has to share with others of its class; at least 1.
         weight: u8,
+        /// The shard that has what has one place only if several shards serve the session: its
+        /// handles at peers, its receives and waits.
+        home: u16,
     },
     /// One more segment of a client's arena, under the lowest segment number that is free.
     AddSegment {
@@ -110,6 +113,13 @@ pub enum Command {
         members: Vec<HandleId>,
         /// The length of the file in bytes.
         length: u64,
+    },
+    /// A handle of a session that its home has: what names it here is asked there.
+    PointHandle {
+        /// The session the handle belongs to.
+        session: SessionId,
+        /// The handle's id, which the control thread chose.
+        handle: HandleId,
     },
     /// Close a handle of a client; running requests end first.
     CloseHandle {

@@ -19,10 +19,19 @@
 //! shard says: either the bytes are in the buffer and the message is gone, or the message waits
 //! again, at its old place.
 //!
+//! A session may have queues on several shards. What has one place only is asked of its home:
+//!
+//! ```text
+//!   a queue's shard                            the session's home
+//!   request ── Ask ────────────────────────►  a transfer
+//!   progress, end ◄──────────────── Answer ──
+//! ```
+//!
 //! Each ordered pair of shards has one queue, first in, first out. The driver carries it.
 
-use piped_core::ids::{ChannelId, RegionId, SegmentId};
+use piped_core::ids::{ChannelId, QueueId, RegionId, SegmentId, SessionId};
 use piped_core::io::Span;
+use piped_core::request::{BufferState, Request};
 use piped_core::status::Status;
 
 /// Something that one shard of a node tells another.
@@ -114,6 +123,68 @@ pub enum Relay {
         /// Whether it was raised, or why not.
         status: Status,
     },
+    /// A client's request is for the home of its session; answered by [`Relay::Answer`].
+    Ask {
+        /// Goes back in the answers.
+        asked: u64,
+        /// The session that asks, which both shards serve.
+        session: SessionId,
+        /// The queue that the request came by, as the asking shard numbers it.
+        queue: QueueId,
+        /// What the client asks for.
+        request: Request,
+    },
+    /// The client gives up on what was asked for. The answer says how it ended.
+    Recall {
+        /// The number of the question.
+        asked: u64,
+    },
+    /// What became of a request that was asked for.
+    Answer {
+        /// The number of the question.
+        asked: u64,
+        /// What its client is told.
+        said: Said,
+    },
+}
+
+/// What a client is told of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// The request is over: [`piped_core::request::Completion::Finished`].
+    Finished {
+        /// How the request ended.
+        status: Status,
+        /// Contiguous bytes done, from the request's start.
+        bytes: u64,
+        /// What the request brought beside its bytes.
+        value: u64,
+        /// Whether the buffer may be used again.
+        buffer: BufferState,
+    },
+    /// The buffer of a request is free that was held when the request finished.
+    Released,
+    /// The watermark of the request moved: [`piped_core::request::Progress`].
+    Moved {
+        /// Contiguous bytes in place, from the request's start.
+        bytes: u64,
+        /// The first extent beyond them that is in place: its start and end.
+        landed: (u64, u64),
+    },
+}
+
+impl Said {
+    /// The end of a request that has done nothing.
+    #[must_use]
+    pub const fn ended_at_once(status: Status) -> Self {
+        Self::Finished { status, bytes: 0, value: 0, buffer: BufferState::Returned }
+    }
+
+    /// Whether nothing more is said of the request.
+    #[must_use]
+    pub const fn is_last(self) -> bool {
+        matches!(self, Self::Released | Self::Finished { buffer: BufferState::Returned, .. })
+    }
 }
 
 /// What came of a take.

@@ -265,18 +265,17 @@ impl SimKernel {
         self.memory[node].share(segment);
     }
 
-    /// Has a segment's memory be such that can vanish.
-    ///
-    /// # Panics
-    /// If there is no such segment.
+    /// Has one more shard of a node have a segment: it is there until each of them released it.
+    pub fn hold(&mut self, node: NodeId, segment: SegmentId) {
+        self.memory[node].hold(segment);
+    }
+
+    /// Has the memory of a segment, which must be there, be such that can vanish.
     pub fn loosen(&mut self, node: NodeId, segment: SegmentId) {
         self.memory[node].loosen(segment);
     }
 
     /// Takes the memory of such a segment away: it reads as zeros, and what is written is lost.
-    ///
-    /// # Panics
-    /// If there is no such segment.
     pub fn tear(&mut self, node: NodeId, segment: SegmentId) {
         self.memory[node].tear(segment);
     }

@@ -32,6 +32,8 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct Segment {
     bytes: Vec<u8>,
+    /// How many drivers have it, and release it.
+    holders: u32,
     pins: Vec<Pin>,
     guarded: bool,
     sharing: Sharing,
@@ -76,6 +78,7 @@ impl Memory {
         self.segments_made += 1;
         let segment = Segment {
             bytes: vec![0; length as usize],
+            holders: 1,
             pins: Vec::new(),
             guarded: false,
             sharing: Sharing::Readers,
@@ -92,9 +95,14 @@ impl Memory {
     }
 
     pub(super) fn remove(&mut self, id: SegmentId) {
-        let segment = self.segments.remove(&id).unwrap_or_else(|| {
+        let Some(segment) = self.segments.get_mut(&id) else {
             panic!("sim: release of {id:?}, which does not exist or was released before")
-        });
+        };
+        segment.holders -= 1;
+        if segment.holders > 0 {
+            return;
+        }
+        let Some(segment) = self.segments.remove(&id) else { return };
         assert!(
             segment.pins.is_empty(),
             "sim: release of {id:?} while operations use it: {:?}",
@@ -164,6 +172,11 @@ impl Memory {
 
     pub(super) fn guard(&mut self, id: SegmentId) {
         self.segments.get_mut(&id).expect("guards are set on segments that exist").guarded = true;
+    }
+
+    /// One more driver has a segment.
+    pub(super) fn hold(&mut self, id: SegmentId) {
+        self.segments.get_mut(&id).expect("a segment that was made").holders += 1;
     }
 
     pub(super) fn share(&mut self, id: SegmentId) {

@@ -81,10 +81,10 @@ pub(super) async fn clients(control: &Control) -> Result<Clients, ShardGone> {
             let of = |client: &&mut ClientReport| client.session == used.engine.session.0;
             if let Some(client) = clients.iter_mut().find(of) {
                 client.class = class_name(used.class).to_owned();
-                client.requests = used.requests;
-                client.completed = used.engine.completed;
-                client.failed = used.engine.failed;
-                client.bytes = used.engine.bytes;
+                client.requests += used.requests;
+                client.completed += used.engine.completed;
+                client.failed += used.engine.failed;
+                client.bytes += used.engine.bytes;
             }
         }
     }

@@ -4,6 +4,7 @@ mod lending;
 mod named;
 mod opens;
 mod replicas;
+mod shards;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -25,6 +26,7 @@ use piped_ring::{Segment, ServerQueue};
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::named::Named;
+use self::shards::Shards;
 use super::wanted::check_arena;
 use super::welcome::{make_segment, memory_fault};
 use crate::arenas::{Maker, Share};
@@ -35,14 +37,14 @@ use crate::limits::{
 };
 use crate::open::Source;
 use crate::patience::Turns;
-use crate::shard::message::{Answer, Mailbox, Message, Question, ShardGone};
+use crate::shard::message::{Message, Question, ShardGone};
 
 /// A session's side on the control thread.
 #[derive(Debug)]
 pub(super) struct Client {
     control: Rc<Control>,
     pub(super) id: SessionId,
-    shard: usize,
+    shards: Shards,
     who: Credentials,
     /// Number of entries of each queue.
     pub(super) entries: u32,
@@ -91,17 +93,18 @@ impl Client {
     pub(super) fn new(
         control: Rc<Control>,
         id: SessionId,
-        shard: usize,
+        shards: Vec<usize>,
         who: Credentials,
         slot: Arc<OwnedSemaphorePermit>,
     ) -> Self {
+        let shards = Shards::new(Rc::clone(&control), id, shards);
         // One thread is enough: if a close or an open hangs, only this client waits.
         let place: Kept = Arc::<OwnedSemaphorePermit>::clone(&slot);
-        let files = control.account(FILES_PER_SESSION, 1, Some(place));
+        let files = control.account(FILES_PER_SESSION * shards.all().len(), 1, Some(place));
         Self {
             control,
             id,
-            shard,
+            shards,
             who,
             entries: 0,
             queues: 0,
@@ -191,13 +194,12 @@ impl Client {
         Ok((Reply::Opened { handle: handle.0, direct_alignment, length }, Vec::new()))
     }
 
-    /// Ends the session: withdraws its regions and closes it on its shard. Returns what is left:
+    /// Ends the session: withdraws its regions and closes it on its shards. Returns what is left:
     /// its memory, with that of its queues, and its place.
     pub(super) async fn close(self) -> (Vec<Arc<Segment>>, Arc<OwnedSemaphorePermit>) {
         self.control.core.borrow_mut().close_session(self.id);
         self.control.tell_shards().await;
-        // A shard that is gone has no sessions.
-        let _ = self.mailbox().send(Message::CloseSession { session: self.id }).await;
+        self.shards.close().await;
         let segments = self.segments.into_iter().flatten().map(|own| own.memory);
         (segments.chain(self.rings).collect(), self.slot)
     }
@@ -229,8 +231,7 @@ impl Client {
     async fn drop_handle(&mut self, handle: HandleId) {
         self.forget(handle.0);
         self.control.core.borrow_mut().leave(self.place(handle));
-        let close = Command::CloseHandle { session: self.id, handle };
-        let _ = self.mailbox().send(Message::Engine(close)).await;
+        self.shards.tell_each(&Command::CloseHandle { session: self.id, handle }).await;
     }
 
     fn place(&self, handle: HandleId) -> Place {
@@ -250,9 +251,11 @@ impl Client {
         let held = self.control.core.borrow_mut().hold(place, holder, right);
         let Err(fault) = held else { return Ok(()) };
         self.forget(handle.0);
-        self.control.tell_shard(self.shard).await;
+        for shard in self.shards.all() {
+            self.control.tell_shard(*shard).await;
+        }
         let session = self.id;
-        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
+        self.shards.ask_each(|answer| Message::CloseHandle { session, handle, answer }).await?;
         Err(fault)
     }
 
@@ -289,14 +292,14 @@ impl Client {
         Ok(HandleId(self.last_handle))
     }
 
+    /// The shards that serve it.
+    pub(super) fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
     /// Account of its open files and of those being closed.
     pub(super) fn files(&self) -> &Arc<Account> {
         &self.files
-    }
-
-    /// CPU of the shard, for the Welcome.
-    pub(super) fn shard_cpu(&self) -> i32 {
-        self.control.shards[self.shard].cpu.and_then(|cpu| i32::try_from(cpu).ok()).unwrap_or(-1)
     }
 
     /// Runs a call that may block on another thread.
@@ -313,15 +316,6 @@ impl Client {
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
             Err(OpenFault::new(Status::Io, format!("the daemon failed while opening: {error}")))
         })
-    }
-
-    /// Sends the shard a message that it answers.
-    pub(super) async fn ask(
-        &self,
-        message: impl FnOnce(Answer) -> Message,
-    ) -> Result<(), OpenFault> {
-        let answer = self.mailbox().ask(message).await.map_err(gone)?;
-        answer.map_err(|refusal| OpenFault::new(refusal.status(), refusal.to_string()))
     }
 
     /// Makes memory, which takes long, on a thread that gives way.
@@ -347,10 +341,6 @@ impl Client {
         self.control.reserve(Maker::Daemon, self.who.uid, bytes).map(Some).map_err(refused)
     }
 
-    fn mailbox(&self) -> &Mailbox {
-        &self.control.shards[self.shard].mailbox
-    }
-
     fn is_here(&self, peer: &str) -> bool {
         peer.is_empty() || peer == self.control.node
     }
@@ -361,17 +351,17 @@ impl Client {
         own.map(|own| own.memory.len()).sum()
     }
 
-    /// Adds a segment under the lowest free number, which is that on its shard as well. It is added
-    /// before the shard is asked, so that it is given back with the rest if the client hangs up.
+    /// Adds a segment under the lowest free number, which is that on its shards as well. It is here
+    /// before a shard is asked, so that it is given back with the rest if the client hangs up.
     async fn add_segment(&mut self, own: Own) -> Result<u32, OpenFault> {
-        let (session, segment) = (self.id, Arc::clone(&own.memory));
+        let memory = Arc::clone(&own.memory);
         let place = self.segments.iter().position(Option::is_none).unwrap_or_else(|| {
             self.segments.push(None);
             self.segments.len() - 1
         });
         self.segments[place] = Some(own);
-        let added = self.ask(|answer| Message::AddSegment { session, segment, answer }).await;
-        if let Err(fault) = added {
+        if let Err(fault) = self.shards.add_segment(place as u32, &memory).await {
+            drop(memory);
             let own = self.segments[place].take();
             drop(self.control.give_back(own.map(|own| own.memory), None));
             return Err(fault);
@@ -404,9 +394,8 @@ impl Client {
                 Ok((Box::new(queue), fds.map_err(|error| memory_fault(&error))?))
             })
             .await?;
-        let session = self.id;
         self.rings.push(queue.memory());
-        self.ask(|answer| Message::AddQueue { session, queue, answer }).await?;
+        self.shards.add_queue(self.queues, queue).await?;
         self.queues += 1;
         self.note();
         Ok((Reply::Queue { queue: self.queues - 1 }, fds))
@@ -433,10 +422,12 @@ impl Client {
         let Some(held) = self.forget(handle) else {
             return Err(OpenFault::new(Status::BadHandle, format!("there is no handle {handle}")));
         };
-        // The shard closes the handles of replicas with theirs.
+        // The session's home closes the handles of replicas with theirs.
         for member in self.replicas.remove(&handle).into_iter().flatten() {
             self.forget(member.0);
             self.control.core.borrow_mut().leave(self.place(member));
+            let close = Command::CloseHandle { session: self.id, handle: member };
+            self.shards.tell_others(&close).await;
         }
         self.note();
         self.control.core.borrow_mut().leave(self.place(HandleId(handle)));
@@ -450,14 +441,14 @@ impl Client {
         }
         // The client's next request may overtake a message without an answer.
         let (session, handle) = (self.id, HandleId(handle));
-        self.ask(|answer| Message::CloseHandle { session, handle, answer }).await?;
+        self.shards.ask_each(|answer| Message::CloseHandle { session, handle, answer }).await?;
         Ok((Reply::Done, Vec::new()))
     }
 
     async fn path_costs(&self, handle: u32, write: bool) -> Done {
         let (session, handle) = (self.id, HandleId(handle));
         let ask = |answer| Message::Ask(Question::Costs { session, handle, write, answer });
-        let found = self.mailbox().ask(ask).await.map_err(gone)?;
+        let found = self.shards.mailbox().ask(ask).await.map_err(gone)?;
         let costs = found.map_err(|status| {
             OpenFault::new(status, format!("what the handle {} costs: {status}", handle.0))
         })?;

@@ -19,14 +19,13 @@ use tokio::sync::oneshot;
 use super::door::Door;
 use super::handles::Client;
 use super::reasons::{Eviction, HandshakeRefusal};
-use super::wanted::{Wanted, check};
+use super::wanted::{Wanted, check, shards_wanted};
 use super::welcome::{FEATURES, Memory, memory_fault};
 use crate::arenas::Share;
 use crate::closing::{Account, HeldFile};
 use crate::control::{Control, Ending, SessionEars};
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::places::Place;
-use crate::shard::message::Message;
 
 /// A place among the clients without a Hello.
 #[derive(Debug)]
@@ -76,8 +75,10 @@ pub(super) async fn run(
             return refuse(&door, sequence, &OpenFault::new(Status::WouldBlock, text)).await;
         }
     };
-    let (id, shard, mut ears) = control.enter_session(who.clone());
-    let mut client = Client::new(Rc::clone(&control), id, shard, who, slot);
+    let wanted = shards_wanted(&hello, &control.config().client);
+    let (id, shards, mut ears) = control.enter_session(who.clone(), wanted);
+    let home = shards[0];
+    let mut client = Client::new(Rc::clone(&control), id, shards, who, slot);
     // From here on the place among the handshakes is free.
     door.move_to(client.files());
     drop(account);
@@ -94,7 +95,7 @@ pub(super) async fn run(
     match refused {
         None => {
             if let Some(left_out) = control.may_say(Cause::Client, Party::User(uid)) {
-                tracing::info!(session = id.0, uid, pid, shard, left_out, "client connected");
+                tracing::info!(session = id.0, uid, pid, home, left_out, "client connected");
             }
             serve(&control, &mut client, &door, &mut ears, uid).await;
         }
@@ -235,17 +236,13 @@ async fn welcome(
     client.rings = queues.iter().map(|queue| queue.memory()).collect();
     client.queues = wanted.queues;
     client.note();
-    let session = client.id;
-    let Wanted { class, weight, .. } = wanted;
-    let open =
-        |answer| Message::OpenSession { session, user, class, weight, segments, queues, answer };
-    client.ask(open).await?;
+    client.shards().open(&wanted, user, (segments, queues)).await?;
     let welcome = Welcome {
         features,
-        session: session.0,
+        session: client.id.0,
         segments: made,
         queues: wanted.queues,
-        shard_cpu: client.shard_cpu(),
+        shard_cpu: client.shards().cpu(),
         client_spin_ns: control.spin.client_ns,
         deadline_default_ns: control.config().client.deadline_default.nanos(),
     };

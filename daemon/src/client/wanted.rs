@@ -3,7 +3,7 @@
 use piped_control::fault::OpenFault;
 use piped_core::request::Class;
 use piped_core::status::Status;
-use piped_ring::handshake::{Hello, WELCOME_QUEUES_MAX};
+use piped_ring::handshake::{FEATURE_SPREAD, Hello, WELCOME_QUEUES_MAX};
 
 use super::request;
 
@@ -47,6 +47,12 @@ pub fn check(hello: &Hello, limits: &piped_config::Client) -> Result<Wanted, Ope
     let weight = u8::try_from(hello.weight.max(1))
         .map_err(|_| invalid(format!("weight {}: ask for 1 to {}", hello.weight, u8::MAX)))?;
     Ok(Wanted { arena_bytes, entries: hello.entries, queues: hello.queues, class, weight })
+}
+
+/// How many shards are to serve a client: one, or as many as its queues can use.
+#[must_use]
+pub fn shards_wanted(hello: &Hello, limits: &piped_config::Client) -> usize {
+    if hello.features & FEATURE_SPREAD == 0 { 1 } else { limits.queues_max as usize }
 }
 
 /// Length of another segment for an arena of `used` bytes, in whole pages.
@@ -108,6 +114,12 @@ mod tests {
             assert_eq!(fault.status, Status::WouldBlock);
             assert!(fault.text.contains("client.arena_bytes_max"), "{}", fault.text);
         }
+    }
+
+    #[test]
+    fn a_client_is_on_one_shard_unless_it_says_otherwise() {
+        assert_eq!(shards_wanted(&HELLO, &limits()), 1);
+        assert_eq!(shards_wanted(&Hello { features: FEATURE_SPREAD, ..HELLO }, &limits()), 4);
     }
 
     #[test]

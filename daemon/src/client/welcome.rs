@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use piped_control::fault::OpenFault;
 use piped_core::status::Status;
-use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS};
+use piped_ring::handshake::{FEATURE_LENDING, FEATURE_NAPS, FEATURE_PATH_COSTS, FEATURE_SPREAD};
 use piped_ring::{Segment, ServerQueue};
 
 use super::wanted::Wanted;
@@ -14,7 +14,8 @@ use crate::arenas::Share;
 use crate::patience::Turns;
 
 /// Optional features of the handshake that this daemon has.
-pub(super) const FEATURES: u64 = FEATURE_PATH_COSTS | FEATURE_NAPS | FEATURE_LENDING;
+pub(super) const FEATURES: u64 =
+    FEATURE_PATH_COSTS | FEATURE_NAPS | FEATURE_LENDING | FEATURE_SPREAD;
 
 /// The memory of a session. Making it takes time, because every page is faulted in.
 #[derive(Debug)]

@@ -173,15 +173,19 @@ impl Control {
     }
 
     /// A new session on the shard that has the fewest.
-    pub(crate) fn enter_session(&self, who: Credentials) -> (SessionId, usize, SessionEars) {
+    pub(crate) fn enter_session(
+        &self,
+        who: Credentials,
+        wanted: usize,
+    ) -> (SessionId, Vec<usize>, SessionEars) {
         let uid = who.uid;
-        let (id, shard) = self.core.borrow_mut().enter_session(who);
+        let (id, shards) = self.core.borrow_mut().enter_session(who, wanted);
         let (ended, hears_ended) = oneshot::channel();
         let (drained, hears_drained) = oneshot::channel();
         let mouths = Mouths { ended: Some(ended), drained: Some(drained) };
         self.sessions.borrow_mut().insert(id, mouths);
         self.note_use(uid);
-        (id, shard, SessionEars { ended: hears_ended, drained: hears_drained })
+        (id, shards, SessionEars { ended: hears_ended, drained: hears_drained })
     }
 
     /// A session of a user uses so much from now on.

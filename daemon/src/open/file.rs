@@ -4,6 +4,7 @@
 //! it rights it does not have. So what it may do with it is what the client's descriptor can do,
 //! and a client that changes flags behind our back gets errors on its own file.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use piped_control::fault::OpenFault;
@@ -13,7 +14,7 @@ use piped_core::status::Status;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
 
 use super::file_system::{self, Server};
-use crate::closing::HeldFile;
+use crate::closing::{HeldFile, Room};
 
 /// A regular file, open.
 #[derive(Debug)]
@@ -32,6 +33,21 @@ pub struct OpenedFile {
     pub access: Access,
     /// Whether another program or machine decides when operations end.
     pub foreign: bool,
+}
+
+impl OpenedFile {
+    /// Opens nothing anew: other descriptors of the same open file. Locks are of that, so both have
+    /// them.
+    ///
+    /// # Errors
+    /// The process may not open more files.
+    pub fn again(&self, room: &mut Room) -> io::Result<Self> {
+        let direct = match &self.direct {
+            Some((file, alignment)) => Some((file.again(room)?, *alignment)),
+            None => None,
+        };
+        Ok(Self { direct, buffered: self.buffered.again(room)?, ..*self })
+    }
 }
 
 /// Alignment of direct I/O where the kernel does not tell: every device accepts this one.

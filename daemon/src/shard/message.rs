@@ -55,6 +55,8 @@ pub enum Message {
         class: Class,
         /// Share beside other sessions of a class; at least 1.
         weight: u8,
+        /// Shard that has what of the session has one place only.
+        home: usize,
         /// Segments of its arena.
         segments: Vec<Arc<Segment>>,
         /// Rings of its queues.
@@ -90,6 +92,15 @@ pub enum Message {
         members: Vec<HandleId>,
         /// Length of each of them in bytes.
         length: u64,
+        /// Told when it can be used.
+        answer: Answer,
+    },
+    /// Adds a handle of a client that the session's home has.
+    Point {
+        /// Session with the handle.
+        session: SessionId,
+        /// Number of the handle.
+        handle: HandleId,
         /// Told when it can be used.
         answer: Answer,
     },

@@ -12,28 +12,26 @@
 //! thread spins, for as long as that pays. Then it tells the clients to ring, looks once more, and
 //! sleeps in the kernel until a completion, a bell or the engine's next deadline.
 
-use piped_control::channels::ChannelSource;
 use piped_control::journal::Lines;
-use piped_core::ids::{HandleId, SessionId};
+use piped_core::ids::SessionId;
 use piped_core::io::{Done, Io};
 use piped_core::request::Origin;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_engine::command::{ChannelTarget, Command, Event, Limits, Output, RegionTarget, Target};
+use piped_engine::command::{Command, Event, Limits, Output};
 use piped_engine::shard::Shard;
 use piped_ring::{ClientFault, CompletionEntry, Spin, Spinner};
 use rustix::thread::sched_yield;
 use tokio::sync::mpsc;
 
 use super::between::Between;
-use super::message::{Inbox, Message, Notice, Refusal};
+use super::message::{Inbox, Message, Notice};
 use super::sessions::Sessions;
 use super::solver::Solver;
 use crate::client::reasons::{Eviction, Evictions};
 use crate::client::request;
 use crate::io::{self, UringError, UringIo, WatchId};
 use crate::limits::{DIAL_SPIN, MESSAGES_PER_TURN, OPS_MAX};
-use crate::open::Source;
 
 mod answers;
 mod memory;
@@ -318,8 +316,17 @@ impl Reactor {
 
     fn handle_message(&mut self, message: Message) {
         match message {
-            Message::OpenSession { session, user, class, weight, segments, queues, answer } => {
-                self.engine(Command::OpenSession { session, weight });
+            Message::OpenSession {
+                session,
+                user,
+                class,
+                weight,
+                home,
+                segments,
+                queues,
+                answer,
+            } => {
+                self.engine(Command::OpenSession { session, weight, home: home as u16 });
                 self.sessions.open(session, user, class);
                 let added = segments
                     .into_iter()
@@ -348,6 +355,10 @@ impl Reactor {
                 self.engine(Command::JoinHandles { session, handle, members, length });
                 let _ = answer.send(Ok(()));
             }
+            Message::Point { session, handle, answer } => {
+                self.engine(Command::PointHandle { session, handle });
+                let _ = answer.send(Ok(()));
+            }
             Message::CloseHandle { session, handle, answer } => {
                 self.engine(Command::CloseHandle { session, handle });
                 let _ = answer.send(Ok(()));
@@ -361,12 +372,12 @@ impl Reactor {
                 }
             }
             Message::Install { session, handle, source, answer } => {
-                let _ = answer.send(self.install(session, handle, source));
+                let _ = answer.send(opened::install(self, (session, handle), source));
             }
             Message::Serve { ticket, result } => {
                 let opened = result.is_ok();
                 let result = result
-                    .and_then(|source| self.target(source).map_err(|refusal| refusal.status()));
+                    .and_then(|source| opened::target(self, source).map_err(|it| it.status()));
                 if opened && result.is_err() {
                     self.tell(Notice::Event(Event::ServeClosed { ticket }));
                 }
@@ -409,59 +420,6 @@ impl Reactor {
         self.shard.handle_command(command, &mut self.io);
         if dials {
             io::slack::set(self.shard.has_dials());
-        }
-    }
-
-    fn install(
-        &mut self,
-        session: SessionId,
-        handle: HandleId,
-        source: Source,
-    ) -> Result<(), Refusal> {
-        if !self.sessions.is_open(session) {
-            self.refuse(source);
-            return Err(Refusal::Gone);
-        }
-        let target = self.target(source)?;
-        self.engine(Command::InstallHandle { session, handle, target });
-        Ok(())
-    }
-
-    /// Gives an opened thing to the driver.
-    fn target(&mut self, source: Source) -> Result<Target, Refusal> {
-        match source {
-            Source::File(file) => Ok(Target::File(opened::file(&mut self.io, file)?)),
-            Source::Directory(it) => Ok(Target::Directory(opened::directory(&mut self.io, it)?)),
-            Source::Region(source) => {
-                let segment = self.sessions.segment_of(&source, self.index, &mut self.io);
-                let segment = match segment {
-                    Ok(segment) => segment,
-                    Err(refusal) => {
-                        self.refuse(Source::Region(source));
-                        return Err(refusal);
-                    }
-                };
-                Ok(Target::Region(RegionTarget {
-                    region: source.region,
-                    segment,
-                    offset: source.offset,
-                    length: source.length,
-                    access: source.access,
-                    home: source.home as u16,
-                }))
-            }
-            Source::Channel(ChannelSource { channel, receives, home, owner }) => {
-                let home = home as u16;
-                Ok(Target::Channel(ChannelTarget { channel, receives, home, owner }))
-            }
-        }
-    }
-
-    /// Gives back a source that is not installed. The memory of a region may belong to an owner
-    /// that has left meanwhile.
-    fn refuse(&self, source: Source) {
-        if let Source::Region(region) = source {
-            self.tell(Notice::Retired(region.memory));
         }
     }
 

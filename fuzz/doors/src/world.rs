@@ -153,7 +153,7 @@ impl World {
             nodes.add(setup, shards).expect("a sound configuration");
         }
         let control = nodes.controls.control_mut(ALPHA).expect("it runs");
-        let (session, _) = control.enter_session(Credentials::of(OWN_USER, OWN_USER));
+        let (session, _) = control.enter_session(Credentials::of(OWN_USER, OWN_USER), 1);
         assert_eq!(session, SESSION);
         let offered = region(session, REGION_RANGE, ALL);
         let region = control.offer_region(OFFERED, offered, SEGMENT_BYTES).expect("free").region;
@@ -177,7 +177,7 @@ impl World {
             unused: 0,
         };
         world.command(Command::AddStaging { segment: staging, length: STAGING_BYTES });
-        world.command(Command::OpenSession { session, weight: 1 });
+        world.command(Command::OpenSession { session, weight: 1, home: 0 });
         world.command(Command::AddSegment { session, segment, length: SEGMENT_BYTES });
         let channel = world.channel;
         for (handle, target) in [

@@ -50,6 +50,8 @@ pub struct Options {
     pub shards: [usize; 2],
     /// Clients of each node.
     pub clients: usize,
+    /// Whether all shards serve each client: what the client asks comes by any of them.
+    pub spread: bool,
     /// Steps in which clients ask for something.
     pub steps: u64,
     /// The longest message, in bytes.
@@ -79,6 +81,7 @@ impl Options {
         Self {
             shards: [random.between(2, 3) as usize, random.between(1, 2) as usize],
             clients: random.between(3, 5) as usize,
+            spread: random.chance(0.5),
             steps: random.between(40, 160),
             longest: 1 << random.between(6, 17),
             relay_max: Nanos(random.length(400_000)),
@@ -133,6 +136,8 @@ pub struct World {
     random: Random,
     clients: Vec<Client>,
     running: BTreeMap<u64, Running>,
+    /// The shard by which each request came.
+    queue_of: BTreeMap<u64, usize>,
     asked: u64,
     messages: Messages,
     counts: Counts,
@@ -161,6 +166,7 @@ impl World {
             random,
             clients: Vec::new(),
             running: BTreeMap::new(),
+            queue_of: BTreeMap::new(),
             asked: 0,
             messages,
             counts,
@@ -315,9 +321,26 @@ impl World {
         verb: Verb,
         (deadline, no_wait): (Option<Nanos>, bool),
     ) {
-        let Client { node, shard, session, .. } = self.clients[client];
+        let Client { node, session, .. } = self.clients[client];
         let origin = Origin { session, queue: QueueId(0), slot: 0, user_data };
         let request = Request { verb, class: Class::Latency, deadline, no_wait, fence: false };
+        let served = self.served(client);
+        let shard = match (verb, self.running.get(&user_data).map(|it| it.asked)) {
+            // What one queue sends to a channel, or receives, is in order.
+            (_, Some(Asked::Send { to })) => served[to % served.len()],
+            (_, Some(Asked::Receive)) => served[client % served.len()],
+            // The last one must not find that as many wait at the home as may.
+            (_, Some(Asked::Wait { .. })) if deadline == Some(PATIENCE) => served[0],
+            // A cancel comes by the queue of what it gives up.
+            (Verb::Cancel { target }, _) => {
+                self.queue_of.get(&target).copied().unwrap_or(served[0])
+            }
+            _ => *self.random.pick(&served),
+        };
+        self.queue_of.insert(user_data, shard);
+        if shard != self.clients[client].shard {
+            *self.seen.entry("asked by another shard than the home").or_default() += 1;
+        }
         self.nodes.with(node, shard, |it, io| {
             let now = io.now();
             it.submit(origin, request, now, io);
@@ -326,14 +349,20 @@ impl World {
 
     /// A client's process ends: its session closes, and what it offers is withdrawn.
     fn kill(&mut self, client: usize) {
-        let Client { node, shard, session, .. } = self.clients[client];
+        let Client { node, session, .. } = self.clients[client];
         if !std::mem::replace(&mut self.clients[client].lives, false) {
             return;
         }
         let control = self.nodes.controls.control_mut(node).expect("it runs");
         control.close_session(session);
         self.nodes.controls.drain(node, &self.nodes.kernel);
-        self.nodes.command(node, shard, Command::CloseSession { session });
+        let mut served = self.served(client);
+        // They hear of it in any order.
+        let first = self.random.below(served.len() as u64) as usize;
+        served.rotate_left(first);
+        for shard in served {
+            self.nodes.command(node, shard, Command::CloseSession { session });
+        }
         self.messages.sender_died(client);
         self.messages.give_up(client);
         // Nobody is left to be told.
@@ -345,6 +374,14 @@ impl World {
             self.close_window(&running);
         }
         *self.seen.entry("client killed").or_default() += 1;
+    }
+
+    /// The shards that serve a client, its home first.
+    fn served(&self, client: usize) -> Vec<usize> {
+        let Client { node, shard: home, .. } = self.clients[client];
+        let shards = self.options.shards[node];
+        let count = if self.options.spread { shards } else { 1 };
+        (0..count).map(|turn| (home + turn) % shards).collect()
     }
 
     fn id_of(&self, client: usize) -> NodeId {

@@ -55,8 +55,6 @@ impl World {
         let id = self.nodes.controls.nodes[node].setup.shards[shard];
         let segment = self.nodes.kernel.add_segment(id, ARENA);
         self.nodes.kernel.share(id, segment);
-        self.nodes.command(node, shard, Command::OpenSession { session, weight: 1 });
-        self.nodes.command(node, shard, Command::AddSegment { session, segment, length: ARENA });
         let control = self.nodes.controls.control_mut(node).expect("it runs");
         let channel = control.offer_channel(&format!("c{number}"), session, shard);
         let channel = channel.expect("a new name").channel;
@@ -70,6 +68,17 @@ impl World {
         let client =
             Client { node, shard, session, segment, channel, region, lives, slots, handles };
         self.clients.push(client);
+        for (turn, shard) in self.served(number).into_iter().enumerate() {
+            // Each driver has the memory under a name of its own.
+            if turn > 0 {
+                let id = self.nodes.controls.nodes[node].setup.shards[shard];
+                self.nodes.kernel.hold(id, segment);
+            }
+            let home = self.clients[number].shard as u16;
+            self.nodes.command(node, shard, Command::OpenSession { session, weight: 1, home });
+            let add = Command::AddSegment { session, segment, length: ARENA };
+            self.nodes.command(node, shard, add);
+        }
     }
 
     /// What a channel or region of a client is to who opens it on its node.
@@ -103,9 +112,15 @@ impl World {
                     .insert((owner, kind == OpenKind::Channel), (handle, here));
                 if here {
                     let target = self.target(owner, kind, owner == client);
-                    let install = Command::InstallHandle { session, handle, target };
-                    self.nodes.command(node, shard, install);
+                    for shard in self.served(client) {
+                        let install = Command::InstallHandle { session, handle, target };
+                        self.nodes.command(node, shard, install);
+                    }
                     continue;
+                }
+                for shard in self.served(client).into_iter().skip(1) {
+                    let point = Command::PointHandle { session, handle };
+                    self.nodes.command(node, shard, point);
                 }
                 let (mark, access) = match kind {
                     OpenKind::Channel => ("c", Access::WRITE),

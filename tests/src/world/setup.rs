@@ -305,8 +305,11 @@ impl World {
         let (node, user) = (self.clients[client].node, self.clients[client].user);
         let id = self.nodes[node].id;
         let control = self.controls.control_mut(node).expect("the node runs");
-        let (session, _) = control.enter_session(Credentials::of(user, user));
-        self.command(node, Command::OpenSession { session, weight: 1 + (client % 3) as u8 });
+        let (session, _) = control.enter_session(Credentials::of(user, user), 1);
+        self.command(
+            node,
+            Command::OpenSession { session, weight: 1 + (client % 3) as u8, home: 0 },
+        );
         let length = self.piece_bytes() * u64::from(self.options.depth);
         let arena = self.kernel.add_segment(id, length);
         self.kernel.guard(id, arena);

@@ -49,6 +49,9 @@ pub(super) mod kind {
     /// What a peer's call has beside its serve.
     #[derive(Debug)]
     pub(in crate::shard) enum Called {}
+    /// A client's request at the home of its session.
+    #[derive(Debug)]
+    pub(in crate::shard) enum Away {}
 }
 
 pub(super) type TransferKey = Key<kind::Transfer>;
@@ -65,6 +68,7 @@ pub(super) type VectorKey = Key<kind::Vector>;
 pub(super) type OnceKey = Key<kind::Once>;
 pub(super) type CallKey = Key<kind::Call>;
 pub(super) type CalledKey = Key<kind::Called>;
+pub(super) type AwayKey = Key<kind::Away>;
 
 /// A request in execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

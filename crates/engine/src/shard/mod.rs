@@ -55,7 +55,7 @@ use piped_core::modes::{CalibrationMode, EagerMode, PlannerMode, ZeroCopyMode};
 use piped_core::noise::Noise;
 use piped_core::units::Nanos;
 
-use self::clients::{Clients, Handles};
+use self::clients::{Asks, Away, Clients, HandleKind, Handles};
 use self::connections::{Lane, Lanes};
 use self::cx::Cx;
 use self::delays::{Effect, Hop};
@@ -73,6 +73,10 @@ use crate::command::{Command, Event, Output};
 use crate::relay::Relay;
 
 pub use self::watch::Recording;
+
+/// What other shards ask for has one of so many places of the transfers; their receives and waits
+/// have as many.
+const ASKED_SHARE: u32 = 12;
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -130,6 +134,10 @@ pub struct Shard {
     links: Links,
     clients: Clients,
     handles: Handles,
+    /// Requests of its queues that the homes of their sessions have.
+    away: Away,
+    /// Requests of other shards' queues for sessions that have their home here.
+    asks: Asks,
     /// Regions that are revoked and still in use.
     revoked: Vec<RegionId>,
     messages: Messages,
@@ -155,6 +163,8 @@ impl Shard {
             links: Links::new(),
             clients: Clients::new(transfers),
             handles: Handles::default(),
+            away: Away::default(),
+            asks: Asks::new(transfers / ASKED_SHARE),
             revoked: Vec::new(),
             messages: Messages::default(),
             mails: Mails::new(),
@@ -170,6 +180,9 @@ impl Shard {
     #[must_use]
     pub fn among(mut self, own: u16, shards: u16) -> Self {
         self.cx.relays = Relays::new(own, shards);
+        if shards > 1 {
+            self.away = Away::with_capacity(self.cx.config.transfers_max);
+        }
         self
     }
 
@@ -188,7 +201,9 @@ impl Shard {
             Command::AddStaging { segment, length } => self.add_staging(segment, length),
             Command::SetStaging { bytes } => self.set_staging(bytes),
             Command::SetLimits(limits) => self.set_limits(limits, io.now()),
-            Command::OpenSession { session, weight } => self.clients.open(session, weight),
+            Command::OpenSession { session, weight, home } => {
+                self.clients.open(session, weight, home);
+            }
             Command::AddSegment { session, segment, length } => {
                 self.clients.add_segment(session, segment, length);
             }
@@ -205,6 +220,9 @@ impl Shard {
             }
             Command::JoinHandles { session, handle, members, length } => {
                 self.join_handles((session, handle), &members, length);
+            }
+            Command::PointHandle { session, handle } => {
+                self.handles.add(session, handle, HandleKind::AtHome);
             }
             Command::CloseHandle { session, handle } => self.close_handle(session, handle, io),
             Command::EndHandle { session, handle } => self.end_handle(session, handle, io),
@@ -358,6 +376,7 @@ impl Shard {
         }
         self.expire_mail(now, io);
         self.begin_takes(io);
+        self.begin_asks(io);
         self.release_due(now, io);
         self.cx.sched.wake_due(now);
         for turn in 0..limits::WORK_PER_TURN {
@@ -425,11 +444,12 @@ impl Shard {
     /// Whether nothing is in execution.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.transfers.len() == 0 && self.serves.len() == 0 && !self.has_work()
+        let under_way = self.transfers.len() + self.serves.len() + self.away.len();
+        under_way == 0 && !self.has_work()
     }
 
     fn has_work(&self) -> bool {
-        !self.cx.sched.is_empty() || self.cx.buffers.has_drained()
+        !self.cx.sched.is_empty() || self.cx.buffers.has_drained() || self.asks.has_next()
     }
 
     /// What would have to be added if staging were to have so many bytes.

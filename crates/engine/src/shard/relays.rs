@@ -21,6 +21,11 @@ impl Relays {
         Self { own, to: (0..shards).map(|_| VecDeque::new()).collect() }
     }
 
+    /// Whether the node has no other shard.
+    pub(super) fn is_alone(&self) -> bool {
+        self.to.len() < 2
+    }
+
     /// The shard's own number.
     pub(super) fn own(&self) -> u16 {
         self.own
@@ -42,6 +47,11 @@ impl Relays {
 
     pub(super) fn poll(&mut self, to: u16) -> Option<Relay> {
         self.to.get_mut(usize::from(to))?.pop_front()
+    }
+
+    /// How many wait for the driver to take them to a shard.
+    pub(super) fn waiting(&self, to: u16) -> usize {
+        self.to.get(usize::from(to)).map_or(0, VecDeque::len)
     }
 
     /// How many wait for the driver to take them.

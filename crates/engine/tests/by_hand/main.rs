@@ -14,6 +14,7 @@ mod dials;
 mod ended;
 mod fairness;
 mod faults;
+mod home;
 mod in_turn;
 mod lent;
 mod limits;

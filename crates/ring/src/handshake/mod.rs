@@ -55,6 +55,10 @@ pub const FEATURE_NAPS: u64 = 1 << 2;
 /// The feature of both sides: [`Request::Lend`] and [`Request::TakeBack`] are understood.
 pub const FEATURE_LENDING: u64 = 1 << 3;
 
+/// The feature of both sides: all shards of the daemon serve the client's queues, by turns. Without
+/// it one shard serves them all.
+pub const FEATURE_SPREAD: u64 = 1 << 4;
+
 /// The users and nodes that may open a region; without a list all that the daemon admits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Audience {

@@ -187,10 +187,10 @@ impl World {
         self.command(node, Command::AddStaging { segment: staging, length: STAGING });
         self.command(node, Command::SetLimits(Limits { peer: limits, ..Limits::NONE }));
         let control = self.machines.controls.control_mut(node).ok_or("the node runs")?;
-        control.enter_session(Credentials::of(OWN_USER, OWN_USER));
+        let _ = control.enter_session(Credentials::of(OWN_USER, OWN_USER), 1);
         let offered = region(SESSION, 0..length, ALL);
         control.offer_region(MEMORY, offered, length).map_err(|fault| fault.text)?;
-        self.command(node, Command::OpenSession { session: SESSION, weight: 1 });
+        self.command(node, Command::OpenSession { session: SESSION, weight: 1, home: 0 });
         self.command(node, Command::AddSegment { session: SESSION, segment: arena, length });
         Ok(())
     }

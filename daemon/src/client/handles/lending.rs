@@ -55,7 +55,7 @@ pub(super) async fn end(client: &mut Client, segment: u32) -> Done {
     let memory = own.take().map(|own| own.memory);
     let session = client.id;
     let taken = |answer| Message::TakeBack { session, number: segment, answer };
-    let answered = client.ask(taken).await;
+    let answered = client.shards.ask_each(taken).await;
     // The last owner gives it back: here, or the shard that used it longer.
     drop(client.control.give_back(memory, None));
     client.note();

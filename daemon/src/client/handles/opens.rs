@@ -18,9 +18,9 @@ use super::named::Named;
 use super::{Client, Held, Own, gone};
 use crate::closing::HeldFile;
 use crate::control::{Control, OpenTicket};
-use crate::limits::{FILES_PER_OPEN, FILES_PER_SESSION};
+use crate::limits::FILES_PER_OPEN;
 use crate::open::below::check_path;
-use crate::open::{RegionSource, Source, file};
+use crate::open::{RegionSource, Source, file, no_room};
 use crate::shard::message::Message;
 
 /// A handle, its alignment for direct I/O (0 for none), its length in bytes.
@@ -80,12 +80,7 @@ impl Client {
         let root = exports.grants().root(&export);
         let right = Right::File { export: export.clone(), path: path.clone(), access, root };
         let room = self.files.try_room(if create.is_some() { FILES_PER_OPEN } else { 1 });
-        let room = room.ok_or_else(|| {
-            let text = format!(
-                "{FILES_PER_SESSION} files of this session are open or not closed yet; close some"
-            );
-            OpenFault::new(Status::WouldBlock, text)
-        })?;
+        let room = room.ok_or_else(no_room)?;
         let open = move || {
             let who = Asker::User(&who);
             match create {
@@ -122,7 +117,7 @@ impl Client {
         let source = RegionSource {
             region: RegionId(0),
             owner: self.id,
-            home: self.shard,
+            home: self.shards.home(),
             segment,
             memory: Arc::clone(memory),
             offset,
@@ -151,7 +146,8 @@ impl Client {
 
     pub(super) async fn offer_channel(&mut self, name: &str) -> Opened {
         self.check_offer(Kind::Channel)?;
-        let source = self.control.core.borrow_mut().offer_channel(name, self.id, self.shard)?;
+        let home = self.shards.home();
+        let source = self.control.core.borrow_mut().offer_channel(name, self.id, home)?;
         let right = Right::OfferedChannel { name: name.to_owned(), channel: source.channel };
         let installed = self.install(Source::Channel(source), right).await;
         match installed {
@@ -179,10 +175,10 @@ impl Client {
         if self.control.core.borrow().regions().has(region) {
             return Ok(opened);
         }
-        // Withdrawn while it was opened: say it again, so that this shard has heard it last.
+        // Withdrawn while it was opened: say it again, so that these shards have heard it last.
         self.forget(opened.0.0);
         self.control.core.borrow_mut().leave(self.place(opened.0));
-        let _ = self.mailbox().send(Message::Engine(Command::RevokeRegion { region })).await;
+        self.shards.tell_each(&Command::RevokeRegion { region }).await;
         Err(OpenFault::new(Status::Gone, format!("the region `{name}` was just withdrawn")))
     }
 
@@ -234,7 +230,7 @@ impl Client {
         let ticket = self.control.expect_open();
         let (session, number) = (self.id, ticket.number);
         let command = Command::OpenRemote { ticket: number, session, handle, peer: id, open };
-        self.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
+        self.shards.mailbox().send(Message::Engine(command)).await.map_err(gone)?;
         Ok((Asking { handle, right, asked }, ticket))
     }
 
@@ -247,6 +243,10 @@ impl Client {
         let Asking { handle, right, asked } = asking;
         let status = match outcome {
             Some(Ok(length)) => {
+                if let Err(fault) = self.shards.point(handle).await {
+                    self.drop_handle(handle).await;
+                    return Err(fault);
+                }
                 self.enter(handle, right).await?;
                 return Ok((handle, 0, length));
             }
@@ -261,7 +261,9 @@ impl Client {
         let is_open = matches!(source, Source::File(_) | Source::Directory(_));
         if is_open {
             let refused = |text| OpenFault::new(Status::WouldBlock, text);
-            self.control.check_files(self.who.uid, self.shard).map_err(refused)?;
+            for shard in self.shards.all() {
+                self.control.check_files(self.who.uid, *shard).map_err(refused)?;
+            }
         }
         let handle = self.new_handle()?;
         if is_open {
@@ -281,11 +283,8 @@ impl Client {
         };
         let _underway = Underway::new(&self.control, &source);
         self.control.keeper.meet(&self.control, &source).await;
-        let session = self.id;
-        let installed =
-            self.ask(|answer| Message::Install { session, handle, source, answer }).await;
-        if let Err(fault) = installed {
-            self.forget(handle.0);
+        if let Err(fault) = self.shards.install(handle, source, &self.files).await {
+            self.drop_handle(handle).await;
             return Err(fault);
         }
         self.enter(handle, right).await?;

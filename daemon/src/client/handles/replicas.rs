@@ -104,10 +104,13 @@ impl Client {
         let handle = self.new_handle()?;
         let members: Vec<HandleId> = opened.iter().map(|(_, (handle, ..))| *handle).collect();
         let (session, length, of) = (self.id, *length, members.clone());
-        let joined =
-            self.ask(|answer| Message::Join { session, handle, members: of, length, answer }).await;
-        if let Err(fault) = joined {
+        let join = |answer| Message::Join { session, handle, members: of, length, answer };
+        if let Err(fault) = self.shards.ask(join).await {
             self.forget(handle.0);
+            return Err(fault);
+        }
+        if let Err(fault) = self.shards.point(handle).await {
+            self.drop_handle(handle).await;
             return Err(fault);
         }
         self.handles.insert(handle.0, Held::Replicas);

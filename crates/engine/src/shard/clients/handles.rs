@@ -30,6 +30,8 @@ pub(in crate::shard) enum HandleKind {
     Remote(Box<RemoteHandle>),
     /// A file that several of the session's handles are replicas of.
     Replicas(Box<Replicas>),
+    /// Something that the home of the session has.
+    AtHome,
     /// The handle was ended; the requests that ended with it still use this target.
     Ended(Box<Self>),
     /// The exporter of the region is gone, or the handle was ended.
@@ -141,6 +143,11 @@ impl Handles {
         self.0.get(&(session, id)).map(|handle| &handle.kind)
     }
 
+    /// Whether the home of the session has what a handle stands for.
+    pub(in crate::shard) fn is_at_home(&self, session: SessionId, id: HandleId) -> bool {
+        matches!(self.kind(session, id), Some(HandleKind::AtHome))
+    }
+
     /// A handle whose file, region or channel lies at a peer.
     pub(in crate::shard) fn remote(
         &self,
@@ -204,7 +211,10 @@ impl Handles {
                 HandleKind::Remote(remote) => Some(remote.peer),
                 _ => None,
             },
-            HandleKind::Local(_) | HandleKind::Replicas(_) | HandleKind::Gone => None,
+            HandleKind::Local(_)
+            | HandleKind::Replicas(_)
+            | HandleKind::AtHome
+            | HandleKind::Gone => None,
         });
         peers.collect()
     }
@@ -312,6 +322,8 @@ impl Handles {
                 (Place::Remote(remote.peer, id), remote.open.kind, remote.open.access)
             }
             HandleKind::Replicas(_) => (Place::Replicas(id), OpenKind::File, Access::READ),
+            // No request that names it stays here.
+            HandleKind::AtHome => return Err(Status::BadHandle),
             HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
         access.allows(wanted).then_some((place, kind)).ok_or(Status::Denied)

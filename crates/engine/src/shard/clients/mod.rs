@@ -5,6 +5,8 @@
 //! it is over, so that a session's memory is given back when nothing uses it any more.
 
 mod admission;
+mod asks;
+mod away;
 mod handles;
 mod leaving;
 mod order;
@@ -21,7 +23,7 @@ use piped_report::shard::{Gauge, PartyUse, SessionUse};
 
 use self::admission::Turns;
 use self::leaving::Leaving;
-use self::order::Order;
+use self::order::{Course, Order};
 use super::account::{Account, Admission};
 use super::arena::Memory;
 use super::keys::kind;
@@ -29,8 +31,10 @@ use super::rate::Throttle;
 use super::slab::Beside;
 
 pub(super) use self::admission::{InUse, weight};
+pub(super) use self::asks::{Ask, Asks};
+pub(super) use self::away::Away;
 pub(super) use self::handles::{HandleKind, Handles, Place, RemoteHandle, access_of};
-pub(super) use self::order::Course;
+pub(super) use self::order::Line;
 pub(super) use self::replicas::{Brought, May, Replicas, Share, Shares};
 
 /// A client's connection to the daemon, as this shard sees it.
@@ -40,6 +44,8 @@ struct Session {
     segments: Vec<Option<(SegmentId, u64)>>,
     /// Its share beside the others of a class.
     weight: u8,
+    /// The shard that has what has one place only.
+    home: u16,
     /// Transfers that still use its memory.
     transfers: u32,
     used: Used,
@@ -131,10 +137,11 @@ impl Clients {
     }
 
     /// A client has connected.
-    pub(super) fn open(&mut self, session: SessionId, weight: u8) {
+    pub(super) fn open(&mut self, session: SessionId, weight: u8, home: u16) {
         let value = Session {
             segments: Vec::new(),
             weight: weight.max(1),
+            home,
             transfers: 0,
             used: Used::default(),
             holdings: Holdings::default(),
@@ -281,6 +288,11 @@ impl Clients {
     /// A client's share beside the others of a class.
     pub(super) fn weight(&self, session: SessionId) -> u8 {
         self.sessions.get(&session).map_or(1, |session| session.weight)
+    }
+
+    /// The shard that has what of a session has one place only.
+    pub(super) fn home(&self, session: SessionId) -> Option<u16> {
+        self.sessions.get(&session).map(|session| session.home)
     }
 
     /// What a client has of what all share.

@@ -12,8 +12,11 @@ use super::super::keys::TransferKey;
 use super::super::sched::{Sched, Work};
 use super::Clients;
 
+/// A queue, by the shard that serves it and its number there.
+pub(in crate::shard) type Line = (u16, QueueId);
+
 /// A queue and a node; `None` is this one.
-pub(in crate::shard) type Course = (QueueId, Option<PeerId>);
+pub(in crate::shard) type Course = (Line, Option<PeerId>);
 
 /// The requests of one course.
 #[derive(Debug, Default)]

@@ -35,6 +35,11 @@ pub(in crate::shard) enum Waiter {
         receive: u64,
         again: bool,
     },
+    /// A client whose queue another shard serves, by the number of the request there.
+    Queue {
+        shard: u16,
+        asked: u64,
+    },
     /// The session is gone.
     Nobody,
 }
@@ -43,6 +48,11 @@ impl Waiter {
     /// Whether it is a part of another one, be it one of another shard.
     pub(in crate::shard) fn is_part(self) -> bool {
         matches!(self, Self::Copy { .. } | Self::Vector { .. } | Self::Shard { .. })
+    }
+
+    /// Whether a client is told of it, by whatever shard.
+    pub(in crate::shard) fn is_client(self) -> bool {
+        matches!(self, Self::Client(_) | Self::Queue { .. })
     }
 }
 

@@ -67,6 +67,11 @@ impl Shard {
             Relay::Notified { asker: NotifyAsker::Peer(number), status } => {
                 self.answer_notify(number, status, io);
             }
+            Relay::Ask { asked, session, queue, request } => {
+                self.handle_ask((from, asked), (session, queue), request, io);
+            }
+            Relay::Recall { asked } => self.handle_recall(from, asked, io),
+            Relay::Answer { asked, said } => self.handle_said(Key::from_bits(asked), said),
         }
         self.cx.sched.wake_starved();
     }
@@ -74,9 +79,10 @@ impl Shard {
     /// A handle of a channel is installed, at one end or the other.
     pub(in crate::shard) fn open_channel(&mut self, target: ChannelTarget) {
         let ChannelTarget { channel, receives, home, owner } = target;
-        if receives {
+        let is_here = home == self.cx.relays.own();
+        if receives && is_here {
             self.messages.open(channel, owner, None);
-        } else if home != self.cx.relays.own() {
+        } else if !receives && !is_here {
             self.messages.open(channel, owner, Some(home));
         }
     }

@@ -33,7 +33,7 @@ impl Shard {
             transfer.session == session
                 && transfer.uses(id)
                 && transfer.status.is_none()
-                && matches!(transfer.waiter, Waiter::Client(_) | Waiter::Vector { .. })
+                && (transfer.waiter.is_client() || matches!(transfer.waiter, Waiter::Vector { .. }))
         };
         let mut from = 0;
         while let Some(key) = self.transfers.next_from(&mut from, runs) {

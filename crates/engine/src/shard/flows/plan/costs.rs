@@ -40,6 +40,8 @@ impl Shard {
             }
             // What peers' devices take to read is theirs to know.
             HandleKind::Replicas(_) => return Ok(None),
+            // The home of its session knows.
+            HandleKind::AtHome => return Ok(None),
             HandleKind::Ended(_) | HandleKind::Gone => return Err(Status::Gone),
         };
         let cost = match place {

@@ -2,6 +2,7 @@
 
 pub(in crate::shard) mod call;
 pub(in crate::shard) mod copy;
+pub(in crate::shard) mod home;
 pub(in crate::shard) mod local_file;
 pub(in crate::shard) mod memory;
 pub(in crate::shard) mod once;

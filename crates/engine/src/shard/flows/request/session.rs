@@ -14,11 +14,18 @@ impl Shard {
     /// Ends all that a session has under way; its memory goes back once the kernel is done with it.
     pub(in crate::shard) fn close_session<I: Io>(&mut self, session: SessionId, io: &mut I) {
         let Some(segments) = self.clients.close(session) else { return };
+        // The other shards of the session close it as well.
+        self.away.forget(session);
+        self.asks.forget(session);
         let mut from = 0;
         while let Some(key) = self.transfers.next_from(&mut from, |t| t.session == session) {
             if let Some(transfer) = self.transfers.get_mut(key) {
-                if matches!(transfer.waiter, Waiter::Client(_)) {
-                    transfer.waiter = Waiter::Nobody;
+                if transfer.waiter.is_client() {
+                    let waits = transfer.waits_for_others();
+                    let waiter = std::mem::replace(&mut transfer.waiter, Waiter::Nobody);
+                    if matches!(waiter, Waiter::Queue { .. }) {
+                        self.asks.end(session, waits);
+                    }
                 }
                 let Cx { limits, sched, .. } = &mut self.cx;
                 self.clients.leave_limits(key, limits, sched);
@@ -108,6 +115,7 @@ impl Shard {
             self.open_channel(channel);
         }
         if let Target::Region(region) = target
+            && region.home == self.cx.relays.own()
             && self.clients.owns(session, region.segment)
         {
             self.notifications.open(region.region);
@@ -133,7 +141,7 @@ impl Shard {
             HandleKind::Remote(remote) => self.close_remote(*remote),
             HandleKind::Replicas(replicas) => self.release_replicas(&replicas, io),
             HandleKind::Ended(kind) => self.release_kind(*kind, io),
-            HandleKind::Gone => {}
+            HandleKind::AtHome | HandleKind::Gone => {}
         }
     }
 
@@ -148,7 +156,9 @@ impl Shard {
         if let Target::Directory(directory) = target {
             io.release(Resource::File(directory.directory));
         }
-        if let Target::Channel(ChannelTarget { channel, receives: true, .. }) = target {
+        if let Target::Channel(ChannelTarget { channel, receives: true, home, .. }) = target
+            && home == self.cx.relays.own()
+        {
             self.close_channel(channel, io);
         }
     }

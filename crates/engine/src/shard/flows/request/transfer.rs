@@ -7,11 +7,12 @@
 
 use piped_core::ids::SessionId;
 use piped_core::io::Io;
-use piped_core::request::{BufferState, Class, Completion, Progress};
+use piped_core::request::{BufferState, Class};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use crate::command::{Output, RegionTarget, Target};
+use crate::command::{RegionTarget, Target};
+use crate::relay::Said;
 use crate::shard::Shard;
 use crate::shard::clients::Used;
 use crate::shard::cx::Cx;
@@ -104,9 +105,11 @@ impl Shard {
     pub(in crate::shard) fn tell_progress_to(&mut self, key: TransferKey, bytes: u64) {
         let Some(transfer) = self.transfers.get(key) else { return };
         match transfer.waiter {
-            Waiter::Client(origin) if bytes < transfer.length && !transfer.told => {
-                let landed = self.transfers.first_extent(key);
-                self.cx.outputs.push_back(Output::Progress(Progress { origin, bytes, landed }));
+            Waiter::Client(_) | Waiter::Queue { .. } if bytes < transfer.length => {
+                if !transfer.told {
+                    let (waiter, landed) = (transfer.waiter, self.transfers.first_extent(key));
+                    self.tell_client(waiter, Said::Moved { bytes, landed });
+                }
             }
             Waiter::Copy { parent, chunk } if transfer.reads() => {
                 self.note_chunk_read(parent, chunk, bytes);
@@ -181,16 +184,14 @@ impl Shard {
         self.leave_channel(key, io);
         self.give_up_children(key, status, io);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        if transfer.pins.any()
-            && let Waiter::Client(origin) = transfer.waiter
-            && !std::mem::replace(&mut transfer.told, true)
+        let waiter = transfer.waiter;
+        if transfer.pins.any() && waiter.is_client() && !std::mem::replace(&mut transfer.told, true)
         {
             let (bytes, value) = (transfer.landed.watermark(), transfer.value);
             self.transfers.stop_deadline(key);
             self.cx.watch.counters.held += 1;
             let buffer = BufferState::Held;
-            let finished = Completion::Finished { origin, status, bytes, value, buffer };
-            self.cx.outputs.push_back(Output::Completion(finished));
+            self.tell_client(waiter, Said::Finished { status, bytes, value, buffer });
             let Cx { limits, sched, .. } = &mut self.cx;
             self.clients.leave_limits(key, limits, sched);
         }
@@ -282,13 +283,13 @@ impl Shard {
         self.cx.watch.tally.released += u64::from(transfer.told);
         facts::end_transfer(key, &transfer, &self.bodies, &mut self.cx, io.now());
         match transfer.waiter {
-            Waiter::Client(origin) if transfer.told => {
-                self.cx.outputs.push_back(Output::Completion(Completion::Released { origin }));
-            }
-            Waiter::Client(origin) => {
+            Waiter::Client(_) | Waiter::Queue { .. } => {
                 let (value, buffer) = (transfer.value, BufferState::Returned);
-                let finished = Completion::Finished { origin, status, bytes, value, buffer };
-                self.cx.outputs.push_back(Output::Completion(finished));
+                let said = match transfer.told {
+                    true => Said::Released,
+                    false => Said::Finished { status, bytes, value, buffer },
+                };
+                self.tell_client(transfer.waiter, said);
             }
             Waiter::Copy { parent, chunk } => {
                 let whole = (parent, transfer.holds.take());
@@ -331,6 +332,9 @@ impl Shard {
             failed: (!ok).into(),
             bytes: transfer.moved(),
         });
+        if matches!(transfer.waiter, Waiter::Queue { .. }) {
+            self.asks.end(transfer.session, transfer.waits_for_others());
+        }
         if self.clients.leave(transfer.session, transfer.waits_for_others(), used) {
             self.drain_session(transfer.session, io);
         }

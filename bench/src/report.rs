@@ -236,8 +236,8 @@ impl Report {
         }
         let Machine { cpus, model, kernel, .. } = &self.machine;
         text + &format!(
-            "\n{cpus} CPUs ({model}), Linux {kernel}; of the rows measured last: {} rounds each,\n\
-             {} discarded for stolen time.\n",
+            "\n{cpus} CPUs ({model}), Linux {kernel};\n\
+             of the rows measured last: {} rounds each, {} discarded for stolen time.\n",
             self.rounds, self.rounds_discarded
         )
     }

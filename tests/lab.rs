@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use piped_client::OpenOptions;
 use piped_netns::namespace;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -82,8 +84,9 @@ impl Drop for Scene {
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
-/// From the first `up` to the last `down`.
-fn lives(scene: &Scene, up: &[&str], network: &str) {
+/// From the first `up` to the last `down`. `trust`: why nodes trust each other, as `cluster status`
+/// says it.
+fn lives(scene: &Scene, up: &[&str], network: &str, trust: &str) {
     let made = scene.json(up, 0);
     assert_eq!(made["network"], network, "{made:#}");
     for from in NAMES {
@@ -98,7 +101,7 @@ fn lives(scene: &Scene, up: &[&str], network: &str) {
         assert_eq!(others.len(), 2, "{node:#}");
         for other in others {
             let said = (&other["contact"], &other["trust"], &other["source"]);
-            assert_eq!(said, (&"up".into(), &"key".into(), &"files".into()), "{node:#}");
+            assert_eq!(said, (&"up".into(), &trust.into(), &"files".into()), "{node:#}");
             assert!(other["heard_seconds_ago"].as_f64().is_some_and(|it| it < 60.0), "{node:#}");
         }
     }
@@ -109,6 +112,7 @@ fn lives(scene: &Scene, up: &[&str], network: &str) {
     assert_eq!(inside.trim() == outside.to_string_lossy(), network == "loopback");
     let exits = scene.command(&["exec", "n2", "sh", "-c", "exit 9"]).output().expect("started");
     assert_eq!(exits.status.code(), Some(9));
+    check_trust(scene, trust);
     a_node_that_stops_is_missed(scene);
     // What is there is said, and nothing else is made of it.
     assert_eq!(scene.json(up, 0)["started"], Value::Array(Vec::new()));
@@ -121,6 +125,37 @@ fn lives(scene: &Scene, up: &[&str], network: &str) {
     assert!(words(&scene.run(&["down"], 0)).contains("no lab"));
     scene.run(&["status"], 6);
     scene.check_nothing_is_left("down again");
+}
+
+/// What nodes have on the disk and say of it is what their trust is made of.
+fn check_trust(scene: &Scene, trust: &str) {
+    for node in NAMES {
+        let file = |name: &str| scene.directory.join(node).join(name);
+        let conf_d =
+            fs::read_dir(file("conf.d")).expect("there").map(|it| it.expect("read").path());
+        let text: String = conf_d.map(|it| fs::read_to_string(it).expect("text")).collect();
+        if trust == "key" {
+            assert!(text.contains("[peers.") && !text.contains("cluster"), "{text}");
+            assert!(!file("node.certificate").exists() && !file("cluster.key").exists());
+            continue;
+        }
+        assert!(!text.contains("peers"), "{text}");
+        assert!(file("node.certificate").exists());
+        let key = file("cluster.key").metadata();
+        if node == NAMES[0] {
+            assert_eq!(key.expect("there").permissions().mode() & 0o777, 0o600);
+        } else {
+            assert!(key.is_err(), "it is at the first node only");
+        }
+        let said = scene.command(&["exec", node, "--", "pipectl", "doctor", "--json"]).output();
+        let said = said.expect("pipectl starts").stdout;
+        let said: Value = serde_json::from_slice(&said).expect("JSON");
+        let findings = said["findings"].as_array().expect("a list");
+        let mut of_trust: Vec<&Value> = findings.iter().collect();
+        of_trust.retain(|it| it["subject"] == "certificate" || it["subject"] == "signing key");
+        assert_eq!(of_trust.len(), if node == NAMES[0] { 2 } else { 1 }, "{said:#}");
+        assert!(of_trust.iter().all(|it| it["level"] == "ok"), "{of_trust:#?}");
+    }
 }
 
 fn a_node_that_stops_is_missed(scene: &Scene) {
@@ -156,13 +191,30 @@ fn a_lab_in_namespaces_lives_and_leaves_nothing() {
         return eprintln!("skipped: {}", made["note"]);
     }
     assert_eq!(scene.namespaces().len(), NAMES.len() + 1);
-    lives(&scene, &["up", "-n", "3"], "namespaces");
+    lives(&scene, &["up", "-n", "3"], "namespaces", "certificate");
 }
 
 #[test]
 fn a_lab_on_loopback_lives_and_leaves_nothing() {
     let Some(scene) = Scene::new() else { return };
-    lives(&scene, &["up", "--loopback"], "loopback");
+    lives(&scene, &["up", "--loopback"], "loopback", "certificate");
+}
+
+#[test]
+fn nodes_of_a_lab_may_pin_each_others_keys_instead() {
+    let Some(scene) = Scene::new() else { return };
+    lives(&scene, &["up", "--loopback", "--pinned"], "loopback", "key");
+    scene.run(&["up", "--pinned", "-n", "2"], 0);
+    let refused = words(&scene.run(&["add"], 4));
+    assert!(refused.contains("pin each other's keys"), "{refused}");
+    // What is there is taken, and is not made another.
+    assert_eq!(scene.json(&["up"], 0)["trust"], "pinned");
+    scene.run(&["down"], 0);
+    scene.run(&["up", "-n", "1"], 0);
+    let refused = words(&scene.run(&["up", "--pinned"], 4));
+    assert!(refused.contains("is a cluster") && refused.contains("lab down"), "{refused}");
+    scene.run(&["down"], 0);
+    scene.check_nothing_is_left("down");
 }
 
 #[test]
@@ -199,12 +251,159 @@ fn who_may_not_make_networks_has_a_lab_on_loopback_and_is_told_why() {
     who.does(|| live(&scene));
 }
 
-/// Moments of `up`: each is over when something is there.
-const MOMENTS: [&str; 4] = ["lab.lock", "n1/node.key", "n1/log", "n3/admin.sock"];
+impl Scene {
+    /// A command where a node is, which has to end well; what it prints.
+    fn exec(&self, node: &str, arguments: &[&str]) -> String {
+        let output = self.run(&[&["exec", node, "--"], arguments].concat(), 0);
+        String::from_utf8(output.stdout).expect("text")
+    }
 
-/// Starts `up`, and sends a signal when it has come so far; its exit code.
-fn cut_short(scene: &Scene, moment: &str, signal: Signal) -> Option<i32> {
-    let mut up = scene.command(&["up"]);
+    /// Waits until a node reads another one's file.
+    fn reads_at_last(&self, from: &str, of: &str) {
+        eventually(&format!("{from} reads of {of}"), || {
+            (words(&self.reads(from, of)) == format!("This is {of}.\n")).then_some(())
+        });
+    }
+
+    /// Checks that a node gets nothing of another one. A read would wait for half a minute.
+    fn is_refused(&self, from: &str, of: &str) {
+        let builder = piped_client::ClientBuilder::new().timeout(Duration::from_secs(1));
+        let socket = self.directory.join(from).join("client.sock");
+        let client = builder.connect(&socket).expect("it serves");
+        let opened = client.open_export(Some(of), "data", "hello", OpenOptions::read());
+        assert!(opened.is_err(), "{from} of {of}");
+    }
+
+    fn log(&self, node: &str) -> String {
+        fs::read_to_string(self.directory.join(node).join("log")).expect("there")
+    }
+}
+
+fn a_node_joins_and_is_revoked(scene: &Scene) {
+    let added = scene.json(&["add"], 0);
+    assert_eq!(added["added"], "n4", "{added:#}");
+    let all = [NAMES.as_slice(), &["n4"]].concat();
+    let neither = || {
+        for other in NAMES {
+            scene.is_refused("n4", other);
+            scene.is_refused(other, "n4");
+        }
+    };
+    // Nobody has signed its key; then a cluster of its own has.
+    neither();
+    scene.exec("n4", &["pipectl", "cluster", "init"]);
+    scene.exec("n4", &["pipectl", "config", "reload"]);
+    neither();
+    let log = scene.log("n1");
+    assert!(log.contains("no key of [cluster] signed it"), "{log}");
+    let join = scene.exec("n1", &["pipectl", "cluster", "token", "create"]);
+    let join: Vec<&str> = join.split_whitespace().collect();
+    assert_eq!(join[..2], ["piped", "join"], "{join:?}");
+    scene.exec("n4", &join);
+    scene.exec("n4", &["pipectl", "config", "reload"]);
+    for other in NAMES {
+        scene.reads_at_last("n4", other);
+        scene.reads_at_last(other, "n4");
+    }
+    // It is one of the lab.
+    scene.run(&["stop", "n4", "n1"], 0);
+    assert!(words(&scene.run(&["status"], 1)).contains("n4 does not run"));
+    assert_eq!(scene.json(&["up"], 0)["started"].as_array().map(Vec::len), Some(2));
+    let status = scene.json(&["status"], 0);
+    let nodes = status["nodes"].as_array().expect("a list");
+    assert_eq!(nodes.iter().map(|it| &it["name"]).collect::<Vec<_>>(), all);
+    scene.reads_at_last("n4", "n1");
+    let list = scene.exec("n1", &["pipectl", "cluster", "revoke", "n4"]);
+    scene.is_refused("n4", "n1");
+    scene.is_refused("n1", "n4");
+    fs::write(scene.directory.join("nodes/revoked"), list).expect("written");
+    eventually("all have heard of it", || {
+        let heard = |node: &&str| scene.log(node).contains("a list of revoked keys was taken");
+        ["n2", "n3"].iter().all(heard).then_some(())
+    });
+    neither();
+    assert_eq!(words(&scene.reads("n2", "n3")), "This is n3.\n");
+}
+
+#[test]
+fn a_node_that_was_added_joins_by_a_token_and_is_revoked() {
+    let Some(scene) = Scene::new() else { return };
+    for up in [&["up"][..], &["up", "--loopback"]] {
+        scene.run(up, 0);
+        a_node_joins_and_is_revoked(&scene);
+        scene.run(&["down"], 0);
+        scene.check_nothing_is_left("down");
+    }
+}
+
+#[test]
+fn a_node_of_a_lab_renews_its_certificate_at_the_first_one() {
+    let Some(scene) = Scene::new() else { return };
+    scene.run(&["up", "-n", "2"], 0);
+    let until = || {
+        let shown = scene.exec("n2", &["pipectl", "cluster", "show", "--json"]);
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        (shown["own"]["until"].as_u64().expect("a time"), shown["now"].as_u64().expect("a time"))
+    };
+    let key = scene.exec("n2", &["pipectl", "keys", "show"]);
+    let sign = ["pipectl", "cluster", "sign", "n2", key.trim(), "--for", "15s"];
+    let (first, short) = (until().0, scene.exec("n1", &sign));
+    // A daemon that runs would keep the longer one, if both were signed in one second.
+    scene.run(&["stop", "n2"], 0);
+    fs::write(scene.directory.join("n2/node.certificate"), short).expect("written");
+    scene.run(&["up"], 0);
+    let (short, now) = until();
+    assert!(short < first && short > now, "{short} of {first}, at {now}");
+    let renewed = eventually("it is renewed", || Some(until().0).filter(|it| *it > short));
+    assert!(renewed > now + 24 * 3600, "{renewed}, at {now}");
+    // What it renewed is kept where it is, and counts after a start.
+    let kept = scene.directory.join("n2/state/node.certificate");
+    eventually("it is kept", || kept.exists().then_some(()));
+    scene.run(&["stop", "n2"], 0);
+    scene.run(&["up"], 0);
+    assert_eq!(until().0, renewed);
+    assert_eq!(words(&scene.reads("n2", "n1")), "This is n1.\n");
+    scene.run(&["down"], 0);
+    scene.check_nothing_is_left("down");
+}
+
+#[test]
+fn what_a_killed_add_has_left_goes_with_the_next_one() {
+    let Some(scene) = Scene::new() else { return };
+    for moment in ["n2/node.key", "n2/log", "n2/admin.sock"] {
+        scene.run(&["up", "-n", "1"], 0);
+        cut_short(&scene, &["add"], moment, Signal::KILL);
+        let nodes = scene.json(&["status"], 0)["nodes"].as_array().map(Vec::len);
+        if nodes == Some(1) {
+            assert_eq!(scene.json(&["add"], 0)["added"], "n2", "{moment}");
+        }
+        assert_eq!(scene.json(&["up"], 0)["nodes"].as_array().map(Vec::len), Some(2), "{moment}");
+        assert_eq!(processes_below(&scene.directory.join("n2")).len(), 1, "{moment}");
+        scene.run(&["down"], 0);
+        scene.check_nothing_is_left(moment);
+        // Ctrl-C undoes it.
+        scene.run(&["up", "-n", "1"], 0);
+        match cut_short(&scene, &["add"], moment, Signal::INT) {
+            Some(130) => {
+                assert!(!scene.directory.join("n2").exists(), "{moment}");
+                assert!(!scene.directory.join("nodes/n2.toml").exists(), "{moment}");
+                assert_eq!(scene.namespaces().iter().filter(|it| it.ends_with("n2")).count(), 0);
+            }
+            // It was ready before it heard of it.
+            Some(0) => {}
+            other => panic!("{moment}: {other:?}"),
+        }
+        scene.run(&["down"], 0);
+        scene.check_nothing_is_left(moment);
+    }
+}
+
+/// Moments of `up`: each is over when something is there.
+const MOMENTS: [&str; 5] = ["lab.lock", "n1/node.key", "n1/cluster.key", "n1/log", "n3/admin.sock"];
+
+/// Starts a command, and sends a signal when it has come so far; its exit code.
+fn cut_short(scene: &Scene, command: &[&str], moment: &str, signal: Signal) -> Option<i32> {
+    let mut up = scene.command(command);
     // A group of its own, as a shell gives it: what it starts for itself hears the signal, too.
     let mut up = Running(up.process_group(0).spawn().expect("started"));
     eventually(moment, || {
@@ -225,7 +424,7 @@ fn cut_short(scene: &Scene, moment: &str, signal: Signal) -> Option<i32> {
 fn ctrl_c_in_the_middle_of_up_leaves_nothing() {
     let Some(scene) = Scene::new() else { return };
     for moment in MOMENTS {
-        match cut_short(&scene, moment, Signal::INT) {
+        match cut_short(&scene, &["up"], moment, Signal::INT) {
             Some(130) => {}
             // It was ready before it heard of it.
             Some(0) => drop(scene.run(&["down"], 0)),
@@ -239,7 +438,7 @@ fn ctrl_c_in_the_middle_of_up_leaves_nothing() {
 fn what_a_killed_up_has_left_is_named_and_removed() {
     let Some(scene) = Scene::new() else { return };
     for moment in MOMENTS {
-        cut_short(&scene, moment, Signal::KILL);
+        cut_short(&scene, &["up"], moment, Signal::KILL);
         if !scene.directory.join("lab.json").exists() {
             let left = !scene.namespaces().is_empty() || scene.directory.join("n1").exists();
             let refused = scene.command(&["up"]).output().expect("pipectl starts");

@@ -22,8 +22,10 @@ use crate::schema::Config;
 /// The main file if no other one is named; it may be absent.
 pub const DEFAULT_FILE: &str = "/etc/piped/piped.toml";
 
-/// Variables with the prefix `PIPED_` that `pipectl` and clients read; they are no keys.
-pub const RESERVED_ENV: [&str; 3] = ["PIPED_ADMIN_SOCKET", "PIPED_CLIENT_SOCKET", "PIPED_CONFIG"];
+/// Variables with the prefix `PIPED_` that `pipectl` and clients read, or that `pipectl lab exec`
+/// sets; they are no keys.
+pub const RESERVED_ENV: [&str; 5] =
+    ["PIPED_ADMIN_SOCKET", "PIPED_CLIENT_SOCKET", "PIPED_CONFIG", "PIPED_LAB", "PIPED_LAB_NODE"];
 
 const ENV_PREFIX: &str = "PIPED_";
 

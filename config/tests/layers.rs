@@ -101,7 +101,12 @@ fn settings_need_no_quotes_and_names_may_look_like_numbers() {
 #[test]
 fn variables_for_other_programs_are_left_alone() {
     let sources = Sources {
-        env: pairs(&[("PIPED_ADMIN_SOCKET", "/tmp/a"), ("PIPED_CONFIG", "x"), ("PIPEDREAM", "1")]),
+        env: pairs(&[
+            ("PIPED_ADMIN_SOCKET", "/tmp/a"),
+            ("PIPED_CONFIG", "x"),
+            ("PIPED_LAB_NODE", "n1"),
+            ("PIPEDREAM", "1"),
+        ]),
         ..Sources::default()
     };
     assert!(load(&sources).is_ok());

@@ -39,6 +39,12 @@ impl Namespace {
         Ok(made)
     }
 
+    /// The namespace of that name that another process has kept; it stays.
+    #[must_use]
+    pub fn kept(name: String) -> Self {
+        Self { name, kept: true }
+    }
+
     /// Name of the namespace, for `ip netns`.
     #[must_use]
     pub fn name(&self) -> &str {

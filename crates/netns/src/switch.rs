@@ -11,7 +11,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::{Error, Namespace};
+use crate::{Error, Namespace, namespace};
 
 /// What the bridge's namespace is called behind the prefix: no host may have the name.
 pub const SWITCH: &str = "switch";
@@ -59,15 +59,7 @@ impl Switch {
     /// # Errors
     /// What `ip` says.
     pub fn join(&mut self, name: &str) -> Result<&Namespace, Error> {
-        let host = Namespace::add(format!("{}{name}", self.prefix))?;
-        let number = self.hosts.len();
-        let (port, address) = (format!("p{}", number + 1), format!("{}/24", address(number)));
-        // Both ends are made in their namespaces, so they never appear in the machine's own.
-        let ends = ["link", "add", DEVICE, "type", "veth", "peer", "name", &port];
-        host.ip(&[&ends[..], &["netns", self.hub.name()]].concat())?;
-        host.ip(&["address", "add", &address, "dev", DEVICE])?;
-        host.ip(&["link", "set", DEVICE, "up"])?;
-        self.hub.ip(&["link", "set", &port, "master", BRIDGE, "up"])?;
+        let host = plug(&self.hub, format!("{}{name}", self.prefix), self.hosts.len())?;
         self.hosts.push(host);
         Ok(self.hosts.last().expect("it was pushed"))
     }
@@ -85,13 +77,51 @@ impl Switch {
     }
 }
 
+/// Makes one more host of a switch that was kept, with [`address`] `number`. The host is removed
+/// when dropped, unless it is kept as well.
+///
+/// # Errors
+/// What `ip` says.
+pub fn join_kept(prefix: &str, name: &str, number: usize) -> Result<Namespace, Error> {
+    plug(&Namespace::kept(format!("{prefix}{SWITCH}")), format!("{prefix}{name}"), number)
+}
+
+/// Removes a host of a switch that was kept, or what there is of one, with its end of the cable at
+/// the bridge: the kernel takes that away at some time later only.
+///
+/// # Errors
+/// What `ip` says.
+pub fn leave_kept(prefix: &str, name: &str, number: usize) -> Result<(), Error> {
+    let hub = Namespace::kept(format!("{prefix}{SWITCH}"));
+    // It may be gone, or never have been there.
+    let _ = hub.ip(&["link", "delete", &port(number)]);
+    namespace::remove(&format!("{prefix}{name}"))
+}
+
+/// Name of a host's port at the bridge.
+fn port(number: usize) -> String {
+    format!("p{}", number + 1)
+}
+
+/// Makes a host, and a cable from it to the bridge.
+fn plug(hub: &Namespace, name: String, number: usize) -> Result<Namespace, Error> {
+    let host = Namespace::add(name)?;
+    let (port, address) = (port(number), format!("{}/24", address(number)));
+    // Both ends are made in their namespaces, so they never appear in the machine's own.
+    let ends = ["link", "add", DEVICE, "type", "veth", "peer", "name", &port];
+    host.ip(&[&ends[..], &["netns", hub.name()]].concat())?;
+    host.ip(&["address", "add", &address, "dev", DEVICE])?;
+    host.ip(&["link", "set", DEVICE, "up"])?;
+    hub.ip(&["link", "set", &port, "master", BRIDGE, "up"])?;
+    Ok(host)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::namespace;
 
     /// None, with the reason printed, where there can be none.
     fn switch(prefix: &str, names: &[&str]) -> Option<Switch> {
@@ -145,6 +175,25 @@ mod tests {
         let names = namespace::with_prefix(&prefix).expect("readable");
         assert_eq!(names, [format!("{prefix}a"), format!("{prefix}{SWITCH}")]);
         assert_eq!(namespace::processes(&names[0]).len(), 1);
+        // One that comes later reaches the first.
+        let listener = Namespace::kept(names[0].clone()).inside(|| {
+            TcpListener::bind("0.0.0.0:7440").map_err(|error| Error::new(error.to_string()))
+        });
+        let later = join_kept(&prefix, "b", 1).expect("one more");
+        let connect = || {
+            let stream = TcpStream::connect((address(0), 7440));
+            stream.map_err(|error| Error::new(error.to_string()))
+        };
+        later.inside(connect).expect("it is reached");
+        later.keep();
+        drop(listener);
+        for _ in 0..3 {
+            leave_kept(&prefix, "b", 1).expect("ours");
+            assert_eq!(namespace::with_prefix(&prefix).expect("readable"), names);
+            join_kept(&prefix, "b", 1).expect("its place is free").keep();
+        }
+        leave_kept(&prefix, "b", 1).expect("ours");
+        leave_kept(&prefix, "b", 1).expect("it is gone already");
         living.kill().expect("ours");
         living.wait().expect("ours");
         names.iter().for_each(|name| namespace::remove(name).expect("ours"));

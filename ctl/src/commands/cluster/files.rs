@@ -1,12 +1,12 @@
 //! Keys and certificates of a cluster in files, without a daemon.
 
 use piped_config::{
-    CLUSTER_DROP_IN, Cluster, ClusterKey, NodeCertificate, NodeKey, Period, PublicKey, SigningKey,
-    Subject, UnixTime, cluster_drop_in, host_name, key_file_group, load,
+    Cluster, ClusterKey, NodeCertificate, NodeKey, Period, PublicKey, SigningKey, host_name,
+    key_file_group, load,
 };
 use serde::Serialize;
 
-use crate::clock;
+use super::making::{self, Wanted};
 use crate::commands::keys;
 use crate::failure::Failure;
 use crate::node::Node;
@@ -37,7 +37,6 @@ pub(super) fn init(
              has a copy of the cluster's key, and signing_key_file in its [cluster]",
         ));
     }
-    let beside = |name: &str| sources.main_file().with_file_name(name);
     let at = config.security.key_place(sources.main_file());
     let (own, is_new) = NodeKey::read_or_make(&at, key_file_group()).map_err(keys::refused)?;
     if is_new {
@@ -47,30 +46,26 @@ pub(super) fn init(
         Some(name) => name.to_owned(),
         None => config.node.name_or(&host_name()).to_owned(),
     };
-    let by = SigningKey::generate().map_err(|error| Failure::io("no key was made", &error))?;
-    let certificate = certify(&by, (own.public(), &name), groups, config.cluster.validity)?;
-    let place = beside(Cluster::SIGNING_KEY_FILE);
-    by.write(&place, key_file_group()).map_err(keys::refused)?;
-    keys::write(&beside(Cluster::CERTIFICATE_FILE), &format!("{certificate}\n"))?;
-    let drop_in = sources.drop_ins().join(CLUSTER_DROP_IN);
+    let first = Wanted::new((own.public(), &name), groups, config.cluster.validity);
     let named = (config.node.name != name).then_some(name.as_str());
-    keys::write(&drop_in, &cluster_drop_in(&[by.public()], named, None))?;
-    for made in [&place, &beside(Cluster::CERTIFICATE_FILE), &drop_in] {
+    let begun = making::begin(sources, first, named, key_file_group())?;
+    for made in begun.written() {
         keys::say(format_args!("{}: written", output::path(made)));
     }
     keys::say(format_args!(
         "{name} signs for the cluster. Keep a copy of {} where no node is.",
-        output::path(&place)
+        output::path(&begun.written()[0])
     ));
     keys::say(
         "a running daemon takes it with: pipectl config reload\nthen, for each node that joins: \
          pipectl cluster token create",
     );
     if json {
-        let (cluster_key, public_key) = (by.public(), own.public());
+        let (cluster_key, public_key) = (begun.key().public(), own.public());
+        let certificate = begun.certificate().clone();
         return output::json(Made { cluster_key, public_key, certificate });
     }
-    output.line(by.public())
+    output.line(begun.key().public())
 }
 
 pub(super) fn sign(
@@ -97,7 +92,7 @@ pub(super) fn sign(
             "--for {validity}: a certificate counts {most} at most"
         )));
     }
-    let certificate = certify(&by, (public_key, name), groups, validity)?;
+    let certificate = Wanted::new((public_key, name), groups, validity).signed(&by)?;
     if json {
         return output::json(Made { cluster_key: by.public(), public_key, certificate });
     }
@@ -107,15 +102,4 @@ pub(super) fn sign(
         by.public()
     ));
     output.line(certificate)
-}
-
-fn certify(
-    by: &SigningKey,
-    (key, name): (PublicKey, &str),
-    groups: &[String],
-    validity: Period,
-) -> Result<NodeCertificate, Failure> {
-    let now = UnixTime(clock::calendar());
-    let subject = Subject::new((key, name), groups.to_vec(), now, validity);
-    NodeCertificate::issue(subject, by).map_err(Failure::usage)
 }

@@ -4,6 +4,7 @@
 //! it is to sign for others that join, is asked of the daemon.
 
 mod files;
+pub(crate) mod making;
 mod show;
 pub(crate) mod status;
 mod tokens;

@@ -299,7 +299,7 @@ fn show(view: &View, output: &Output) -> Result<(), Failure> {
     if view.others.iter().any(|it| it.contact == Contact::Untrusted) {
         output.prose(
             "NO: a source names the node, and [peers] has no key of it, so it is never connected \
-             to: pipectl keys trust",
+             to: pipectl keys trust, or piped join where one key signs those of all",
             0,
         )?;
     }

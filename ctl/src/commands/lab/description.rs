@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::site::Site;
+use super::trust::Trust;
 use crate::failure::{Exit, Failure};
 use crate::output;
 
@@ -22,6 +23,7 @@ pub(super) enum Network {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lab {
     network: Network,
+    trust: Trust,
     nodes: Vec<Member>,
 }
 
@@ -33,11 +35,11 @@ pub(super) struct Member {
 }
 
 impl Lab {
-    /// A lab of these nodes, which listen there.
-    pub(super) fn new(network: Network, addresses: &[SocketAddr]) -> Self {
+    /// A lab of nodes that listen there.
+    pub(super) fn new(network: Network, trust: Trust, addresses: &[SocketAddr]) -> Self {
         let nodes = names(addresses.len()).into_iter().zip(addresses);
         let nodes = nodes.map(|(name, &address)| Member { name, address });
-        Self { network, nodes: nodes.collect() }
+        Self { network, trust, nodes: nodes.collect() }
     }
 
     /// The lab at a place; none if there is none, or only a part of one.
@@ -63,8 +65,25 @@ impl Lab {
         self.network
     }
 
+    pub(super) fn trust(&self) -> Trust {
+        self.trust
+    }
+
     pub(super) fn nodes(&self) -> &[Member] {
         &self.nodes
+    }
+
+    /// Name for one node more.
+    pub(super) fn next_name(&self) -> String {
+        let digits = self.nodes.last().map_or(1, |last| last.name.len() - 1);
+        format!("n{:0digits$}", self.nodes.len() + 1)
+    }
+
+    /// Takes one node more, under [`Self::next_name`].
+    pub(super) fn add(&mut self, address: SocketAddr) -> &Member {
+        let name = self.next_name();
+        self.nodes.push(Member { name, address });
+        &self.nodes[self.nodes.len() - 1]
     }
 
     /// The node of that name.
@@ -112,7 +131,10 @@ mod tests {
         let site = Site::find(Some(directory.path())).expect("a place");
         assert_eq!(Lab::at(&site).expect("looked"), None);
         let addresses = ["127.0.0.1:1".parse().expect("an address"); 2];
-        let lab = Lab::new(Network::Loopback, &addresses);
+        let mut lab = Lab::new(Network::Loopback, Trust::Cluster, &addresses);
+        lab.keep(&site).expect("written");
+        assert_eq!(Lab::at(&site).expect("looked").as_ref(), Some(&lab));
+        assert_eq!(lab.add(addresses[0]).name(), "n3");
         lab.keep(&site).expect("written");
         assert_eq!(Lab::at(&site).expect("looked"), Some(lab));
         std::fs::write(directory.path().join("lab.json"), "{}").expect("written");

@@ -9,6 +9,7 @@ use clap::Args as ClapArgs;
 use super::description::Network;
 use super::down;
 use super::site::Site;
+use crate::daemon::MAIN_FILE;
 use crate::failure::{Exit, Failure};
 use crate::output;
 
@@ -42,6 +43,8 @@ pub(super) fn run(site: &Site, args: &ExecArgs) -> Result<(), Failure> {
         .args(arguments)
         .env("PIPED_ADMIN_SOCKET", directory.join("admin.sock"))
         .env("PIPED_CLIENT_SOCKET", directory.join("client.sock"))
+        .env("PIPED_CONFIG", directory.join(MAIN_FILE))
+        .env("PIPED_LAB", site.directory())
         .env("PIPED_LAB_NODE", node);
     if let Some(path) = path_with_this() {
         command.env("PATH", path);

@@ -4,7 +4,8 @@
 //! DIRECTORY/lab.lock     held by who changes the lab; says that the directory is one
 //!           lab.json     what the lab consists of, once all of it was written
 //!           nodes/       where each node is: `[discovery] files` of all of them
-//!           n1/ n2/ …    configuration, key, sockets, log and `data` of a node
+//!           n1/ n2/ …    configuration, key, certificate, sockets, log and `data` of a node
+//!           n1/          also the cluster's key, which signed all certificates
 //! ```
 //!
 //! Nothing here has to be remembered to be found: namespaces carry a tag that follows from the

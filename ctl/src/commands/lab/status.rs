@@ -9,6 +9,7 @@ use super::description::{Lab, Member, Network};
 use super::down;
 use super::remains::{self, Process};
 use super::site::Site;
+use super::trust::Trust;
 use crate::admin::Admin;
 use crate::commands::cluster::status::{Contact, View};
 use crate::failure::Failure;
@@ -19,7 +20,8 @@ use crate::table::Column::{Number, Text};
 const LISTED_MAX: usize = 3;
 
 const LEGEND: &str = "up: connections are there. unused: known and trusted; connected to when \
-                      something is opened there, and a minute longer. -: not known.";
+                      something is opened there, and a minute longer. not dialled: not trusted. \
+                      -: not known.";
 
 /// What `up` has done.
 #[derive(Debug)]
@@ -28,6 +30,11 @@ pub(super) enum Began {
     Made {
         /// Why it is on loopback.
         note: Option<String>,
+    },
+    /// The lab was there, and has one node more.
+    Added {
+        /// Name of the node.
+        name: String,
     },
     /// The lab was there; these nodes did not run and were started.
     Was {
@@ -41,11 +48,22 @@ pub(super) enum Began {
 struct Report<'a> {
     directory: String,
     network: Network,
+    trust: Trust,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    added: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     started: Option<&'a [String]>,
     nodes: Vec<Seen<'a>>,
+}
+
+impl<'a> Report<'a> {
+    fn of(site: &Site, lab: &Lab, nodes: Vec<Seen<'a>>) -> Self {
+        let directory = site.directory().display().to_string();
+        let (network, trust) = (lab.network(), lab.trust());
+        Self { directory, network, trust, note: None, added: None, started: None, nodes }
+    }
 }
 
 /// A node, and what it says.
@@ -110,9 +128,7 @@ pub(super) fn run(site: &Site, output: &Output, json: bool) -> Result<(), Failur
     let faults: Vec<String> = nodes.iter().filter_map(Seen::fault).collect();
     let failure = (!faults.is_empty()).then(|| Failure::failed(faults.join("\n")));
     if json {
-        let directory = site.directory().display().to_string();
-        let network = lab.network();
-        output::json(Report { directory, network, note: None, started: None, nodes })?;
+        output::json(Report::of(site, &lab, nodes))?;
     } else {
         table(site, &lab, &nodes, output)?;
         who_sees_whom(&nodes, output)?;
@@ -130,14 +146,20 @@ pub(super) fn told(
 ) -> Result<(), Failure> {
     let nodes = seen(site, lab);
     if json {
-        let directory = site.directory().display().to_string();
-        let (note, started) = match began {
-            Began::Made { note } => (note.as_deref(), None),
-            Began::Was { started } => (None, Some(started.as_slice())),
-        };
-        return output::json(Report { directory, network: lab.network(), note, started, nodes });
+        let mut report = Report::of(site, lab, nodes);
+        match began {
+            Began::Made { note } => report.note = note.as_deref(),
+            Began::Added { name } => report.added = Some(name),
+            Began::Was { started } => report.started = Some(started),
+        }
+        return output::json(report);
     }
+    let command = Command::of_process(dir);
     match began {
+        Began::Added { name } => {
+            table(site, lab, &nodes, output)?;
+            return joins(lab, name, &command, output);
+        }
         Began::Made { note: Some(note) } => output.prose(note, 0)?,
         Began::Made { note: None } => {}
         Began::Was { started } if started.is_empty() => {
@@ -148,7 +170,7 @@ pub(super) fn told(
         }
     }
     table(site, lab, &nodes, output)?;
-    next(site, lab, dir, output)
+    next(site, lab, &command, output)
 }
 
 fn table(site: &Site, lab: &Lab, nodes: &[Seen<'_>], output: &Output) -> Result<(), Failure> {
@@ -156,8 +178,12 @@ fn table(site: &Site, lab: &Lab, nodes: &[Seen<'_>], output: &Output) -> Result<
         Network::Namespaces => "each in a network of its own (namespaces with a bridge)",
         Network::Loopback => "all on loopback",
     };
+    let trust = match lab.trust() {
+        Trust::Cluster => format!("of one cluster, whose key {} has", lab.nodes()[0].name()),
+        Trust::Pinned => "each with the keys of all others".to_owned(),
+    };
     let place = output::path(site.directory());
-    output.prose(&format!("{} nodes in {place}, {network}", nodes.len()), 2)?;
+    output.prose(&format!("{} nodes in {place}, {network}, {trust}", nodes.len()), 2)?;
     output.line("")?;
     let columns = [Text("NODE"), Text("STATE"), Number("PID"), Text("ADDRESS"), Text("VERSION")];
     let rows = nodes.iter().map(|node| {
@@ -220,20 +246,61 @@ fn grouped<'a>(views: impl Iterator<Item = (&'a str, &'static str)>) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
+/// This program as it was called, for commands to be typed next.
+struct Command {
+    program: String,
+    /// The option that names the lab's directory, if this line had it.
+    dir: String,
+}
+
+impl Command {
+    fn of_process(dir: Option<&Path>) -> Self {
+        Self {
+            program: std::env::args().next().unwrap_or_else(|| "pipectl".to_owned()),
+            dir: dir.map_or_else(String::new, |dir| format!(" --dir {}", output::path(dir))),
+        }
+    }
+
+    fn lab(&self, rest: &str) -> String {
+        format!("{} lab{} {rest}", self.program, self.dir)
+    }
+}
+
+/// Commands by which a node that was added joins.
+fn joins(lab: &Lab, name: &str, command: &Command, output: &Output) -> Result<(), Failure> {
+    let first = lab.nodes()[0].name();
+    output.line("")?;
+    output.prose(&format!("{name} runs, and no node trusts it: nobody has signed its key."), 0)?;
+    output.heading("To have it join")?;
+    let token = command.lab(&format!("exec {first} -- pipectl cluster token create"));
+    let join = command.lab(&format!("exec {name} -- piped join -"));
+    shown(
+        output,
+        [
+            (format!("{token} | {join}"), "a token of the node that signs, to the one that joins"),
+            (command.lab(&format!("exec {name} -- pipectl config reload")), "its daemon takes it"),
+            (
+                command.lab(&format!("exec {first} -- pipectl cat {name}:data/hello")),
+                "from then on they trust each other",
+            ),
+        ],
+    )
+}
+
 /// Commands to try next, with this program as it was called.
-fn next(site: &Site, lab: &Lab, dir: Option<&Path>, output: &Output) -> Result<(), Failure> {
-    let program = std::env::args().next().unwrap_or_else(|| "pipectl".to_owned());
-    let dir = dir.map_or_else(String::new, |dir| format!(" --dir {}", output::path(dir)));
+fn next(site: &Site, lab: &Lab, command: &Command, output: &Output) -> Result<(), Failure> {
+    let Command { program, .. } = command;
     let first = lab.nodes()[0].name();
     let last = lab.nodes()[lab.nodes().len() - 1].name();
     let place = output::path(&site.node(first)).into_owned();
     output.heading("Next")?;
     // A node that is alone has the export itself.
     let other = if first == last { "" } else { last };
-    for (command, what) in [
-        (format!("{program} lab{dir} status"), "who sees whom"),
+    let add = (command.lab("add"), "a node more, which joins the cluster by a token");
+    let commands = [
+        (command.lab("status"), "who sees whom"),
         (
-            format!("{program} lab{dir} exec {first} -- pipectl cat {other}:data/hello"),
+            command.lab(&format!("exec {first} -- pipectl cat {other}:data/hello")),
             "the file that is there from the start",
         ),
         (
@@ -244,10 +311,20 @@ fn next(site: &Site, lab: &Lab, dir: Option<&Path>, output: &Output) -> Result<(
             format!("{program} ls --client-socket {place}/client.sock {other}:data"),
             "sockets work from outside, too",
         ),
-        (format!("{program} lab{dir} exec {first}"), "a shell where that node is"),
-        (format!("{program} lab{dir} stop {last}"), "a node less; `lab up` has it back"),
-        (format!("{program} lab{dir} down"), "all of it is removed"),
-    ] {
+        (command.lab(&format!("exec {first}")), "a shell where that node is"),
+        (command.lab(&format!("stop {last}")), "a node less; `lab up` has it back"),
+    ];
+    let add = (lab.trust() == Trust::Cluster).then_some(add);
+    let end = (command.lab("down"), "all of it is removed");
+    shown(output, commands.into_iter().chain(add).chain([end]))
+}
+
+/// Prints commands, each with what it is for.
+fn shown(
+    output: &Output,
+    commands: impl IntoIterator<Item = (String, &'static str)>,
+) -> Result<(), Failure> {
+    for (command, what) in commands {
         output.line(format_args!("  {command}"))?;
         output.prose(&format!("      {what}"), 6)?;
     }

@@ -1,7 +1,7 @@
 //! `pipectl lab up`: makes a lab, or starts again what does not run of one.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,50 +11,42 @@ use piped_netns::{Switch, switch};
 
 use super::description::{self, Lab, Member, Network};
 use super::remains::{self, Remains};
-use super::site::{NODES, Site};
+use super::site::Site;
 use super::status::Began;
-use super::trust::{self, Identity};
-use super::{down, status};
+use super::trust::Trust;
+use super::{down, files, status};
 use crate::admin::Admin;
 use crate::clock;
-use crate::daemon::{self, Node, Setting, interrupted, quoted};
+use crate::daemon::{self, Node, Setting, interrupted};
 use crate::failure::{Exit, Failure};
 use crate::interrupts::Interrupts;
-use crate::output::{self, Output, Progress};
+use crate::output::{Output, Progress};
 
 /// Most nodes: each is a daemon with its threads and its staging memory.
-const NODES_MAX: i64 = 64;
+pub(super) const NODES_MAX: u16 = 64;
 const NODES_DEFAULT: usize = 3;
 
 /// Port of each node on its own host.
 const PORT: u16 = 7440;
-
-/// Export of each node, and the file in it.
-const EXPORT: &str = "data";
-const FILE: &str = "hello";
 
 /// Time until all daemons answer, and have heard of all others: so much, and so much for each.
 const START: Duration = Duration::from_secs(15);
 const START_EACH: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Staging memory of all nodes together, and the least and most of one of them.
-const STAGING_ALL: u64 = 512 << 20;
-const STAGING_MIN: u64 = 8 << 20;
-const STAGING_MAX: u64 = 64 << 20;
-/// Unit in which the daemon takes staging.
-const STAGING_STEP: u64 = 4 << 20;
-
 /// Arguments of `pipectl lab up`.
 #[derive(Debug, ClapArgs)]
 pub(super) struct UpArgs {
     /// How many nodes [default: 3, or those of the lab that is there]
     #[arg(short, long, value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: Option<u16>,
     /// Have all nodes on loopback, also where each could have a network of its own
     #[arg(long)]
     loopback: bool,
+    /// Have each node pin the keys of all others, instead of a cluster's key that signs theirs
+    #[arg(long)]
+    pinned: bool,
 }
 
 pub(super) fn run(
@@ -67,10 +59,10 @@ pub(super) fn run(
     let piped = daemon::find_piped()?;
     let claim = site.claim()?;
     let progress = Progress::new(!json);
-    let work = Work { site, piped: &piped, interrupts: &interrupts, progress: &progress };
+    let work = Work::new(site, &piped, &interrupts, &progress);
     let asked = args.nodes.map(usize::from);
     if let Some(lab) = Lab::at(site)? {
-        require_same(&lab, asked, args.loopback)?;
+        require_same(&lab, asked, args)?;
         let started = work.start_missing(&lab);
         progress.clear();
         let began = Began::Was { started: started? };
@@ -80,7 +72,7 @@ pub(super) fn run(
     if !remains.is_clear() {
         return Err(down::broken(&remains));
     }
-    let made = work.all(asked.unwrap_or(NODES_DEFAULT), args.loopback);
+    let made = work.all(asked.unwrap_or(NODES_DEFAULT), args);
     progress.clear();
     let (lab, note) = made.map_err(|failure| {
         // Whatever it was, nothing stays. A program that Ctrl-C ended too is not to blame.
@@ -94,31 +86,44 @@ pub(super) fn run(
 }
 
 /// Refuses to take a lab for another one than is asked for.
-fn require_same(lab: &Lab, asked: Option<usize>, loopback: bool) -> Result<(), Failure> {
+fn require_same(lab: &Lab, asked: Option<usize>, args: &UpArgs) -> Result<(), Failure> {
     let (there, is_loopback) = (lab.nodes().len(), lab.network() == Network::Loopback);
+    let is_pinned = lab.trust() == Trust::Pinned;
     let other = match asked {
         Some(asked) if asked != there => format!("has {there} nodes, not {asked}"),
-        _ if loopback && !is_loopback => "is in namespaces, not on loopback".to_owned(),
+        _ if args.loopback && !is_loopback => "is in namespaces, not on loopback".to_owned(),
+        _ if args.pinned && !is_pinned => "is a cluster, and pins no keys".to_owned(),
         _ => return Ok(()),
     };
     let words = format!("the lab that is there {other}: end it with `pipectl lab down` first");
     Err(Failure::new(Exit::Refused, words))
 }
 
-/// What `up` works with.
-struct Work<'a> {
+/// What `up` and `add` work with.
+pub(super) struct Work<'a> {
     site: &'a Site,
     piped: &'a Path,
     interrupts: &'a Interrupts,
     progress: &'a Progress,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// Work at a place with the daemon's program `piped`.
+    pub(super) const fn new(
+        site: &'a Site,
+        piped: &'a Path,
+        interrupts: &'a Interrupts,
+        progress: &'a Progress,
+    ) -> Self {
+        Self { site, piped, interrupts, progress }
+    }
+
     /// Makes a lab; and why it is on loopback, if nobody asked for that.
-    fn all(&self, count: usize, loopback: bool) -> Result<(Lab, Option<String>), Failure> {
-        let (lab, note) = self.make(count, loopback)?;
+    fn all(&self, count: usize, args: &UpArgs) -> Result<(Lab, Option<String>), Failure> {
+        let (lab, note) = self.make(count, args)?;
         let nodes = self.start(&lab, lab.nodes())?;
-        self.await_ready(&lab, nodes)?;
+        let nodes = self.await_ready(&lab, lab.nodes(), nodes)?;
+        nodes.into_iter().for_each(Node::leave);
         Ok((lab, note))
     }
 
@@ -133,24 +138,27 @@ impl Work<'_> {
         if lab.network() == Network::Namespaces
             && let Some(gone) = missing.iter().find(|it| !self.site.namespace(it.name()).exists())
         {
-            let words = format!(
-                "the network of {} is gone, as after a start of the machine: remove what is left \
-                 with `pipectl lab down`",
-                gone.name()
-            );
-            return Err(Failure::failed(words));
+            return Err(network_is_gone(gone.name()));
         }
-        let started = self.start(lab, &missing).and_then(|nodes| self.await_ready(lab, nodes));
-        started.map_err(|failure| match self.interrupts.came() {
+        let started = self
+            .start(lab, &missing)
+            .and_then(|nodes| self.await_ready(lab, lab.nodes(), nodes))
+            .map_err(|failure| self.of_interrupt(failure))?;
+        started.into_iter().for_each(Node::leave);
+        Ok(missing.iter().map(|it| it.name().to_owned()).collect())
+    }
+
+    /// The failure of work on a lab that was there before, which stays.
+    pub(super) fn of_interrupt(&self, failure: Failure) -> Failure {
+        match self.interrupts.came() {
             true => Failure::new(Exit::Interrupted, "interrupted; what ran before still runs"),
             false => failure,
-        })?;
-        Ok(missing.iter().map(|it| it.name().to_owned()).collect())
+        }
     }
 
     /// Names of daemons that run. What begins, or ends with an `up` that was killed, has done so
     /// first.
-    fn settled(&self, lab: &Lab) -> Result<Vec<String>, Failure> {
+    pub(super) fn settled(&self, lab: &Lab) -> Result<Vec<String>, Failure> {
         let deadline = clock::now() + START + START_EACH * lab.nodes().len() as u32;
         loop {
             self.interrupts.check()?;
@@ -164,7 +172,7 @@ impl Work<'_> {
     }
 
     /// Starts daemons, which end with their owner until they are left.
-    fn start(&self, lab: &Lab, nodes: &[Member]) -> Result<Vec<Node>, Failure> {
+    pub(super) fn start(&self, lab: &Lab, nodes: &[Member]) -> Result<Vec<Node>, Failure> {
         let namespace = |name: &str| match lab.network() {
             Network::Namespaces => Some(self.site.namespace(name)),
             Network::Loopback => None,
@@ -177,11 +185,16 @@ impl Work<'_> {
         nodes.iter().map(start).collect()
     }
 
-    /// Waits until all nodes answer and have heard of all others, and leaves those that were
-    /// started.
-    fn await_ready(&self, lab: &Lab, mut started: Vec<Node>) -> Result<(), Failure> {
-        let all = lab.nodes().len();
-        let mut waiting: Vec<&Member> = lab.nodes().iter().collect();
+    /// Waits until these nodes answer and have heard of all of the lab, and gives back those that
+    /// were started.
+    pub(super) fn await_ready(
+        &self,
+        lab: &Lab,
+        nodes: &[Member],
+        mut started: Vec<Node>,
+    ) -> Result<Vec<Node>, Failure> {
+        let all = nodes.len();
+        let mut waiting: Vec<&Member> = nodes.iter().collect();
         let deadline = clock::now() + START + START_EACH * all as u32;
         let mut why = String::new();
         loop {
@@ -195,8 +208,7 @@ impl Work<'_> {
                 }
             });
             if waiting.is_empty() {
-                started.into_iter().for_each(Node::leave);
-                return Ok(());
+                return Ok(started);
             }
             self.progress.say(format_args!("starting: {} of {all}", all - waiting.len()));
             if clock::now() > deadline {
@@ -208,9 +220,9 @@ impl Work<'_> {
     }
 
     /// Makes all but the daemons; and why it is on loopback, if nobody asked for that.
-    fn make(&self, count: usize, loopback: bool) -> Result<(Lab, Option<String>), Failure> {
+    fn make(&self, count: usize, args: &UpArgs) -> Result<(Lab, Option<String>), Failure> {
         let names = description::names(count);
-        let (network, note) = match loopback {
+        let (network, note) = match args.loopback {
             true => (Network::Loopback, None),
             false => match self.switch(&names) {
                 Ok(switch) => {
@@ -225,14 +237,9 @@ impl Work<'_> {
         let note = note.map(|why| {
             format!("All nodes are on loopback: they have no networks of their own, because {why}.")
         });
-        let addresses = match network {
-            Network::Namespaces => {
-                (0..count).map(|host| (switch::address(host), PORT).into()).collect()
-            }
-            Network::Loopback => free_addresses(count)?,
-        };
-        let lab = Lab::new(network, &addresses);
-        self.write(&lab)?;
+        let trust = if args.pinned { Trust::Pinned } else { Trust::Cluster };
+        let lab = Lab::new(network, trust, &addresses(network, 0..count)?);
+        files::write_all(self.site, &lab, self.interrupts)?;
         lab.keep(self.site)?;
         Ok((lab, note))
     }
@@ -250,48 +257,6 @@ impl Work<'_> {
         }
         Ok(switch)
     }
-
-    /// Writes keys, exports, configurations, and where each node is.
-    fn write(&self, lab: &Lab) -> Result<(), Failure> {
-        let make = |path: &Path| {
-            fs::create_dir_all(path).map_err(|error| Failure::io(output::path(path), &error))
-        };
-        let identities = lab.nodes().iter().map(|node| {
-            self.interrupts.check()?;
-            let directory = self.site.node(node.name());
-            make(&directory.join(EXPORT))?;
-            Identity::make(node.name(), &directory)
-        });
-        let identities: Vec<Identity> = identities.collect::<Result<_, Failure>>()?;
-        let nodes = self.site.node(NODES);
-        make(&nodes)?;
-        let staging = (STAGING_ALL / lab.nodes().len() as u64).clamp(STAGING_MIN, STAGING_MAX);
-        let staging = staging / STAGING_STEP * STAGING_STEP;
-        for node in lab.nodes() {
-            let (name, directory) = (node.name(), self.site.node(node.name()));
-            let data = directory.join(EXPORT);
-            let fail = |error| Failure::io(format_args!("cannot set up node {name}"), &error);
-            fs::write(data.join(FILE), format!("This is {name}.\n")).map_err(fail)?;
-            let version = env!("CARGO_PKG_VERSION");
-            let said = format!(
-                "address = \"{}\"\nexports = [\"{EXPORT}\"]\nversion = \"{version}\"\n",
-                node.address()
-            );
-            fs::write(nodes.join(format!("{name}.toml")), said).map_err(fail)?;
-            let setting = Setting::new(name, directory.clone())?.listens(node.address());
-            let mut setting = setting.exports(EXPORT, &data)?;
-            setting.set(&format!("exports.{EXPORT}.write"), true);
-            setting.set(&format!("exports.{EXPORT}.names"), true);
-            setting.set("discovery.files", quoted(&nodes)?);
-            // Many daemons on few CPUs: none of them shall stay on one.
-            setting.set("shards.pin", false);
-            setting.set("planner.allow_dials", true);
-            setting.set("limits.global.staging", format_args!("\"{}MiB\"", staging >> 20));
-            trust::trust_all(&mut setting, &directory, &identities)?;
-            setting.write()?;
-        }
-        Ok(())
-    }
 }
 
 /// Whether a daemon serves its operators.
@@ -308,6 +273,22 @@ fn has_heard_of_all(site: &Site, lab: &Lab, node: &Member) -> Result<(), Failure
     match lab.nodes().iter().find(|other| other.name() != node.name() && !is_heard(other)) {
         Some(other) => Err(Failure::failed(format!("it has not heard of {}", other.name()))),
         None => Ok(()),
+    }
+}
+
+/// Failure for a lab whose namespaces went with the machine that had them.
+pub(super) fn network_is_gone(node: &str) -> Failure {
+    Failure::failed(format!(
+        "the network of {node} is gone, as after a start of the machine: remove what is left with \
+         `pipectl lab down`"
+    ))
+}
+
+/// Where nodes of these numbers, counted from 0, are to listen.
+pub(super) fn addresses(network: Network, hosts: Range<usize>) -> Result<Vec<SocketAddr>, Failure> {
+    match network {
+        Network::Namespaces => Ok(hosts.map(|host| (switch::address(host), PORT).into()).collect()),
+        Network::Loopback => free_addresses(hosts.len()),
     }
 }
 

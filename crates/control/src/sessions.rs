@@ -89,8 +89,15 @@ impl Sessions {
     /// The shard of the next session, of so many shards.
     #[must_use]
     pub fn next_shard(&self, shards: usize) -> usize {
-        let on =
-            |shard| self.by_id.values().filter(|session| session.shards.contains(&shard)).count();
+        let on = |shard| {
+            let sessions = self.by_id.values();
+            let shares = sessions.map(|it| match it.shards.first() {
+                // A home does more for its session than its other shards.
+                Some(&home) if home == shard => 2,
+                _ => usize::from(it.shards.contains(&shard)),
+            });
+            shares.sum::<usize>()
+        };
         (0..shards).min_by_key(|&shard| on(shard)).unwrap_or(0)
     }
 
@@ -225,6 +232,9 @@ mod tests {
         let (id, shards) = sessions.enter(who(), 8, 3);
         assert_eq!((alone, &shards[..]), (vec![0], &[1, 2, 0][..]), "its home has the fewest");
         assert_eq!(sessions.enter(who(), 0, 3).1.len(), 1);
+        let mut others = Sessions::default();
+        let homes = [3; 6].map(|wanted| others.enter(who(), wanted, 3).1[0]);
+        assert_eq!(homes, [0, 1, 2, 0, 1, 2], "homes are spread");
         sessions.note(id, Used { files: 2, ..Used::default() });
         assert_eq!([0, 1, 2].map(|shard| sessions.files_of(7, shard)), [2; 3]);
         assert_eq!([1, 1, 0].map(|shard| sessions.drain(id, shard)), [false; 3]);

@@ -50,6 +50,8 @@ pub enum Command {
         /// The shard that has what has one place only if several shards serve the session: its
         /// handles at peers, its receives and waits.
         home: u16,
+        /// The client's user, by whom what other shards ask is bounded.
+        user: u32,
     },
     /// One more segment of a client's arena, under the lowest segment number that is free.
     AddSegment {

@@ -179,12 +179,6 @@ impl Said {
     pub const fn ended_at_once(status: Status) -> Self {
         Self::Finished { status, bytes: 0, value: 0, buffer: BufferState::Returned }
     }
-
-    /// Whether nothing more is said of the request.
-    #[must_use]
-    pub const fn is_last(self) -> bool {
-        matches!(self, Self::Released | Self::Finished { buffer: BufferState::Returned, .. })
-    }
 }
 
 /// What came of a take.

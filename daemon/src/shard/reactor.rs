@@ -326,7 +326,7 @@ impl Reactor {
                 queues,
                 answer,
             } => {
-                self.engine(Command::OpenSession { session, weight, home: home as u16 });
+                self.engine(Command::OpenSession { session, weight, home: home as u16, user });
                 self.sessions.open(session, user, class);
                 let added = segments
                     .into_iter()

@@ -293,10 +293,11 @@ impl Sessions {
         here: usize,
         io: &mut UringIo,
     ) -> Result<SegmentId, Refusal> {
-        if source.home == here {
-            let owner = self.sessions.get(&source.owner).filter(|it| !it.closing);
-            let segment = owner.and_then(|it| it.segments.get(source.segment as usize));
-            return segment.copied().flatten().ok_or(Refusal::Gone);
+        // Each shard that serves the owner has the memory as that of its arena.
+        let owner = self.sessions.get(&source.owner).filter(|it| !it.closing);
+        let own = owner.and_then(|it| it.segments.get(source.segment as usize)).copied().flatten();
+        if own.is_some() || source.home == here {
+            return own.ok_or(Refusal::Gone);
         }
         if let Some(segment) = self.foreign.get(&source.region) {
             return Ok(*segment);

@@ -177,7 +177,7 @@ impl World {
             unused: 0,
         };
         world.command(Command::AddStaging { segment: staging, length: STAGING_BYTES });
-        world.command(Command::OpenSession { session, weight: 1, home: 0 });
+        world.command(Command::OpenSession { session, weight: 1, home: 0, user: 0 });
         world.command(Command::AddSegment { session, segment, length: SEGMENT_BYTES });
         let channel = world.channel;
         for (handle, target) in [

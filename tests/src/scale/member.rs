@@ -102,7 +102,7 @@ impl Member {
         let control = nodes.controls.control_mut(node).expect("the node runs");
         let (session, _) = control.enter_session(Credentials::of(OWN_USER, OWN_USER), 1);
         self.session = session;
-        nodes.command(node, 0, Command::OpenSession { session, weight: 1, home: 0 });
+        nodes.command(node, 0, Command::OpenSession { session, weight: 1, home: 0, user: 0 });
         let mut add = |length| {
             let segment = nodes.kernel.add_segment(id, length);
             nodes.command(node, 0, Command::AddSegment { session, segment, length });

@@ -75,7 +75,8 @@ impl World {
                 self.nodes.kernel.hold(id, segment);
             }
             let home = self.clients[number].shard as u16;
-            self.nodes.command(node, shard, Command::OpenSession { session, weight: 1, home });
+            let open = Command::OpenSession { session, weight: 1, home, user: session.0 };
+            self.nodes.command(node, shard, open);
             let add = Command::AddSegment { session, segment, length: ARENA };
             self.nodes.command(node, shard, add);
         }

@@ -308,7 +308,7 @@ impl World {
         let (session, _) = control.enter_session(Credentials::of(user, user), 1);
         self.command(
             node,
-            Command::OpenSession { session, weight: 1 + (client % 3) as u8, home: 0 },
+            Command::OpenSession { session, weight: 1 + (client % 3) as u8, home: 0, user: 0 },
         );
         let length = self.piece_bytes() * u64::from(self.options.depth);
         let arena = self.kernel.add_segment(id, length);

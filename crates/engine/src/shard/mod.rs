@@ -74,9 +74,8 @@ use crate::relay::Relay;
 
 pub use self::watch::Recording;
 
-/// What other shards ask for has one of so many places of the transfers; their receives and waits
-/// have as many.
-const ASKED_SHARE: u32 = 12;
+/// What other shards ask for has one of so many places of the transfers, for each kind.
+const ASKED_SHARE: u32 = 16;
 
 /// Sizes and choices fixed when a shard is made. Memory is taken then, never per request.
 #[derive(Debug, Clone)]
@@ -201,8 +200,8 @@ impl Shard {
             Command::AddStaging { segment, length } => self.add_staging(segment, length),
             Command::SetStaging { bytes } => self.set_staging(bytes),
             Command::SetLimits(limits) => self.set_limits(limits, io.now()),
-            Command::OpenSession { session, weight, home } => {
-                self.clients.open(session, weight, home);
+            Command::OpenSession { session, weight, home, user } => {
+                self.clients.open(session, weight, (home, user));
             }
             Command::AddSegment { session, segment, length } => {
                 self.clients.add_segment(session, segment, length);
@@ -376,6 +375,7 @@ impl Shard {
         }
         self.expire_mail(now, io);
         self.begin_takes(io);
+        self.expire_asks(now);
         self.begin_asks(io);
         self.release_due(now, io);
         self.cx.sched.wake_due(now);
@@ -438,6 +438,7 @@ impl Shard {
             .chain(self.cx.driver.next_look())
             .chain(self.cx.sched.next_due())
             .chain(self.cx.dials.next())
+            .chain(self.asks.next_due())
             .min()
     }
 

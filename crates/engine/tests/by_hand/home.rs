@@ -18,7 +18,7 @@ const LINE: QueueId = QueueId(5);
 /// The shard of a queue whose session has its home at the other shard, which has a handle.
 fn of_queue() -> World {
     let mut world = World::of_two_shards();
-    world.command(Command::OpenSession { session: SESSION, weight: 1, home: 1 });
+    world.command(Command::OpenSession { session: SESSION, weight: 1, home: 1, user: 0 });
     let segment = world.kernel.add_segment(world.node, ARENA);
     world.kernel.share(world.node, segment);
     world.command(Command::AddSegment { session: SESSION, segment, length: ARENA });

@@ -123,7 +123,7 @@ fn memory_that_another_client_used_last_goes_when_that_one_is_done() {
 #[test]
 fn requests_on_memory_that_has_vanished_end_with_bad_buffer_and_the_session_goes_on() {
     let (mut world, lent) = lending();
-    world.command(Command::OpenSession { session: OTHER, weight: 1, home: 0 });
+    world.command(Command::OpenSession { session: OTHER, weight: 1, home: 0, user: 0 });
     let theirs = world.kernel.add_segment(world.node, 1 << 20);
     world.kernel.share(world.node, theirs);
     let other = Command::AddSegment { session: OTHER, segment: theirs, length: 1 << 20 };

@@ -246,7 +246,7 @@ impl World {
         length: u64,
         weight: u8,
     ) -> SegmentId {
-        self.command(Command::OpenSession { session, weight, home: 0 });
+        self.command(Command::OpenSession { session, weight, home: 0, user: 0 });
         let segment = self.kernel.add_segment(self.node, length);
         self.kernel.share(self.node, segment);
         self.command(Command::AddSegment { session, segment, length });

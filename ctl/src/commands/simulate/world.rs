@@ -190,7 +190,7 @@ impl World {
         let _ = control.enter_session(Credentials::of(OWN_USER, OWN_USER), 1);
         let offered = region(SESSION, 0..length, ALL);
         control.offer_region(MEMORY, offered, length).map_err(|fault| fault.text)?;
-        self.command(node, Command::OpenSession { session: SESSION, weight: 1, home: 0 });
+        self.command(node, Command::OpenSession { session: SESSION, weight: 1, home: 0, user: 0 });
         self.command(node, Command::AddSegment { session: SESSION, segment: arena, length });
         Ok(())
     }

@@ -98,7 +98,8 @@ impl Shards {
             let segment = Arc::clone(segment);
             let add = |answer| Message::AddSegment { session, segment, answer };
             let Err(fault) = self.ask_at(*shard, add).await else { continue };
-            for shard in &self.all[..at] {
+            // One that was late has it all the same.
+            for shard in &self.all[..=at] {
                 let take = |answer| Message::TakeBack { session, number, answer };
                 // A shard that is gone has no sessions.
                 let _ = self.ask_at(*shard, take).await;

@@ -15,6 +15,10 @@ struct Asked {
     origin: Origin,
     /// Whether it waits for others, and counts so.
     waits: bool,
+    /// The home was told that it is given up.
+    recalled: bool,
+    /// Its client was told how it ended: only its buffer is held.
+    told: bool,
 }
 
 /// All requests of the shard that other shards have. A shard alone on its node has none.
@@ -44,7 +48,10 @@ impl Away {
         origin: Origin,
         waits: bool,
     ) -> Option<AwayKey> {
-        let key = self.requests.insert(Asked { home, origin, waits }).ok()?;
+        let key = self
+            .requests
+            .insert(Asked { home, origin, waits, recalled: false, told: false })
+            .ok()?;
         if waits {
             *self.waits.entry(origin.session).or_default() += 1;
         }
@@ -68,14 +75,30 @@ impl Away {
         Some(origin)
     }
 
-    /// The request of a queue by its client's own value, and the shard that has it.
-    pub(in crate::shard) fn find(&self, canceller: Origin, target: u64) -> Option<(u16, AwayKey)> {
+    /// Gives up on a request of a queue, by its client's own value. Nothing if there is none that
+    /// has not ended; else the shard that is to be told, and the request, but only once.
+    pub(in crate::shard) fn recall(
+        &mut self,
+        canceller: Origin,
+        target: u64,
+    ) -> Option<Option<(u16, AwayKey)>> {
         let wanted = |asked: &Asked| {
             let Origin { session, queue, user_data, .. } = asked.origin;
-            (session, queue, user_data) == (canceller.session, canceller.queue, target)
+            let wanted = (canceller.session, canceller.queue, target);
+            !asked.told && (session, queue, user_data) == wanted
         };
         let key = self.requests.next_from(&mut 0, wanted)?;
-        Some((self.requests.get(key)?.home, key))
+        let asked = self.requests.get_mut(key)?;
+        let first = !std::mem::replace(&mut asked.recalled, true);
+        Some(first.then_some((asked.home, key)))
+    }
+
+    /// The client of a request was told how it ended, while its buffer is held. Where the release
+    /// goes.
+    pub(in crate::shard) fn hold(&mut self, key: AwayKey) -> Option<Origin> {
+        let asked = self.requests.get_mut(key)?;
+        asked.told = true;
+        Some(asked.origin)
     }
 
     /// A session closes, here and at its home: nobody is told of its requests any more.
@@ -113,9 +136,12 @@ mod tests {
         let mut away = Away::with_capacity(3);
         let key = away.enter(1, of(7, 2, 40), true).expect("room");
         away.enter(2, of(7, 3, 40), false).expect("room");
-        assert_eq!(away.find(of(7, 2, 0), 40), Some((1, key)));
-        assert_eq!(away.find(of(8, 2, 0), 40), None);
-        assert_eq!(away.find(of(7, 2, 0), 41), None);
+        assert_eq!(away.recall(of(8, 2, 0), 40), None);
+        assert_eq!(away.recall(of(7, 2, 0), 41), None);
+        assert_eq!(away.recall(of(7, 2, 0), 40), Some(Some((1, key))));
+        assert_eq!(away.recall(of(7, 2, 0), 40), Some(None), "its home is told once");
+        assert_eq!(away.hold(key), Some(of(7, 2, 40)));
+        assert_eq!(away.recall(of(7, 2, 0), 40), None, "it has ended");
         assert_eq!((away.waits_of(SessionId(7)), away.len()), (1, 2));
         assert_eq!(away.leave(key), Some(of(7, 2, 40)));
         assert_eq!((away.leave(key), away.origin(key)), (None, None));

@@ -31,7 +31,7 @@ use super::rate::Throttle;
 use super::slab::Beside;
 
 pub(super) use self::admission::{InUse, weight};
-pub(super) use self::asks::{Ask, Asks};
+pub(super) use self::asks::{Ask, AskKind, Asks};
 pub(super) use self::away::Away;
 pub(super) use self::handles::{HandleKind, Handles, Place, RemoteHandle, access_of};
 pub(super) use self::order::Line;
@@ -46,6 +46,8 @@ struct Session {
     weight: u8,
     /// The shard that has what has one place only.
     home: u16,
+    /// The client's user.
+    user: u32,
     /// Transfers that still use its memory.
     transfers: u32,
     used: Used,
@@ -137,11 +139,12 @@ impl Clients {
     }
 
     /// A client has connected.
-    pub(super) fn open(&mut self, session: SessionId, weight: u8, home: u16) {
+    pub(super) fn open(&mut self, session: SessionId, weight: u8, (home, user): (u16, u32)) {
         let value = Session {
             segments: Vec::new(),
             weight: weight.max(1),
             home,
+            user,
             transfers: 0,
             used: Used::default(),
             holdings: Holdings::default(),
@@ -293,6 +296,11 @@ impl Clients {
     /// The shard that has what of a session has one place only.
     pub(super) fn home(&self, session: SessionId) -> Option<u16> {
         self.sessions.get(&session).map(|session| session.home)
+    }
+
+    /// The user of a client; of one that is not there, nobody's.
+    pub(super) fn user(&self, session: SessionId) -> u32 {
+        self.sessions.get(&session).map_or(u32::MAX, |session| session.user)
     }
 
     /// What a client has of what all share.

@@ -11,13 +11,16 @@
 
 use piped_core::ids::{QueueId, SessionId};
 use piped_core::io::Io;
-use piped_core::request::{Completion, Origin, Progress, Request, Verb};
+use piped_core::limits;
+use piped_core::request::{BufferState, Completion, Origin, Progress, Request, Verb};
 use piped_core::status::Status;
+use piped_core::units::Nanos;
+use piped_report::tally::Operation;
 
 use crate::command::Output;
 use crate::relay::{Relay, Said};
 use crate::shard::Shard;
-use crate::shard::clients::Ask;
+use crate::shard::clients::{Ask, AskKind};
 use crate::shard::keys::AwayKey;
 use crate::shard::requests::{Transfer, Waiter};
 
@@ -54,7 +57,7 @@ impl Shard {
     /// A request goes to the home of its session.
     pub(in crate::shard) fn ask_home(&mut self, home: u16, origin: Origin, request: Request) {
         let Origin { session, queue, .. } = origin;
-        let waits = waits(request.verb);
+        let waits = AskKind::of(request.verb) == AskKind::Waits;
         let asked = self.clients.may_ask(session).and_then(|()| {
             self.away.enter(home, origin, waits).ok_or(Status::WouldBlock).map(AwayKey::to_bits)
         });
@@ -66,11 +69,13 @@ impl Shard {
         }
     }
 
-    /// Gives up on a request that the home of its session has. `false`: there is none.
+    /// Gives up on a request that the home of the session has. `false`: there is none.
     pub(in crate::shard) fn recall(&mut self, canceller: Origin, target: u64) -> bool {
-        let Some((home, key)) = self.away.find(canceller, target) else { return false };
-        self.cx.relays.tell(home, Relay::Recall { asked: key.to_bits() });
-        true
+        let found = self.away.recall(canceller, target);
+        if let Some(Some((home, key))) = found {
+            self.cx.relays.tell(home, Relay::Recall { asked: key.to_bits() });
+        }
+        found.is_some()
     }
 
     /// A request of a session that has its home here, by a queue of another shard.
@@ -81,30 +86,52 @@ impl Shard {
         request: Request,
         io: &mut I,
     ) {
-        let ask = Ask::new((shard, asked), (session, queue), request, io.now());
-        if !waits(request.verb) {
-            self.asks.park(ask);
+        let now = io.now();
+        let times = (now, now + self.time_allowed(&request));
+        let ask = Ask::new((shard, asked), (session, queue), request, times);
+        if self.asks.enter(ask, self.clients.user(session)) {
             self.begin_asks(io);
-        } else if self.asks.enter_wait(session) {
-            self.begin_ask(ask, io);
         } else {
-            let waiter = Waiter::Queue { shard, asked };
-            self.tell_client(waiter, Said::ended_at_once(Status::WouldBlock));
+            self.complete_at_once(Waiter::Queue { shard, asked }, Status::WouldBlock);
         }
     }
 
-    /// Begins what other shards have asked for, as far as there are places for that.
+    /// Begins what other shards have asked for, as far as there are places for that: as much as
+    /// one turn may.
     pub(in crate::shard) fn begin_asks<I: Io>(&mut self, io: &mut I) {
-        while let Some(ask) = self.asks.pop() {
-            self.begin_ask(ask, io);
+        for _ in 0..limits::WORK_PER_TURN {
+            let Some(ask) = self.asks.pop() else { return };
+            let ((shard, asked), (session, queue), request, came) = ask.into_parts();
+            let (waiter, line) = (Waiter::Queue { shard, asked }, (shard, queue));
+            if !self.begin((waiter, session, line), request, came, io) {
+                self.asks.end(session, AskKind::of(request.verb));
+            }
         }
     }
 
-    fn begin_ask<I: Io>(&mut self, ask: Ask, io: &mut I) {
-        let ((shard, asked), (session, queue), request, came) = ask.into_parts();
-        let (waiter, line) = (Waiter::Queue { shard, asked }, (shard, queue));
-        if !self.begin((waiter, session, line), request, came, io) {
-            self.asks.end(session, waits(request.verb));
+    /// Ends what other shards have asked for and has not begun by its deadline.
+    pub(in crate::shard) fn expire_asks(&mut self, now: Nanos) {
+        while let Some(ask) = self.asks.take_due(now) {
+            let ((shard, asked), ..) = ask.into_parts();
+            self.complete_at_once(Waiter::Queue { shard, asked }, Status::DeadlineExceeded);
+        }
+    }
+
+    /// A client is told of the end of its transfer: one that another shard asked for has no place
+    /// any more, whatever still has its buffer.
+    pub(in crate::shard) fn leave_asks(
+        &mut self,
+        waiter: Waiter,
+        session: SessionId,
+        operation: Operation,
+    ) {
+        if let Waiter::Queue { .. } = waiter {
+            let kind = match operation {
+                Operation::Receive | Operation::Wait => AskKind::Waits,
+                Operation::Send => AskKind::Sends,
+                _ => AskKind::Moves,
+            };
+            self.asks.end(session, kind);
         }
     }
 
@@ -112,7 +139,7 @@ impl Shard {
     pub(in crate::shard) fn handle_recall<I: Io>(&mut self, shard: u16, asked: u64, io: &mut I) {
         let waiter = Waiter::Queue { shard, asked };
         if self.asks.recall((shard, asked)).is_some() {
-            return self.tell_client(waiter, Said::ended_at_once(Status::Cancelled));
+            return self.complete_at_once(waiter, Status::Cancelled);
         }
         let is_it = |it: &Transfer| it.waiter == waiter && it.status.is_none();
         // If there is none, the answer is under way.
@@ -123,7 +150,11 @@ impl Shard {
 
     /// The home of a session says what became of a request.
     pub(in crate::shard) fn handle_said(&mut self, key: AwayKey, said: Said) {
-        let origin = if said.is_last() { self.away.leave(key) } else { self.away.origin(key) };
+        let origin = match said {
+            Said::Finished { buffer: BufferState::Held, .. } => self.away.hold(key),
+            Said::Moved { .. } => self.away.origin(key),
+            Said::Finished { .. } | Said::Released => self.away.leave(key),
+        };
         if let Some(origin) = origin {
             self.cx.outputs.push_back(output(origin, said));
         }
@@ -143,11 +174,6 @@ impl Shard {
             }
         }
     }
-}
-
-/// Whether a request waits for others.
-fn waits(verb: Verb) -> bool {
-    matches!(verb, Verb::Receive { .. } | Verb::Wait { .. })
 }
 
 fn output(origin: Origin, said: Said) -> Output {

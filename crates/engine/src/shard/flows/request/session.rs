@@ -21,10 +21,10 @@ impl Shard {
         while let Some(key) = self.transfers.next_from(&mut from, |t| t.session == session) {
             if let Some(transfer) = self.transfers.get_mut(key) {
                 if transfer.waiter.is_client() {
-                    let waits = transfer.waits_for_others();
                     let waiter = std::mem::replace(&mut transfer.waiter, Waiter::Nobody);
-                    if matches!(waiter, Waiter::Queue { .. }) {
-                        self.asks.end(session, waits);
+                    let (told, operation) = (transfer.told, transfer.kind);
+                    if !told {
+                        self.leave_asks(waiter, session, operation);
                     }
                 }
                 let Cx { limits, sched, .. } = &mut self.cx;

@@ -127,8 +127,7 @@ impl Shard {
             Body::Remote(remote) => self.by_ways((kind, request.class, length), remote, now),
             body => body,
         };
-        let allowed = request.deadline.unwrap_or(self.cx.config.deadline_default);
-        let allowed = allowed.min(limits::DEADLINE_MAX);
+        let allowed = self.time_allowed(&request);
         let start = Start {
             waiter,
             session,
@@ -148,6 +147,12 @@ impl Shard {
         Ok((key, bytes))
     }
 
+    /// How long a request may take.
+    pub(in crate::shard) fn time_allowed(&self, request: &Request) -> Nanos {
+        let allowed = request.deadline.unwrap_or(self.cx.config.deadline_default);
+        allowed.min(limits::DEADLINE_MAX)
+    }
+
     /// The node of a request that has its place among others of its queue; `None` inside is this
     /// one. Messages have an order of their own, and a copy belongs to two nodes.
     fn ordered(&self, session: SessionId, verb: Verb) -> Option<Option<PeerId>> {
@@ -164,9 +169,10 @@ impl Shard {
         Some(self.handles.remote(session, handle).map(|remote| remote.peer))
     }
 
-    /// Receives and waits of a session that have not ended.
+    /// Receives and waits that came by a session's queues of this shard and have not ended.
     #[must_use]
     pub fn waits_of(&self, session: SessionId) -> u32 {
-        self.clients.waits_of(session) + self.away.waits_of(session)
+        let here = self.clients.waits_of(session).saturating_sub(self.asks.waits_of(session));
+        here + self.away.waits_of(session)
     }
 }

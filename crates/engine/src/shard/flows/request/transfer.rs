@@ -184,7 +184,7 @@ impl Shard {
         self.leave_channel(key, io);
         self.give_up_children(key, status, io);
         let Some(transfer) = self.transfers.get_mut(key) else { return };
-        let waiter = transfer.waiter;
+        let (waiter, session, operation) = (transfer.waiter, transfer.session, transfer.kind);
         if transfer.pins.any() && waiter.is_client() && !std::mem::replace(&mut transfer.told, true)
         {
             let (bytes, value) = (transfer.landed.watermark(), transfer.value);
@@ -194,6 +194,7 @@ impl Shard {
             self.tell_client(waiter, Said::Finished { status, bytes, value, buffer });
             let Cx { limits, sched, .. } = &mut self.cx;
             self.clients.leave_limits(key, limits, sched);
+            self.leave_asks(waiter, session, operation);
         }
         self.tell_held(key, status);
         self.settle(key, io);
@@ -332,8 +333,8 @@ impl Shard {
             failed: (!ok).into(),
             bytes: transfer.moved(),
         });
-        if matches!(transfer.waiter, Waiter::Queue { .. }) {
-            self.asks.end(transfer.session, transfer.waits_for_others());
+        if !transfer.told {
+            self.leave_asks(transfer.waiter, transfer.session, transfer.kind);
         }
         if self.clients.leave(transfer.session, transfer.waits_for_others(), used) {
             self.drain_session(transfer.session, io);

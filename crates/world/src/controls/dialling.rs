@@ -221,9 +221,9 @@ impl Controls {
             return self.tell(node, dial.shard, Command::ConnectFailed { peer, class }, kernel);
         }
         let from = self.nodes[node].setup.address.ip();
-        let name = proven.as_ref().map(|(admitted, ..)| admitted.node.as_str());
+        let caller = proven.as_ref().map(|(admitted, ..)| (admitted.node.as_str(), dial.shard));
         let control = self.nodes[to].control.as_mut();
-        let home = control.map_or(0, |control| control.home_of(name, from));
+        let home = control.map_or(0, |control| control.home_of(caller, from));
         let ids = [self.nodes[node].setup.shards[dial.shard], self.nodes[to].setup.shards[home]];
         let second = self.nodes[to].setup.second == Some(address);
         let links = [ids, [ids[1], ids[0]]].map(|ends| self.link(ends, second, kernel));

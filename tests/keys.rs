@@ -450,7 +450,7 @@ fn a_handshake_that_began_before_a_reload_counts_for_nothing() {
     let alpha = NodeKey::read(&scene.keys[0].file).expect("a key");
     let beta = scene.keys[1].public.parse().expect("a key");
     let begin = || {
-        let (dialled, first) = Dialled::begin(&alpha, beta, Protection::Integrity, &[]);
+        let (dialled, first) = Dialled::begin(&alpha, beta, Protection::Integrity, 0, &[]);
         let mut stream = TcpStream::connect(scene.address).expect("it listens");
         stream.write_all(&first).expect("sent");
         let mut answer = [0; ANSWER_BYTES];

@@ -5,8 +5,11 @@
 use std::thread;
 use std::time::Duration;
 
-use piped_client::{Access, Client, ClientBuilder, Handle, Queue, Request, Status, Tag};
-use system_tests::process::{Daemon, Programs, eventually, free_address};
+use piped_client::{
+    Access, Client, ClientBuilder, Handle, OpenOptions, Queue, Request, Status, Tag,
+};
+use system_tests::keys::Key;
+use system_tests::process::{Daemon, Programs, eventually, free_address, words};
 
 const LATE: Duration = Duration::from_secs(300);
 /// Longer than what is sent without being announced, and copied in more than one piece.
@@ -171,4 +174,131 @@ fn words_and_notifications_are_the_same_whatever_shard_serves_who_asks() {
     drop((region, own, owner));
     let gone = eventually("the region is gone", || queue.run(Request::notify(&there, 7)).err());
     assert_eq!(gone.status(), Some(Status::Gone));
+}
+
+/// The shards of a daemon that serve the two shards of alpha, once all lanes of these are up, and
+/// how many frames have come from each.
+fn homes(daemon: &Daemon) -> Option<[(u64, u64); 2]> {
+    let report = daemon.json(&["peers"]);
+    let peers = report["peers"].as_array()?;
+    let of = |name: &str| {
+        let mut entries = peers.iter().filter(|it| it["inbound"] == true && it["name"] == name);
+        let (entry, other) = (entries.next()?, entries.next());
+        assert!(other.is_none(), "lanes of {name} are at two shards: {report}");
+        let lanes = entry["lanes"].as_array().filter(|lanes| lanes.len() == 2)?;
+        let frames = lanes.iter().map(|lane| lane["frames_received"].as_u64()).sum::<Option<u64>>();
+        let are_up = lanes.iter().all(|lane| lane["up"] == true);
+        are_up.then_some((entry["shard"].as_u64()?, frames?))
+    };
+    Some([of("alpha")?, of("alpha#1")?])
+}
+
+/// Puts and gets in regions of clients of both shards there, with notifications.
+fn put_and_get(client: &Client, owners: &[Client; 2], regions: [&Handle; 2], mark: u8) {
+    let mut queue = client.queue().expect("a queue");
+    for (to, (owner, region)) in owners.iter().zip(regions).enumerate() {
+        let mut own = owner.queue().expect("a queue");
+        let name = format!("board-{to}");
+        let board = client.open_region(Some("beta"), &name, Access::ALL).expect("it is there");
+        for round in 0..20 {
+            let wait = own.submit(Request::wait(region, 7, 1).deadline(LATE)).expect("room");
+            let mut buffer = client.allocate(90_000).expect("memory");
+            buffer.as_mut_slice().fill(mark + round);
+            let put = Request::write(&board, 4096, buffer).then_notify(7).deadline(LATE);
+            let buffer = queue.run(put).expect("it may").payload;
+            wait.wait(&mut own).expect("notified");
+            let there = owner.allocate(90_000).expect("memory");
+            let there = own.run(Request::read(region, 4096, there)).expect("it may").payload;
+            let got = queue.run(Request::read(&board, 4096, buffer).deadline(LATE));
+            let got = got.expect("it may").payload;
+            let is_right = |bytes: &[u8]| bytes.iter().all(|&byte| byte == mark + round);
+            assert!(is_right(there.as_slice()) && is_right(got.as_slice()), "{mark} {round}");
+            queue.run(Request::fetch_add(&board, 64, 1).deadline(LATE)).expect("it may");
+        }
+        let none = own.run(Request::wait(region, 7, 1).no_wait()).expect_err("each came once");
+        assert_eq!(none.status(), Some(Status::WouldBlock));
+    }
+}
+
+#[test]
+fn the_shards_of_a_node_with_a_key_are_served_by_different_shards() {
+    const COUNT: u64 = 20;
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, address) = (directory.path(), free_address());
+    std::fs::create_dir(path.join("root")).expect("made");
+    let keys = ["alpha", "beta"].map(|name| Key::make(&programs, path, name));
+    let beta = keys[1].security("integrity")
+        + &keys[0].peer("alpha", None)
+        + &format!("[listen]\naddress = \"{address}\"\n")
+        + &format!("[exports.data]\npath = \"{}\"\nwrite = true\n", path.join("root").display());
+    let beta = daemon(&programs, path, "beta", &beta);
+    let alpha = keys[0].security("integrity") + &keys[1].peer("beta", Some(address));
+    let alpha = daemon(&programs, path, "alpha", &alpha);
+    let (owners, far) = (both(&beta), both(&alpha));
+    let before = eventually("all lanes are up", || homes(&beta));
+    assert_ne!(before[0].0, before[1].0, "{}", beta.json(&["peers"]));
+    let mails = [0, 1]
+        .map(|it: usize| owners[it].offer_channel(&format!("mail-{it}")).expect("a new name"));
+    let regions = [0, 1].map(|it: usize| {
+        let memory = owners[it].allocate(1 << 20).expect("memory");
+        owners[it].export_region(&format!("board-{it}"), memory, Access::ALL).expect("a new name")
+    });
+    let handles = regions.each_ref().map(|region| region.handle());
+    let files = [0, 1].map(|it: usize| {
+        let make = OpenOptions::read_write().create(true);
+        far[it].open_export(Some("beta"), "data", format!("file-{it}"), make).expect("it may")
+    });
+    let write_and_read = |it: usize, mark: u8| {
+        let mut queue = far[it].queue().expect("a queue");
+        let mut buffer = far[it].allocate(LONG).expect("memory");
+        buffer.as_mut_slice().fill(mark);
+        let write = Request::write(&files[it], 0, buffer).deadline(LATE);
+        let buffer = queue.run(write).expect("it may").payload;
+        let read = Request::read(&files[it], 0, buffer).deadline(LATE);
+        let buffer = queue.run(read).expect("it may").payload;
+        assert!(buffer.as_slice().iter().all(|&byte| byte == mark));
+    };
+    thread::scope(|scope| {
+        for it in [0, 1] {
+            let (owner, mail, client) = (&owners[it], &mails[it], &far[it]);
+            scope.spawn(move || {
+                let mut queue = owner.queue().expect("a queue");
+                receive(owner, &mut queue, mail, &[2, 3], COUNT);
+            });
+            scope.spawn(move || {
+                let mut queue = client.queue().expect("a queue");
+                for to in [0, 1] {
+                    let name = format!("mail-{to}");
+                    let to = client.open_channel(Some("beta"), &name).expect("it is there");
+                    send(client, &mut queue, &to, 2 + it as u64, COUNT);
+                }
+            });
+        }
+    });
+    for (it, mark) in [(0, 1), (1, 101)] {
+        write_and_read(it, mark);
+        put_and_get(&far[it], &owners, handles, mark);
+    }
+    let mut own = owners[0].queue().expect("a queue");
+    let sum = own.run(Request::fetch_add(handles[0], 64, 0)).expect("it may").value;
+    assert_eq!(sum, 40, "of both shards");
+    let after = homes(&beta).expect("all lanes are up");
+    for (before, after) in before.into_iter().zip(after) {
+        assert_eq!(before.0, after.0, "a home is kept");
+        assert!(after.1 > before.1 + COUNT, "it was asked by its own lanes");
+    }
+    // An operator ends the lanes of the node, of both shards. They come back where they were, for
+    // what was opened is there.
+    let ended = beta.pipectl(["peer", "end", "alpha"]).output().expect("starts");
+    assert!(ended.status.success(), "{}", words(&ended));
+    for (it, mark) in [(0, 7), (1, 8)] {
+        write_and_read(it, mark);
+    }
+    let again = eventually("all lanes are up", || homes(&beta));
+    assert_eq!(again.map(|(home, _)| home), before.map(|(home, _)| home));
+    let lost = beta.status()["shards"].as_array().expect("shards").clone();
+    for shard in lost {
+        assert!(shard["counters"]["lanes_lost"].as_u64() >= Some(2), "{shard}");
+    }
 }

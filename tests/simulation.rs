@@ -47,6 +47,7 @@ fn shards_of_a_node_keep_all_promises_to_each_others_clients() {
         "message received",
         "message sent across shards",
         "message across shards given up",
+        "node served by several shards",
         "notified across shards",
         "asked by another shard than the home",
         "notifications taken",
@@ -242,7 +243,12 @@ fn nodes_are_connected_as_their_configurations_say_whatever_operators_do() {
 #[test]
 fn nodes_that_move_find_each_other_whatever_others_say() {
     let life = Life::Network(network::Options::moving);
-    let must_see = &["sealed connection", "handshake failed", "nodes can be connected"];
+    let must_see = &[
+        "sealed connection",
+        "handshake failed",
+        "node served by several shards",
+        "nodes can be connected",
+    ];
     Campaign { name: "nodes_that_move", seeds: 200, life, must_see }.run();
 }
 

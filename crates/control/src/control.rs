@@ -18,6 +18,7 @@ use crate::dial::Dial;
 use crate::discovery::{Discovery, Source};
 use crate::grants::Grants;
 use crate::holdings::{Holdings, Place};
+use crate::homes::Homes;
 use crate::journal::{Cause, Journal, Party};
 use crate::keyring::Keyring;
 use crate::members::Members;
@@ -119,8 +120,8 @@ pub struct Control<M> {
     /// What clients and peers have open.
     pub(crate) holdings: Holdings,
     last_ticket: u64,
-    /// The shards of nodes that have proved their names.
-    pub(crate) homes: BTreeMap<String, usize>,
+    /// The shards here of nodes that have proved their names.
+    pub(crate) homes: Homes,
     journal: Journal,
     /// What callers at the door have used of their budgets.
     pub(crate) patrol: Patrol,
@@ -145,7 +146,7 @@ impl<M: Clone> Control<M> {
             withdrawals: Withdrawals::default(),
             holdings: Holdings::default(),
             last_ticket: 0,
-            homes: BTreeMap::new(),
+            homes: Homes::new(shards),
             journal: Journal::default(),
             patrol: Patrol::default(),
             effects: VecDeque::new(),

@@ -105,6 +105,8 @@ pub enum Step {
         key: PublicKey,
         /// Whether this node shows its certificate, if it has one.
         shows: bool,
+        /// The shard that is named to the peer: the one that asked for the connection.
+        shard: usize,
     },
     /// Give the connection to the shard that asked, at once.
     Deliver,
@@ -345,7 +347,7 @@ impl<M: Clone> Control<M> {
             return self.unproven(dial, "this node has no key".to_owned(), times);
         }
         dial.keyring = Some(Rc::clone(&keyring));
-        Step::Prove { keyring, key, shows }
+        Step::Prove { keyring, key, shows, shard: dial.shard }
     }
 
     fn proved(&mut self, dial: &mut Dial, times: Times) -> Step {

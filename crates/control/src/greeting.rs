@@ -145,28 +145,19 @@ impl<M: Clone> Control<M> {
         Ok(())
     }
 
-    /// The shard that serves a node: all its connections must meet there, for handles that were
-    /// opened over one are used over the others. A node that proved its name gets the shard that
-    /// had the fewest nodes when it first came, and keeps it, from whatever address it comes: only
-    /// names that files know, or that the cluster signed, are remembered. Others have that of their
-    /// address.
+    /// The shard here for a shard of another node: all connections of that one must meet there, for
+    /// handles that were opened over one are used over the others. A node that proved its name, and
+    /// said which of its shards dials, is spread over the shards here, from whatever address it
+    /// comes; each pair keeps what it got. Only names that files know, or that the cluster signed,
+    /// are remembered. Others have the shard of their address: no number of theirs is proved.
     #[must_use]
-    pub fn home_of(&mut self, proven: Option<&str>, address: IpAddr) -> usize {
-        let shards = self.shards().max(1);
+    pub fn home_of(&mut self, proven: Option<(&str, usize)>, address: IpAddr) -> usize {
         let number = match (proven, address.to_canonical()) {
-            (Some(name), _) => {
-                if let Some(&home) = self.homes.get(name) {
-                    return home;
-                }
-                let on = |shard| self.homes.values().filter(|&&home| home == shard).count();
-                let home = (0..shards).min_by_key(|&shard| on(shard)).unwrap_or(0);
-                self.homes.insert(name.to_owned(), home);
-                return home;
-            }
+            (Some((node, shard)), _) => return self.homes.home_of(node, shard),
             (None, IpAddr::V4(v4)) => u128::from(u32::from(v4)),
             (None, IpAddr::V6(v6)) => u128::from(v6),
         };
-        (number % shards as u128) as usize
+        (number % self.shards().max(1) as u128) as usize
     }
 }
 
@@ -176,7 +167,7 @@ mod tests {
     use crate::control::Live;
 
     #[test]
-    fn all_connections_of_a_node_meet_on_one_shard() {
+    fn all_connections_of_a_shard_of_a_node_meet_on_one_shard() {
         let plain: IpAddr = "10.9.0.3".parse().expect("an address");
         let mapped: IpAddr = "::ffff:10.9.0.3".parse().expect("an address");
         for shards in 1..8 {
@@ -184,9 +175,12 @@ mod tests {
             assert_eq!(control.home_of(None, plain), control.home_of(None, mapped));
             assert!(control.home_of(None, plain) < shards);
             let other = "10.9.1.3".parse().expect("an address");
-            let proven = control.home_of(Some("alpha"), plain);
-            assert_eq!(proven, control.home_of(Some("alpha"), other), "by way of either link");
-            assert!(proven < shards);
+            for shard in 0..3 {
+                let proven = control.home_of(Some(("alpha", shard)), plain);
+                let again = control.home_of(Some(("alpha", shard)), other);
+                assert_eq!(proven, again, "by way of either link");
+                assert!(proven < shards);
+            }
         }
     }
 
@@ -195,10 +189,12 @@ mod tests {
         let address: IpAddr = "10.9.0.3".parse().expect("an address");
         let mut control = Control::<()>::new(3, Live::default_for_tests());
         let names = ["ab", "ba", "node-1", "node-10", "x", "yy"];
-        let homes = names.map(|name| control.home_of(Some(name), address));
+        let homes = names.map(|name| control.home_of(Some((name, 0)), address));
         for shard in 0..3 {
             assert_eq!(homes.iter().filter(|&&home| home == shard).count(), 2, "{homes:?}");
         }
-        assert_eq!(names.map(|name| control.home_of(Some(name), address)), homes);
+        assert_eq!(names.map(|name| control.home_of(Some((name, 0)), address)), homes);
+        let others = names.map(|name| control.home_of(Some((name, 1)), address));
+        assert!(homes.iter().zip(others).all(|(home, other)| *home != other), "{others:?}");
     }
 }

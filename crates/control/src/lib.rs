@@ -47,6 +47,7 @@ pub mod fault;
 pub mod grants;
 pub mod greeting;
 pub mod holdings;
+mod homes;
 pub mod journal;
 pub mod keyring;
 pub mod members;

@@ -90,11 +90,11 @@ impl Line {
                 };
                 Progress::Showed(greet::ask(stream).await.map_err(|fault| fault.to_string()))
             }
-            Step::Prove { keyring, key, shows } => {
+            Step::Prove { keyring, key, shows, shard } => {
                 let (Some(stream), Some(identity)) = (&mut self.stream, keyring.identity()) else {
                     return Progress::Proved(Err("there is no connection, or no key".to_owned()));
                 };
-                let proved = greet::dialled(stream, identity, (key, shows)).await;
+                let proved = greet::dialled(stream, identity, (key, shows), shard).await;
                 let proved = proved.map(|keys| self.keys = Some(keys));
                 Progress::Proved(proved.map_err(|fault| fault.to_string()))
             }

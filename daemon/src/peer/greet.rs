@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use super::join;
 use super::noise::{
     ANSWER_BYTES, Answered, At, Beginning, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, HEAD_BYTES,
-    HandshakeFault, beginning, has_length, question, sealed_length,
+    HandshakeFault, Proof, beginning, has_length, question, sealed_length,
 };
 use crate::control::Control;
 use crate::io::clock;
@@ -190,15 +190,17 @@ impl GreetingFault {
     }
 }
 
-/// Proves who we are to a peer that was dialled, and has it prove who it is.
+/// Proves who we are to a peer that was dialled, and has it prove who it is. `shard`: the one that
+/// asked for the connection.
 pub(super) async fn dialled(
     stream: &mut TcpStream,
     identity: &Identity,
     (peer, shows): (PublicKey, bool),
+    shard: usize,
 ) -> Result<LaneKeys, GreetingFault> {
     let shown = identity.certificate().filter(|_| shows).map(NodeCertificate::to_bytes);
-    let shown = shown.unwrap_or_default();
-    let (dialled, first) = Dialled::begin(identity.own(), peer, identity.protection(), &shown);
+    let (shown, wish) = (shown.unwrap_or_default(), identity.protection());
+    let (dialled, first) = Dialled::begin(identity.own(), peer, wish, shard, &shown);
     stream.write_all(&first).await?;
     let mut answer = [0; ANSWER_BYTES];
     stream.read_exact(&mut answer).await?;
@@ -292,8 +294,9 @@ async fn who_is(
     stream.write_all(&answer).await?;
     let mut confirmation = [0; CONFIRMATION_BYTES];
     stream.read_exact(&mut confirmation).await?;
-    let (Admitted { node, certificate }, keys) = answered.finish(&confirmation)?;
-    Ok(Some((Caller::Proven { node }, Some(keys), certificate)))
+    let Proof { admitted, shard, keys } = answered.finish(&confirmation)?;
+    let Admitted { node, certificate } = admitted;
+    Ok(Some((Caller::Proven { node, shard }, Some(keys), certificate)))
 }
 
 /// The first message of a handshake, whole.

@@ -141,7 +141,7 @@ async fn greet(control: &Rc<Control>, mut stream: TcpStream, from: IpAddr, origi
         }
     };
     let proven = match &caller {
-        Caller::Proven { node } => Some(node.as_str()),
+        Caller::Proven { node, shard } => Some((node.as_str(), *shard)),
         Caller::Unproven { .. } => None,
     };
     let shard = control.core.borrow_mut().home_of(proven, from);

@@ -15,6 +15,7 @@ pub(crate) mod join;
 mod listen;
 pub mod noise;
 mod options;
+mod payload;
 pub(crate) mod serve;
 
 pub(crate) use self::listen::{ListenError, bind, listen};

@@ -4,12 +4,14 @@
 //! ```text
 //!   dials                                            listens
 //!     preamble 8 │ ticket 16 │ length 2 │
-//!            e, es, s, ss, certificate   96 and more  ──►   ticket right? decrypts? key trusted?
+//!            e, es, s, ss, shard 1,
+//!            certificate                 96 and more  ──►   ticket right? decrypts? key trusted?
 //!     keys ◄──  e, ee, se, protection             49  ◄──
 //!     confirmation                                16  ──►   right: the peer is there. To its shard
 //! ```
 //!
-//! A node without a certificate leaves it out, and the length before it.
+//! A node without a certificate leaves it out, and the first shard of a node its number. Without
+//! both there is no length, either. The preamble says what is there, so each message has one form.
 //!
 //! `Noise_IK_25519_ChaChaPoly_BLAKE2s`: who dials knows whom, and is known, or not, by the first
 //! message, before anything is kept for it. That message asks for nothing and can be repeated by
@@ -22,13 +24,15 @@
 //! frames must lie in memory as they are. Keys of frames are derived from what the handshake
 //! leaves, one for each direction and protection.
 
-use piped_config::{CERTIFICATE_BYTES_MAX, KEY_BYTES, NodeKey, PublicKey, UnixTime};
+use piped_config::{KEY_BYTES, NodeKey, PublicKey, UnixTime};
 use piped_control::keyring::{Admitted, Identity, Refusal};
 use piped_core::link::Protection;
 use piped_wire::frame::HANDSHAKE_MAGIC as MAGIC;
 use piped_wire::{FrameKey, LaneKeys};
 use snow::{Builder, HandshakeState, TransportState};
 use zeroize::Zeroizing;
+
+use super::payload::{PAYLOAD_BYTES_MAX, has_payload, parse_payload, payload_of, without_payload};
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 
@@ -46,15 +50,17 @@ pub(super) const HEAD_BYTES: usize = PREAMBLE_BYTES + TICKET_BYTES;
 /// key, tag.
 const BARE_BYTES: usize = KEY_BYTES + (KEY_BYTES + TAG_BYTES) + TAG_BYTES;
 
-/// Length of the first message of a dialling side that has no certificate.
+/// Length of the first message of a node's first shard, if the node has no certificate.
 pub const FIRST_BYTES: usize = HEAD_BYTES + BARE_BYTES;
 
-/// Most bytes of a first message.
-pub const FIRST_BYTES_MAX: usize = FIRST_BYTES + LENGTH_BYTES + CERTIFICATE_BYTES_MAX;
+/// Most bytes of what is sealed.
+const SEALED_BYTES_MAX: usize = BARE_BYTES + PAYLOAD_BYTES_MAX;
 
-/// What the last byte of a preamble says beside the protection: a certificate follows.
-const CERTIFIED: u8 = 0x10;
-/// The caller joins the cluster, and is nobody yet ([`super::join`]).
+/// Most bytes of a first message.
+pub const FIRST_BYTES_MAX: usize = HEAD_BYTES + LENGTH_BYTES + SEALED_BYTES_MAX;
+
+/// What the last byte of a preamble says instead of the protection and what comes along
+/// ([`super::payload`]): the caller joins the cluster, and is nobody yet ([`super::join`]).
 const JOINS: u8 = 0x20;
 /// The caller asks for the certificate of this node, and begins then.
 const ASKS: u8 = 0x40;
@@ -143,17 +149,18 @@ pub struct Dialled {
 }
 
 impl Dialled {
-    /// Begins a handshake with the node of this key, and gives what to send. `certificate`: the
-    /// bytes of this node's own; empty if it has none.
+    /// Begins a handshake with the node of this key, and gives what to send. `shard`: the number of
+    /// the shard that dials. `certificate`: the bytes of this node's own; empty if it has none.
     #[must_use]
     pub fn begin(
         own: &NodeKey,
         peer: PublicKey,
         wish: Protection,
+        shard: usize,
         certificate: &[u8],
     ) -> (Self, Vec<u8>) {
-        let kind = if certificate.is_empty() { 0 } else { CERTIFIED };
-        let (noise, first) = begin(own, peer, number_of(wish) | kind, certificate);
+        let (kind, payload) = payload_of(shard, certificate);
+        let (noise, first) = begin(own, peer, number_of(wish) | kind, &payload);
         (Self { noise, wish }, first)
     }
 
@@ -182,8 +189,20 @@ impl Dialled {
 #[derive(Debug)]
 pub struct Answered {
     admitted: Admitted,
+    shard: usize,
     protection: Protection,
     secrets: Secrets,
+}
+
+/// The outcome of a handshake, for the side that listens.
+#[derive(Debug)]
+pub struct Proof {
+    /// The node that proved its name, and why it is trusted.
+    pub admitted: Admitted,
+    /// The shard of that node which dialled, below [`SHARDS_MAX`](piped_core::names::SHARDS_MAX).
+    pub shard: usize,
+    /// The keys of the lane.
+    pub keys: LaneKeys,
 }
 
 /// What a connection begins as.
@@ -219,14 +238,14 @@ pub(super) fn question() -> [u8; PREAMBLE_BYTES] {
 /// How many bytes follow the head of a first message, and then how many of them are the length.
 #[must_use]
 pub(super) const fn has_length(head: &[u8; HEAD_BYTES]) -> bool {
-    head[PREAMBLE_BYTES - 1] & CERTIFIED != 0
+    has_payload(head[PREAMBLE_BYTES - 1])
 }
 
 /// The length of what is sealed, from the bytes that say it; `None`: no message has it.
 #[must_use]
 pub(super) fn sealed_length(bytes: [u8; LENGTH_BYTES]) -> Option<usize> {
     let length = usize::from(u16::from_le_bytes(bytes));
-    (BARE_BYTES..=BARE_BYTES + CERTIFICATE_BYTES_MAX).contains(&length).then_some(length)
+    (BARE_BYTES..=SEALED_BYTES_MAX).contains(&length).then_some(length)
 }
 
 /// Begins as the dialling side: the state, and the first message.
@@ -243,7 +262,7 @@ fn begin(
     let mut first = vec![0; HEAD_BYTES];
     first[..PREAMBLE_BYTES].copy_from_slice(&preamble);
     let sealed = BARE_BYTES + payload.len();
-    if kind & CERTIFIED != 0 {
+    if has_payload(kind) {
         first.extend((sealed as u16).to_le_bytes());
     }
     let start = first.len();
@@ -254,12 +273,18 @@ fn begin(
     (noise, first)
 }
 
-/// Takes a first message apart, the cheapest first: the state, the caller's key, and what came with
-/// it.
-fn accept(
-    own: &NodeKey,
-    first: &[u8],
-) -> Result<(HandshakeState, u8, PublicKey, Vec<u8>), HandshakeFault> {
+/// What a first message says.
+struct Opened {
+    noise: HandshakeState,
+    kind: u8,
+    /// The key that the caller names.
+    key: PublicKey,
+    shard: usize,
+    certificate: Vec<u8>,
+}
+
+/// Takes a first message apart, the cheapest first.
+fn accept(own: &NodeKey, first: &[u8]) -> Result<Opened, HandshakeFault> {
     let (head, message) = first.split_at_checked(HEAD_BYTES).ok_or(HandshakeFault::Version)?;
     let (preamble, given) = head.split_at(PREAMBLE_BYTES);
     let kind = match preamble {
@@ -270,9 +295,9 @@ fn accept(
     if !same(&right, given) {
         return Err(HandshakeFault::Ticket);
     }
-    let sealed = match kind & CERTIFIED {
-        0 => Some(message),
-        _ => message.split_first_chunk().and_then(|(length, sealed)| {
+    let sealed = match has_payload(kind) {
+        false => Some(message),
+        true => message.split_first_chunk().and_then(|(length, sealed)| {
             (sealed_length(*length) == Some(sealed.len())).then_some(sealed)
         }),
     };
@@ -283,7 +308,10 @@ fn accept(
     payload.truncate(read);
     let key = noise.get_remote_static().and_then(|key| key.first_chunk()).copied();
     let key = PublicKey::new(key.ok_or(HandshakeFault::Forged)?);
-    Ok((noise, kind, key, payload))
+    let said = parse_payload(kind, &payload);
+    let (shard, certificate) = said.ok_or(HandshakeFault::Version)?;
+    let certificate = certificate.to_vec();
+    Ok(Opened { noise, kind, key, shard, certificate })
 }
 
 /// A node that joins, waiting for the answer.
@@ -320,7 +348,7 @@ pub(super) fn welcome(
     own: &NodeKey,
     first: &[u8; FIRST_BYTES],
 ) -> Result<(TransportState, PublicKey, [u8; ANSWER_BYTES]), HandshakeFault> {
-    let (mut noise, kind, key, _) = accept(own, first)?;
+    let Opened { mut noise, kind, key, .. } = accept(own, first)?;
     if kind != JOINS {
         return Err(HandshakeFault::Version);
     }
@@ -342,30 +370,29 @@ impl Answered {
         first: &[u8],
     ) -> Result<(Self, [u8; ANSWER_BYTES]), HandshakeFault> {
         // A wish that nobody knows is another version, whatever its ticket.
-        let wish = first.get(PREAMBLE_BYTES - 1).and_then(|kind| protection_of(kind & !CERTIFIED));
-        let wish = wish.ok_or(HandshakeFault::Version)?;
-        let (mut noise, _, key, shown) = accept(trust.own(), first)?;
-        let admitted = trust.admit(&key, &shown);
+        let kind = first.get(PREAMBLE_BYTES - 1).map(|kind| without_payload(*kind));
+        let wish = kind.and_then(protection_of).ok_or(HandshakeFault::Version)?;
+        let opened = accept(trust.own(), first)?;
+        let Opened { mut noise, key, shard, certificate, .. } = opened;
+        let admitted = trust.admit(&key, &certificate);
         let admitted = admitted.map_err(|why| HandshakeFault::Untrusted(key, why))?;
         let protection = wish.max(trust.protection());
         let mut answer = [0; ANSWER_BYTES];
         let length = noise.write_message(&[number_of(protection)], &mut answer);
         assert_eq!(length.ok(), Some(ANSWER_BYTES), "room for the answer, and randomness");
-        Ok((Self { admitted, protection, secrets: Secrets::of(&mut noise) }, answer))
+        Ok((Self { admitted, shard, protection, secrets: Secrets::of(&mut noise) }, answer))
     }
 
-    /// Takes the last word: the node, why it is trusted, and the lane's keys.
+    /// Takes the last word: who the other side is, and the lane's keys.
     ///
     /// # Errors
     /// [`HandshakeFault::Repeated`].
-    pub fn finish(
-        self,
-        confirmation: &[u8; CONFIRMATION_BYTES],
-    ) -> Result<(Admitted, LaneKeys), HandshakeFault> {
+    pub fn finish(self, confirmation: &[u8; CONFIRMATION_BYTES]) -> Result<Proof, HandshakeFault> {
         if !same(&self.secrets.confirmation(), confirmation) {
             return Err(HandshakeFault::Repeated);
         }
-        Ok((self.admitted, self.secrets.keys(self.protection, false)))
+        let keys = self.secrets.keys(self.protection, false);
+        Ok(Proof { admitted: self.admitted, shard: self.shard, keys })
     }
 }
 
@@ -471,8 +498,10 @@ impl Secrets {
 
 #[cfg(test)]
 mod tests {
-    use piped_config::{NodeCertificate, SigningKey, Subject};
+    use piped_config::{CERTIFICATE_BYTES_MAX, NodeCertificate, SigningKey, Subject};
+    use piped_core::names::SHARDS_MAX;
 
+    use super::super::payload::{CERTIFIED, NUMBER_BYTES, NUMBERED};
     use super::*;
 
     struct Node {
@@ -519,16 +548,21 @@ mod tests {
             (Encrypted, Encrypted, Encrypted),
         ] {
             let (beta, alpha) = listener(other);
-            let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), wish, &[]);
+            let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), wish, 0, &[]);
             let (answered, answer) = Answered::begin(&beta, &first).expect("trusted");
             let (ours, confirmation) = dialled.finish(&answer).expect("it has the key");
-            let (node, theirs) = answered.finish(&confirmation).expect("it is there");
-            assert_eq!((node.node.as_str(), node.certificate), ("alpha", None));
+            let proof = answered.finish(&confirmation).expect("it is there");
+            let Proof { admitted, shard, keys: theirs } = proof;
+            assert_eq!((admitted.node.as_str(), admitted.certificate), ("alpha", None));
+            assert_eq!(shard, 0);
             assert_eq!((ours.protection, theirs.protection), (agreed, agreed));
             assert_eq!((&ours.send, &ours.receive), (&theirs.receive, &theirs.send));
             assert_ne!(ours.send, ours.receive);
         }
     }
+
+    /// The last shard that a node can have.
+    const SHARD: usize = SHARDS_MAX - 1;
 
     /// The longest certificate there is, of alpha.
     fn certificate(alpha: &NodeKey) -> Vec<u8> {
@@ -544,15 +578,16 @@ mod tests {
         let (beta, alpha) = listener(Protection::Integrity);
         let shown = certificate(&alpha);
         let wish = Protection::Integrity;
-        let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), wish, &shown);
+        let (dialled, first) = Dialled::begin(&alpha, beta.key.public(), wish, SHARD, &shown);
         assert_eq!((shown.len(), first.len()), (CERTIFICATE_BYTES_MAX, FIRST_BYTES_MAX));
         assert!(!first.windows(32).any(|window| shown.windows(32).any(|other| window == other)));
         let (answered, answer) = Answered::begin(&beta, &first).expect("trusted");
         let (_, confirmation) = dialled.finish(&answer).expect("it has the key");
-        let (admitted, _) = answered.finish(&confirmation).expect("it is there");
-        assert_eq!(admitted.certificate.map(|it| it.to_bytes()), Some(shown.clone()));
+        let proof = answered.finish(&confirmation).expect("it is there");
+        let (shard, certificate) = (proof.shard, proof.admitted.certificate);
+        assert_eq!((shard, certificate.map(|it| it.to_bytes())), (SHARD, Some(shown.clone())));
         for bit in 0..FIRST_BYTES_MAX * 8 {
-            let mut first = Dialled::begin(&alpha, beta.key.public(), wish, &shown).1;
+            let mut first = Dialled::begin(&alpha, beta.key.public(), wish, SHARD, &shown).1;
             first[bit / 8] ^= 1 << (bit % 8);
             let fault = Answered::begin(&beta, &first).expect_err("changed");
             let expected = [HandshakeFault::Version, HandshakeFault::Ticket];
@@ -564,6 +599,82 @@ mod tests {
         for length in 0..first.len() {
             assert!(Answered::begin(&beta, &first[..length]).is_err(), "{length}");
         }
+    }
+
+    #[test]
+    fn the_shard_that_dials_is_known_and_the_first_one_says_nothing() {
+        let (beta, alpha) = listener(Protection::Integrity);
+        for shown in [Vec::new(), certificate(&alpha)] {
+            let length = |shard| {
+                let wish = Protection::Integrity;
+                let (dialled, first) =
+                    Dialled::begin(&alpha, beta.key.public(), wish, shard, &shown);
+                let (answered, answer) = Answered::begin(&beta, &first).expect("trusted");
+                let (_, confirmation) = dialled.finish(&answer).expect("it has the key");
+                let proof = answered.finish(&confirmation).expect("it is there");
+                assert_eq!(proof.shard, shard);
+                assert_eq!(proof.admitted.certificate.is_some(), !shown.is_empty());
+                first.len()
+            };
+            let bare = FIRST_BYTES + shown.len();
+            let with_length = if shown.is_empty() { bare } else { bare + LENGTH_BYTES };
+            assert_eq!(length(0), with_length, "as before shards had numbers");
+            for shard in 1..SHARDS_MAX {
+                assert_eq!(length(shard), bare + LENGTH_BYTES + NUMBER_BYTES);
+            }
+        }
+    }
+
+    #[test]
+    fn each_first_message_has_one_form_whoever_makes_it() {
+        let (beta, alpha) = listener(Protection::Integrity);
+        let shown = certificate(&alpha);
+        let numbered = |number: u8| [&[number][..], &shown].concat();
+        let too_long = [&shown[..], &[0]].concat();
+        for (kind, payload) in [
+            // The first shard has no number, and these have no shard.
+            (NUMBERED, vec![0]),
+            (NUMBERED, vec![SHARDS_MAX as u8]),
+            (NUMBERED, vec![u8::MAX]),
+            (NUMBERED | CERTIFIED, numbered(0)),
+            (NUMBERED | CERTIFIED, numbered(SHARDS_MAX as u8)),
+            // Less or more came along than the preamble says.
+            (NUMBERED, Vec::new()),
+            (NUMBERED, vec![1, 1]),
+            (NUMBERED, numbered(1)),
+            (CERTIFIED, Vec::new()),
+            (NUMBERED | CERTIFIED, Vec::new()),
+            (NUMBERED | CERTIFIED, vec![1]),
+            (CERTIFIED, too_long),
+            (0, vec![1]),
+            (0, shown.clone()),
+        ] {
+            let kind = kind | number_of(Protection::Integrity);
+            let first = begin(&alpha, beta.key.public(), kind, &payload).1;
+            let fault = Answered::begin(&beta, &first).expect_err("nobody sends that");
+            assert_eq!(fault, HandshakeFault::Version, "{kind:#x} {:?}", payload.first());
+        }
+        // A node that joins has no shard.
+        let first = begin(&alpha, beta.key.public(), JOINS | NUMBERED, &[1]).1;
+        assert_eq!(Answered::begin(&beta, &first).expect_err("both"), HandshakeFault::Version);
+        let first = first[..FIRST_BYTES].try_into().expect("its front");
+        assert!(welcome(&beta.key, first).is_err());
+    }
+
+    #[test]
+    fn nobody_on_the_way_makes_it_another_shard() {
+        let (beta, alpha) = listener(Protection::Integrity);
+        let wish = Protection::Integrity;
+        let (_, mut first) = Dialled::begin(&alpha, beta.key.public(), wish, 5, &[]);
+        first[PREAMBLE_BYTES - 1] &= !NUMBERED;
+        write_ticket(beta.key.public(), &mut first);
+        assert_eq!(Answered::begin(&beta, &first).expect_err("changed"), HandshakeFault::Forged);
+        let (_, mut first) = Dialled::begin(&alpha, beta.key.public(), wish, 5, &[]);
+        // The number is in the last bytes, before the tag.
+        let at = first.len() - TAG_BYTES - NUMBER_BYTES;
+        first[at] ^= 1;
+        write_ticket(beta.key.public(), &mut first);
+        assert_eq!(Answered::begin(&beta, &first).expect_err("changed"), HandshakeFault::Forged);
     }
 
     #[test]
@@ -585,7 +696,7 @@ mod tests {
         assert_eq!(welcome(&other, &stolen).expect_err("not it"), HandshakeFault::Forged);
         // A handshake is not taken for it, nor it for one.
         let wish = Protection::Integrity;
-        let (_, lane) = Dialled::begin(&node, issuer.public(), wish, &[]);
+        let (_, lane) = Dialled::begin(&node, issuer.public(), wish, 0, &[]);
         let lane = lane.as_slice().try_into().expect("without a certificate");
         assert_eq!(welcome(&issuer, lane).expect_err("a lane"), HandshakeFault::Version);
         let (beta, alpha) = listener(wish);
@@ -598,7 +709,7 @@ mod tests {
         let (beta, alpha) = listener(Protection::Integrity);
         let keys = || {
             let (dialled, first) =
-                Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, &[]);
+                Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, 0, &[]);
             let (_, answer) = Answered::begin(&beta, &first).expect("trusted");
             dialled.finish(&answer).expect("it has the key").0
         };
@@ -608,7 +719,7 @@ mod tests {
     #[test]
     fn every_bit_of_every_message_counts() {
         let (beta, alpha) = listener(Protection::Integrity);
-        let begin = || Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, &[]);
+        let begin = || Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, 0, &[]);
         for bit in 0..FIRST_BYTES * 8 {
             let (_, mut first) = begin();
             first[bit / 8] ^= 1 << (bit % 8);
@@ -638,7 +749,7 @@ mod tests {
     fn a_first_message_that_was_seen_proves_nothing() {
         let (beta, alpha) = listener(Protection::Integrity);
         let (dialled, first) =
-            Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, &[]);
+            Dialled::begin(&alpha, beta.key.public(), Protection::Integrity, 0, &[]);
         let (_, answer) = Answered::begin(&beta, &first).expect("trusted");
         let (_, confirmation) = dialled.finish(&answer).expect("it has the key");
         // Somebody who saw all of that says it again.
@@ -651,13 +762,13 @@ mod tests {
     fn who_is_not_trusted_or_takes_us_for_another_is_refused() {
         let (beta, alpha) = listener(Protection::Integrity);
         let mallory = key();
-        let (_, first) = Dialled::begin(&mallory, beta.key.public(), Protection::Encrypted, &[]);
+        let (_, first) = Dialled::begin(&mallory, beta.key.public(), Protection::Encrypted, 0, &[]);
         let fault = Answered::begin(&beta, &first).expect_err("unknown");
         assert_eq!(fault, HandshakeFault::Untrusted(mallory.public(), Refusal::Unknown));
-        let (_, first) = Dialled::begin(&alpha, key().public(), Protection::Integrity, &[]);
+        let (_, first) = Dialled::begin(&alpha, key().public(), Protection::Integrity, 0, &[]);
         assert_eq!(Answered::begin(&beta, &first).expect_err("not us"), HandshakeFault::Ticket);
         // With the right ticket, too.
-        let (_, mut first) = Dialled::begin(&alpha, key().public(), Protection::Integrity, &[]);
+        let (_, mut first) = Dialled::begin(&alpha, key().public(), Protection::Integrity, 0, &[]);
         write_ticket(beta.key.public(), &mut first);
         assert_eq!(Answered::begin(&beta, &first).expect_err("not us"), HandshakeFault::Forged);
     }
@@ -667,14 +778,15 @@ mod tests {
         let (beta, alpha) = listener(Protection::Integrity);
         let impostor = Node { key: key(), ..listener(Protection::Integrity).0 };
         let (dialled, first) =
-            Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, &[]);
+            Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, 0, &[]);
         assert!(Answered::begin(&impostor, &first).is_err());
         let (_, answer) = Answered::begin(&beta, &first).expect("trusted");
-        let (other, _) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, &[]);
+        let (other, _) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, 0, &[]);
         assert_eq!(other.finish(&answer).expect_err("another's answer"), HandshakeFault::Forged);
         // The answer is bound to the wish: no one in between can weaken it.
         dialled.finish(&answer).expect("its own answer");
-        let (_, mut first) = Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, &[]);
+        let (_, mut first) =
+            Dialled::begin(&alpha, beta.key.public(), Protection::Encrypted, 0, &[]);
         first[PREAMBLE_BYTES - 1] = number_of(Protection::Integrity);
         write_ticket(beta.key.public(), &mut first);
         assert_eq!(Answered::begin(&beta, &first).expect_err("weakened"), HandshakeFault::Forged);

@@ -3,15 +3,17 @@
 //!
 //! The input is laid over the three messages of a true handshake, byte by byte; where it is zero, a
 //! message is as it was. The first byte says whether the ticket is made right again, as a peer that
-//! knows the node's public key can do, and whether a certificate comes with the first message.
+//! knows the node's public key can do, whether a certificate comes with the first message, and in
+//! its other six bits which shard dials.
 
 use piped::peer::noise::{
-    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, FIRST_BYTES_MAX, Trust,
-    write_ticket,
+    ANSWER_BYTES, Answered, CONFIRMATION_BYTES, Dialled, FIRST_BYTES, FIRST_BYTES_MAX, Proof,
+    Trust, write_ticket,
 };
 use piped_config::{KEY_BYTES, NodeCertificate, NodeKey, PublicKey, SigningKey, Subject, UnixTime};
 use piped_control::keyring::{Admitted, Refusal};
 use piped_core::link::Protection;
+use piped_core::names::SHARDS_MAX;
 
 use crate::Seed;
 use crate::input::Input;
@@ -68,13 +70,15 @@ pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
     let kind = input.byte();
     let (with_ticket, with_certificate) = (kind & 1 != 0, kind & 2 != 0);
+    let shard = usize::from(kind >> 2) % SHARDS_MAX;
     let alpha = key(1);
     let beta = Node { own: key(2), trusted: alpha.public() };
     let certificate = with_certificate.then(|| certificate(&alpha));
     let shown = certificate.as_ref().map(NodeCertificate::to_bytes).unwrap_or_default();
     let wish = Protection::Integrity;
-    let (dialled, mut first) = Dialled::begin(&alpha, beta.own.public(), wish, &shown);
-    assert!(first.len() <= FIRST_BYTES_MAX && (with_certificate || first.len() == FIRST_BYTES));
+    let (dialled, mut first) = Dialled::begin(&alpha, beta.own.public(), wish, shard, &shown);
+    let is_bare = !with_certificate && shard == 0;
+    assert!(first.len() <= FIRST_BYTES_MAX && is_bare == (first.len() == FIRST_BYTES));
     let honest = first.clone();
     changed(&mut input, &mut first);
     if with_ticket {
@@ -92,8 +96,9 @@ pub fn check(input: &[u8]) {
     let _: [u8; CONFIRMATION_BYTES] = confirmation;
     let other_word = changed(&mut input, &mut confirmation);
     match answered.finish(&confirmation) {
-        Ok((node, theirs)) => {
-            assert!(!other_word && node.node == "alpha" && node.certificate == certificate);
+        Ok(Proof { admitted, shard: dialled, keys: theirs }) => {
+            assert!(!other_word && admitted.node == "alpha" && admitted.certificate == certificate);
+            assert_eq!(dialled, shard);
             assert_eq!((keys.send, keys.receive), (theirs.receive, theirs.send));
         }
         Err(_) => assert!(other_word),
@@ -129,6 +134,20 @@ pub fn seeds() -> Vec<Seed> {
         seed[0] = 3;
         at.into_iter().for_each(|at: usize| seed[at] = 1);
         seeds.push((format!("certificate{name}"), seed));
+    }
+    // So does the number of a shard, which is the last before the tag: that of the last shard, with
+    // and without a certificate, and the first number changed.
+    for (name, kind, at) in [
+        ("", (63 << 2) | 1, None),
+        ("-certificate", (63 << 2) | 3, None),
+        ("-flag", (1 << 2) | 1, Some(8)),
+        ("-length", (1 << 2) | 1, Some(25)),
+        ("-number", (1 << 2) | 1, Some(107)),
+    ] {
+        let mut seed = vec![0; 512];
+        seed[0] = kind;
+        at.into_iter().for_each(|at: usize| seed[at] = 8);
+        seeds.push((format!("shard{name}"), seed));
     }
     seeds
 }

@@ -1,11 +1,13 @@
 //! What is judged: which connections there may be, which there must be, and which rights.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use piped_config::{HostPort, NodeKey, Principal, PublicKey};
 use piped_core::limits::HELLO_TIME;
 use piped_core::link::Protection;
+use piped_core::names::node_of;
 use piped_core::units::Nanos;
+use piped_engine::shard::Shard;
 use piped_sim::{ConnectionId, SimKernel};
 use piped_world::controls::{Controls, End, OWN_USER, Setup};
 
@@ -20,6 +22,9 @@ pub const NAMING: Nanos = Nanos(HELLO_TIME.0 + CLOSING.0);
 
 /// Why a plain connection of a node with a key is forbidden.
 const RESERVED: &str = "the name is that of a node with a key";
+
+/// How worlds call it that several shards of a node serve the shards of another one.
+pub const SPREAD: &str = "node served by several shards";
 
 /// Nodes that trust each other are not without connections for longer.
 const ALONE: Nanos = Nanos::from_millis(15_000);
@@ -112,6 +117,29 @@ pub fn judge_lanes(controls: &Controls, up: &Up<'_>) -> BTreeMap<&'static str, u
         }
     }
     seen
+}
+
+/// The proven lanes of one shard of another node are all at one shard of this node. How many nodes
+/// several of these shards serve.
+///
+/// # Panics
+/// If lanes of one shard are at two.
+#[must_use]
+pub fn judge_homes(shards: &[Shard]) -> u64 {
+    let mut homes = BTreeMap::new();
+    let mut by_node: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    for (home, shard) in shards.iter().enumerate() {
+        for peer in shard.report().peers.into_iter().filter(|peer| peer.inbound) {
+            if !peer.lanes.iter().any(|lane| lane.up && lane.protection.is_some()) {
+                continue;
+            }
+            by_node.entry(node_of(&peer.name).to_owned()).or_default().insert(home);
+            let name = peer.name.clone();
+            let other = homes.insert(peer.name, home);
+            assert!(other.is_none(), "{name} has lanes at shards {home} and {other:?}");
+        }
+    }
+    by_node.values().filter(|homes| homes.len() > 1).count() as u64
 }
 
 fn pairs(controls: &Controls) -> impl Iterator<Item = (usize, usize)> + use<> {

@@ -190,6 +190,10 @@ impl Network {
         for (what, count) in can {
             *self.nodes.controls.seen.entry(what).or_default() += count;
         }
+        for node in 0..self.options.operators.nodes {
+            let several = judge::judge_homes(self.nodes.shards(node));
+            *self.nodes.controls.seen.entry(judge::SPREAD).or_default() += several;
+        }
     }
 
     fn judge(&mut self) {

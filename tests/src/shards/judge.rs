@@ -7,7 +7,8 @@ use piped_core::request::{BufferState, Completion, Update};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 
-use super::{Asked, BOARD, PATIENCE, World};
+use super::{Asked, BOARD, NAMES, PATIENCE, World};
+use crate::operators::judge::{SPREAD, judge_homes};
 
 /// Words and notifications as they were asked for, and what came of that.
 #[derive(Debug, Default)]
@@ -162,6 +163,9 @@ impl World {
             self.judge_raised(client);
         }
         self.judge_words();
+        for node in 0..NAMES.len() {
+            *self.seen.entry(SPREAD).or_default() += judge_homes(self.nodes.shards(node));
+        }
     }
 
     fn judge_raised(&mut self, client: usize) {

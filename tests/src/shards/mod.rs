@@ -66,6 +66,8 @@ pub struct Options {
     pub kills: f64,
     /// Per request: it has a deadline that it may miss, or is cancelled.
     pub hurry: f64,
+    /// Both nodes have keys, so the shards of each are spread over those of the other.
+    pub keyed: bool,
 }
 
 impl Options {
@@ -89,6 +91,7 @@ impl Options {
             faults: Faults { reset, reset_notice_max: Nanos::from_millis(20), ..Faults::none() },
             kills: if random.chance(0.5) { 0.02 } else { 0.0 },
             hurry: if random.chance(0.7) { 0.25 } else { 0.0 },
+            keyed: random.chance(0.5),
         }
     }
 }

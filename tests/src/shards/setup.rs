@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use piped_config::NodeKey;
 use piped_control::regions::RegionSource;
 use piped_core::access::{Access, Creation, OpenKind};
 use piped_core::ids::{HandleId, PeerId, SessionId};
@@ -12,6 +13,7 @@ use piped_engine::command::{ChannelTarget, Command, OpenRequest, RegionTarget, T
 use piped_engine::shard::{Shard, ShardConfig};
 use piped_sim::NodeId;
 use piped_world::controls::Setup;
+use zeroize::Zeroizing;
 
 use super::{ARENA, BOARD, Client, NAMES, OPS_MAX, SLOTS, STAGING, TICKETS, World};
 
@@ -22,7 +24,13 @@ impl World {
             (0..self.options.shards[node]).map(|_| kernel.add_node(OPS_MAX as usize)).collect();
         ids[1..].iter().for_each(|&id| kernel.join(id, ids[0]));
         let peer = 1 - node;
-        let setup = Setup::plain((node, NAMES[node]), [(peer, NAMES[peer])], "all", ids.clone());
+        let mut setup =
+            Setup::plain((node, NAMES[node]), [(peer, NAMES[peer])], "all", ids.clone());
+        if self.options.keyed {
+            let there = setup.config.peers.get_mut(NAMES[peer]).expect("its only peer");
+            there.key = Some(key(peer).public());
+            setup.own = Some(key(node));
+        }
         let incarnation = self.random.bits();
         let made = |shard| {
             Shard::new(ShardConfig {
@@ -135,4 +143,9 @@ impl World {
             }
         }
     }
+}
+
+/// The key of a node.
+fn key(node: usize) -> NodeKey {
+    NodeKey::of_private(Zeroizing::new([node as u8 + 1; 32]))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use piped_core::names::{is_shard_name, node_of};
+use piped_core::names::{is_shard_name, node_of, shard_name};
 
 /// What is known of a peer that connected, before it says anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,10 +17,14 @@ pub enum Caller {
         /// The user or the address that the lane comes from.
         origin: Origin,
     },
-    /// The caller proved by its key that it is this node, and may give itself no other name.
+    /// The caller proved by its key that it is this node, and said which of its shards. It may give
+    /// itself no other name than that shard's.
     Proven {
         /// The name of the node that the key belongs to.
         node: String,
+        /// The number of the shard there. Lanes of one shard meet on one of ours, so a shard that
+        /// gave itself the name of another would have lanes of one name at two.
+        shard: usize,
     },
 }
 
@@ -57,12 +61,16 @@ impl Caller {
             Self::Unproven { reserved, .. } if reserved.contains(node) => {
                 Err("it gives itself the name of a node that has a key, and did not prove it")
             }
-            Self::Proven { node: proven } if proven != node => Err(
+            Self::Proven { node: proven, .. } if proven != node => Err(
                 "its key is that of another name; give node.name there and [peers] here the same",
             ),
             // A name is a link with lanes, handles and memory: a node has as many as it can have
             // shards.
             Self::Proven { .. } if !is_shard_name(name) => Err("no shard has that name"),
+            Self::Proven { node, shard } if shard_name(node, *shard) != name => {
+                Err("it gives itself the name of another shard than in its handshake; install the \
+                 same release on both nodes")
+            }
             Self::Unproven { .. } | Self::Proven { .. } => Ok(()),
         }
     }

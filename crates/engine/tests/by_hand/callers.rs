@@ -19,7 +19,11 @@ fn reserved(names: &[&str]) -> Caller {
 }
 
 fn proven(node: &str) -> Caller {
-    Caller::Proven { node: node.to_owned() }
+    proven_shard(node, 0)
+}
+
+fn proven_shard(node: &str, shard: usize) -> Caller {
+    Caller::Proven { node: node.to_owned(), shard }
 }
 
 fn keys() -> Option<LaneKeys> {
@@ -134,14 +138,15 @@ fn what_a_user_opened_is_not_had_by_another_under_the_same_name() {
 fn a_node_has_no_more_names_than_it_can_have_shards() {
     let mut world = World::new();
     // Without a seal on its frames, to see what the name alone does.
-    for (name, good) in [
-        ("beta", true),
-        ("beta#63", true),
-        ("beta#64", false),
-        ("beta#01", false),
-        ("beta#x", false),
+    for (name, shard, good) in [
+        ("beta", 0, true),
+        ("beta#63", 63, true),
+        ("beta#64", 64, false),
+        ("beta#01", 1, false),
+        ("beta#0", 0, false),
+        ("beta#x", 0, false),
     ] {
-        let line = world.dial_as(proven("beta"), None);
+        let line = world.dial_as(proven_shard("beta", shard), None);
         world.hello(line, name, LaneClass::Latency, 1);
         world.settle();
         assert_eq!(world.is_up(line), good, "{name}");
@@ -151,6 +156,35 @@ fn a_node_has_no_more_names_than_it_can_have_shards() {
     world.hello(line, "gamma", LaneClass::Latency, 1);
     world.settle();
     assert!(!world.is_up(line), "another node's name");
+}
+
+#[test]
+fn a_shard_has_no_name_but_that_of_its_handshake() {
+    let mut world = World::new();
+    let first = world.dial_as(proven("beta"), None);
+    world.hello(first, "beta", LaneClass::Latency, 1);
+    let third = world.dial_as(proven_shard("beta", 2), None);
+    world.hello(third, "beta#2", LaneClass::Latency, 1);
+    world.settle();
+    // Lanes of these names may be at other shards of this node, or a later lane of theirs.
+    for (shard, name) in [(0, "beta#2"), (1, "beta#2"), (2, "beta"), (2, "beta#1"), (20, "beta#2")]
+    {
+        for class in [LaneClass::Latency, LaneClass::Bulk] {
+            let line = world.dial_as(proven_shard("beta", shard), None);
+            world.hello(line, name, class, 2);
+            world.settle();
+            assert!(!world.is_up(line), "shard {shard} as {name}");
+        }
+    }
+    let reason = "it gives itself the name of another shard than in its handshake; install the \
+                  same release on both nodes";
+    assert_eq!(world.reasons(), [reason; 10]);
+    // Nobody's place was taken.
+    assert!(world.is_up(first) && world.is_up(third));
+    let bulk = world.dial_as(proven_shard("beta", 2), None);
+    world.hello(bulk, "beta#2", LaneClass::Bulk, 1);
+    world.settle();
+    assert!(world.is_up(bulk));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use piped_core::limits::{
     LANES_MAX, LINKS_MAX, SERVED_FILES_MAX, SERVES_MAX, SERVES_PER_LANE, STAGING_LEAST,
 };
 use piped_core::link::{LaneClass, Protection};
+use piped_core::names::shard_name;
 use piped_core::status::Status;
 use piped_engine::command::{Caller, Command, Crowded, Event, Origin, Standing, Target};
 use piped_wire::{FrameKey, LaneKeys, Message};
@@ -33,7 +34,7 @@ fn alone(origin: Origin) -> Caller {
 }
 
 fn keyed() -> Caller {
-    Caller::Proven { node: KEYED.to_owned() }
+    Caller::Proven { node: KEYED.to_owned(), shard: 0 }
 }
 
 fn enters(world: &mut World, caller: Caller, name: &str, epoch: u32) -> LineId {
@@ -256,7 +257,7 @@ fn nodes_that_encrypt_are_refused_with_a_reason_when_there_is_no_staging_for_the
     let mut world = World::of_staging(staging);
     let key = |byte| FrameKey::new([byte; 16]);
     for number in 0..16 {
-        let caller = Caller::Proven { node: format!("keyed-{number}") };
+        let caller = Caller::Proven { node: format!("keyed-{number}"), shard: 0 };
         let (protection, send, receive) = (Protection::Encrypted, key(1), key(2));
         world.dial_as(caller, Some(LaneKeys { protection, send, receive }));
         world.settle();
@@ -323,7 +324,8 @@ fn no_address_and_no_node_has_all_requests() {
     let callers: [fn(u32) -> (Caller, String); 2] = [
         |number| (alone(site(1)), format!("hog-{number}")),
         |number| {
-            (keyed(), if number == 0 { KEYED.to_owned() } else { format!("{KEYED}#{number}") })
+            let shard = number as usize;
+            (Caller::Proven { node: KEYED.to_owned(), shard }, shard_name(KEYED, shard))
         },
     ];
     for caller in callers {

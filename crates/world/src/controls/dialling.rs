@@ -221,9 +221,9 @@ impl Controls {
             return self.tell(node, dial.shard, Command::ConnectFailed { peer, class }, kernel);
         }
         let from = self.nodes[node].setup.address.ip();
-        let name = proven.as_ref().map(|(admitted, ..)| admitted.node.as_str());
+        let caller = proven.as_ref().map(|(admitted, ..)| (admitted.node.as_str(), dial.shard));
         let control = self.nodes[to].control.as_mut();
-        let home = control.map_or(0, |control| control.home_of(name, from));
+        let home = control.map_or(0, |control| control.home_of(caller, from));
         let ids = [self.nodes[node].setup.shards[dial.shard], self.nodes[to].setup.shards[home]];
         let second = self.nodes[to].setup.second == Some(address);
         let links = [ids, [ids[1], ids[0]]].map(|ends| self.link(ends, second, kernel));
@@ -257,6 +257,7 @@ impl Controls {
             node: to,
             life,
             other: node,
+            from_shard: dial.shard,
             socket: sockets[1],
             connection,
             shard: home,
@@ -267,7 +268,8 @@ impl Controls {
     }
 
     fn accept(&mut self, arrival: Arrival, kernel: &mut SimKernel) {
-        let Arrival { node, life, other, socket, connection, shard, keyring, proven } = arrival;
+        let Arrival { node, life, other, from_shard, socket, connection, shard, .. } = arrival;
+        let (keyring, proven) = (arrival.keyring, arrival.proven);
         let (now, held) = (self.time_of(node, kernel), self.far_end(node, other));
         let from = self.nodes[other].setup.address.ip();
         let place = &mut self.nodes[node];
@@ -276,7 +278,8 @@ impl Controls {
         };
         let (caller, keys, sealed, shown) = match proven {
             Some((Admitted { node, certificate }, keys, sealed)) => {
-                (Ok(Caller::Proven { node }), Some(keys), Some(sealed), certificate)
+                let caller = Caller::Proven { node, shard: from_shard };
+                (Ok(caller), Some(keys), Some(sealed), certificate)
             }
             None => (control.meet_plain(from, held), None, None, None),
         };

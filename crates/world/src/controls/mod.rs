@@ -106,6 +106,8 @@ struct Arrival {
     node: usize,
     life: u32,
     other: usize,
+    /// The shard there that dialled.
+    from_shard: usize,
     socket: SocketId,
     connection: ConnectionId,
     shard: usize,

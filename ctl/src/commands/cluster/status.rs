@@ -7,6 +7,7 @@ use piped_config::admin::cluster::{CLUSTER, ClusterReport};
 use piped_config::admin::nodes::{NODES, NodeReport, Nodes};
 use piped_config::admin::watch::{EXPORTS, Exports, PEERS, PeerEntry, Peers};
 use piped_config::admin::{CONFIG, Configuration, STATUS, Status};
+use piped_core::names::node_of;
 use piped_report::shard::LaneReport;
 use serde::Serialize;
 
@@ -200,9 +201,9 @@ impl Others {
         known.load_percent = said.load_percent;
     }
 
-    /// A shard has the node among its peers.
+    /// A shard has the node among its peers, or one of the shards of that node.
     fn meet(&mut self, peer: &PeerEntry<LaneReport>) {
-        let known = self.known(&peer.name);
+        let known = self.known(node_of(&peer.name));
         let ago = [known.heard_seconds_ago, peer.heard_seconds_ago].into_iter().flatten();
         known.heard_seconds_ago = ago.reduce(f64::min);
         if peer.inbound {
@@ -411,10 +412,12 @@ mod tests {
         assert_eq!(after(peer("a", false, &[], None)), Contact::AsksUs, "of another shard");
         assert_eq!(after(peer("a", false, &[false, false], Some(9.0))), Contact::Down);
         assert_eq!(after(peer("a", true, &[true], None)), Contact::Down, "it is not reached");
+        assert_eq!(after(peer("a#1", true, &[true], None)), Contact::Down, "of its other shard");
         assert_eq!(after(peer("a", false, &[true, true], None)), Contact::Partly);
         let known = &it.known["a"];
         assert_eq!((known.lanes_up, known.lanes), (2, 4));
         assert_eq!(known.heard_seconds_ago, Some(3.0));
+        assert_eq!(it.known.len(), 1, "a shard is no node");
     }
 
     #[test]

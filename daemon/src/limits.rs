@@ -265,7 +265,8 @@ const _: () = assert!(piped_config::PEERS_MAX <= piped_core::limits::LINKS_MAX a
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
 // At least one question stays without answer before the lane is lost.
 const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());
-// A third of the transfers stay for parts of copies and for requests that were given up.
+// A third of the transfers stay for parts of copies, for requests that were given up, and (less than
+// a fifth) for what other shards ask.
 const _: () = assert!(2 * REQUESTS_MAX + WAITS_MAX <= TRANSFERS_MAX);
 // The engine's own bound of receives and waits is not reached.
 const _: () = assert!(WAITS_MAX <= TRANSFERS_MAX / 2);

@@ -213,7 +213,7 @@ fn refusal(fault: &OpenFault) -> Reply {
     Reply::Refused { status: fault.status, message: fault.text.clone() }
 }
 
-/// Makes the memory, passes it to the shard, and then to the client.
+/// Makes the memory, passes it to the shards, and then to the client.
 async fn welcome(
     control: &Rc<Control>,
     client: &mut Client,

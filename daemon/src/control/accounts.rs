@@ -172,7 +172,7 @@ impl Control {
         self.core.borrow().sessions().next_shard(self.shards.len())
     }
 
-    /// A new session on the shard that has the fewest.
+    /// A new session on as many shards as are wanted.
     pub(crate) fn enter_session(
         &self,
         who: Credentials,

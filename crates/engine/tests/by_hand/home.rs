@@ -83,6 +83,9 @@ fn what_the_home_has_is_asked_there_and_its_client_told_what_it_says() {
     world.relay(Relay::Answer { asked: number, said: held });
     assert_eq!(world.end_of(1), Some((Status::Cancelled, 4096)));
     assert!(!world.shard.is_idle(), "its buffer is held");
+    world.submit(SESSION, 9, Verb::Cancel { target: 1 });
+    assert_eq!((world.relays(), world.end_of(9)), (vec![], Some((Status::NotFound, 0))));
+    let _ = world.completions.pop();
     world.relay(Relay::Answer { asked: number, said: Said::Released });
     let released = |it: &Completion| matches!(it, Completion::Released { .. });
     assert!(released(&world.completions[1]) && world.shard.is_idle());
@@ -101,9 +104,10 @@ fn a_cancel_follows_its_request_to_the_home_and_only_once_it_is_there() {
     assert_eq!(world.shard.waits_of(SESSION), 1, "it waits for others");
     world.submit(SESSION, 8, Verb::Cancel { target: 1 });
     world.submit(SESSION, 9, Verb::Cancel { target: 2 });
-    assert_eq!(world.relays(), [Relay::Recall { asked: number }]);
-    let ends = [8, 9].map(|cancel| world.end_of(cancel).map(|it| it.0));
-    assert_eq!(ends, [Some(Status::Ok), Some(Status::NotFound)]);
+    world.submit(SESSION, 10, Verb::Cancel { target: 1 });
+    assert_eq!(world.relays(), [Relay::Recall { asked: number }], "once");
+    let ends = [8, 9, 10].map(|cancel| world.end_of(cancel).map(|it| it.0));
+    assert_eq!(ends, [Some(Status::Ok), Some(Status::NotFound), Some(Status::Ok)]);
     assert_eq!(world.end_of(1), None, "the home says how");
     let said = finished(Status::Cancelled, 0, BufferState::Returned);
     world.relay(Relay::Answer { asked: number, said });
@@ -194,4 +198,97 @@ fn a_home_that_closes_first_or_has_closed_owes_nobody_anything() {
     world.relay(ask(42, write(0), false));
     let closed = finished(Status::Closed, 0, BufferState::Returned);
     assert_eq!(answers(&mut world), [(42, closed)]);
+}
+
+/// Reads that a session may have under way at its home by queues of other shards.
+fn fill(world: &mut World) -> u64 {
+    world.block_device(Nanos::from_millis(400));
+    let mut count = 0;
+    loop {
+        let before = world.shard.report().transfers;
+        world.relay(ask(100 + count, write(0), false));
+        count += 1;
+        if world.shard.report().transfers == before {
+            return count - 1;
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_a_place_has_its_deadline_and_what_does_not_want_to_is_told() {
+    let mut world = of_home();
+    let most = fill(&mut world);
+    assert!(most > 0);
+    // The one that found no place, and one with less time.
+    let hurried = Request { deadline: Some(Nanos::from_millis(2)), ..request(write(0), false) };
+    let (session, queue) = (SESSION, LINE);
+    world.relay(Relay::Ask { asked: 1, session, queue, request: hurried });
+    let no_wait = Request { no_wait: true, ..request(write(0), false) };
+    world.relay(Relay::Ask { asked: 2, session, queue, request: no_wait });
+    let refused = finished(Status::WouldBlock, 0, BufferState::Returned);
+    assert_eq!(answers(&mut world), [(2, refused)]);
+    world.run_for(Nanos::from_millis(3));
+    let late = finished(Status::DeadlineExceeded, 0, BufferState::Returned);
+    assert_eq!(answers(&mut world), [(1, late)]);
+    // A message has places of its own, and so does a receive.
+    let (handle, target) = (HandleId(7), target_of(CHANNEL, true));
+    world.command(Command::InstallHandle { session, handle, target });
+    let buffer = ArenaBuffer { segment: 0, offset: 4096, length: 1000 };
+    world.relay(ask(3, Verb::Receive { handle, tag: None, buffer }, false));
+    assert_eq!(world.shard.waits_of(SESSION), 0, "it is of another shard's ring");
+    world.run_for(Nanos::from_millis(5_000));
+    let ended = answers(&mut world);
+    assert_eq!(ended.len() as u64, most + 1, "the one that waited had its turn");
+    assert!(!world.shard.is_idle(), "the receive waits");
+    world.relay(Relay::Recall { asked: 3 });
+    let over = finished(Status::Cancelled, 0, BufferState::Returned);
+    assert_eq!(answers(&mut world), [(3, over)]);
+    assert!(world.shard.is_idle());
+}
+
+#[test]
+fn a_buffer_that_is_held_keeps_no_place() {
+    let mut world = of_home();
+    let most = fill(&mut world);
+    let parked = 100 + most;
+    assert_eq!(answers(&mut world), []);
+    for number in 0..most {
+        world.relay(Relay::Recall { asked: 100 + number });
+    }
+    let held = finished(Status::Cancelled, 0, BufferState::Held);
+    let told: Vec<(u64, Said)> = (0..most).map(|number| (100 + number, held)).collect();
+    let first: Vec<(u64, Said)> =
+        answers(&mut world).into_iter().filter(|it| it.1 != Said::Released).collect();
+    assert_eq!(first, told);
+    assert_eq!(fill(&mut world), most - 1, "one began that had waited");
+    world.relay(Relay::Recall { asked: parked });
+    world.run_for(Nanos::from_millis(20_000));
+    let ends = answers(&mut world).into_iter().filter(|it| it.0 == parked);
+    assert!(ends.count() >= 1, "it is told");
+    assert!(world.shard.is_idle());
+}
+
+#[test]
+fn what_is_taken_from_a_session_is_taken_from_what_others_ask_for_it() {
+    for by_handle in [true, false] {
+        let mut world = of_home();
+        world.block_device(Nanos::from_millis(50));
+        world.relay(ask(41, write(0), false));
+        world.run_for(Nanos::from_micros(10));
+        let (session, handle) = (SESSION, HANDLE);
+        let (command, status) = match by_handle {
+            true => (Command::EndHandle { session, handle }, Status::Gone),
+            false => (Command::TakeBack { session, number: 0 }, Status::BadBuffer),
+        };
+        world.command(command);
+        world.relay(ask(42, write(0), false));
+        world.settle();
+        let mut ends = answers(&mut world);
+        ends.retain(|it| it.1 != Said::Released);
+        ends.sort_by_key(|it| it.0);
+        let [one, two] =
+            [BufferState::Held, BufferState::Returned].map(|it| finished(status, 0, it));
+        assert_eq!(ends, [(41, one), (42, two)]);
+        assert!(world.shard.is_idle());
+    }
 }

@@ -73,11 +73,6 @@ impl Asker {
         let builder = ClientBuilder::new().class(class).arena_bytes(arena_bytes);
         let builder = policy.into_iter().fold(builder, ClientBuilder::wait);
         let client = builder.connect(&node.client_socket).doing("connect")?;
-        Self::of(client, place)
-    }
-
-    /// Another queue of a client.
-    pub(crate) fn of(client: Client, place: Place) -> Result<Self, Failure> {
         let mut queue = client.queue().doing("queue")?;
         let cpu = match place {
             Place::Spin(cpu) | Place::Usual(cpu) => cpu,

@@ -27,9 +27,6 @@ pub(crate) const CALLER: &str = "bench-a";
 pub(crate) const PEER: &str = "bench-b";
 pub(crate) const EXPORT: &str = "data";
 
-/// How the daemon names the threads of its shards, but for their numbers.
-const SHARD_THREAD: &str = "piped-shard-";
-
 const START_LIMIT: Duration = Duration::from_secs(10);
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -294,26 +291,6 @@ impl Node {
         self.process.id()
     }
 
-    /// Has each shard's thread run a quarter of the time at most, on whatever CPU: the kernel gives
-    /// it 2.5 ms of each 10 ms, before all others (SCHED_DEADLINE).
-    pub(crate) fn quarter_shards(&self) -> Result<(), Failure> {
-        for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
-            let thread = thread?.path();
-            let name = fs::read_to_string(thread.join("comm"))?;
-            if !name.starts_with(SHARD_THREAD) {
-                continue;
-            }
-            let id = thread.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // A thread with a budget may be on any CPU.
-            let all = format!("0-{}", std::thread::available_parallelism()?.get() - 1);
-            run(Command::new("taskset").args(["-pc", &all, &id]))?;
-            let span = ["--sched-runtime", "2500000", "--sched-period", "10000000"];
-            let chrt = ["--reset-on-fork", "--deadline", "--sched-deadline", "10000000"];
-            run(Command::new("chrt").args(chrt).args(span).args(["--pid", "0", &id]))?;
-        }
-        Ok(())
-    }
-
     /// Failure with the last lines of the daemon's log.
     fn lost(&mut self, what: &str) -> Failure {
         let text = fs::read(&self.log).unwrap_or_default();
@@ -343,16 +320,6 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// Runs a short command of the system to its end.
-fn run(command: &mut Command) -> Result<(), Failure> {
-    let output = command.stdin(Stdio::null()).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::new(format!("{command:?}: {} {}", output.status, said.trim())))
 }
 
 /// Command for a program that ends with this one, in a network namespace if one is named: see

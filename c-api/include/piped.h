@@ -943,9 +943,11 @@ typedef struct piped_connect_options {
      */
     uint32_t wait_policy;
     /**
-     * Reserved: must be 0.
+     * 1: all shards of the daemon serve the client's queues, each queue one, by turns, instead
+     * of one shard: for programs with a queue for each of several threads. Things of other nodes,
+     * receives and waits still pass by one. Default: 0.
      */
-    uint32_t reserved;
+    uint32_t spread;
 } piped_connect_options;
 
 /**

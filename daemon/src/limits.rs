@@ -79,8 +79,8 @@ pub const HANDLES_PER_SESSION: usize = 4096;
 /// Descriptors of one open file: through the page cache, and around it.
 pub const FILES_PER_OPEN: u32 = 2;
 
-/// Files of one session that are open or not closed yet, for each shard that serves it: those of all
-/// its handles, and those of its connection.
+/// Files of one session that are open or not closed yet, for each shard that serves it: those of
+/// all its handles, and those of its connection.
 pub const FILES_PER_SESSION: usize =
     FILES_PER_OPEN as usize * HANDLES_PER_SESSION + FILES_PER_HANDSHAKE;
 
@@ -265,8 +265,8 @@ const _: () = assert!(piped_config::PEERS_MAX <= piped_core::limits::LINKS_MAX a
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
 // At least one question stays without answer before the lane is lost.
 const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());
-// A third of the transfers stay for parts of copies, for requests that were given up, and (less than
-// a fifth) for what other shards ask.
+// A third of the transfers stay for parts of copies, for requests that were given up, and (less
+// than a fifth) for what other shards ask.
 const _: () = assert!(2 * REQUESTS_MAX + WAITS_MAX <= TRANSFERS_MAX);
 // The engine's own bound of receives and waits is not reached.
 const _: () = assert!(WAITS_MAX <= TRANSFERS_MAX / 2);

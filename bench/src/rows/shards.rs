@@ -2,9 +2,7 @@
 //! each other messages, across the shards where there are two.
 //!
 //! Clients have the same two CPUs. So what a second shard gains is what the first one left of its
-//! CPU, and a machine with two CPUs has little of that. In the rows named `quarter` each shard's
-//! thread may run a quarter of the time: then the shard is what limits, as on a machine with CPUs
-//! enough for all, and the second one can show what it brings.
+//! CPU, and a machine with two CPUs has little of that.
 
 use std::thread;
 use std::time::Duration;
@@ -42,13 +40,7 @@ const TIME: Duration = Duration::from_millis(4 * MOMENT.as_millis() as u64);
 pub(crate) static SHARDS: Group =
     Group { name: "shards", rows_stand_alone: true, entries: &ENTRIES };
 
-const ENTRIES: [Entry; 5] = [
-    ("shards-read-4k", reads),
-    ("shards-messages-4k", messages),
-    ("shards-read-4k-quarter", reads),
-    ("shards-messages-4k-quarter", messages),
-    ("queues-read-4k-quarter", queues),
-];
+const ENTRIES: [Entry; 2] = [("shards-read-4k", reads), ("shards-messages-4k", messages)];
 
 /// A node with one shard, and one with two; both rest while they are not asked.
 struct Both {
@@ -58,7 +50,7 @@ struct Both {
 }
 
 impl Both {
-    fn start(bench: &Bench, row: &str) -> Result<Self, Failure> {
+    fn start(bench: &Bench) -> Result<Self, Failure> {
         let piped = program("piped")?;
         let directory = tempfile::Builder::new().prefix("piped-bench-").tempdir()?;
         let start = |name: &str, cpus: &[usize]| {
@@ -68,10 +60,6 @@ impl Both {
         };
         let (first, second) = (bench.cpus.first, bench.cpus.second);
         let (one, two) = (start("one", &[first])?, start("two", &[first, second])?);
-        if row.ends_with("-quarter") {
-            one.quarter_shards()?;
-            two.quarter_shards()?;
-        }
         Ok(Self { one, two, _directory: directory })
     }
 }
@@ -83,7 +71,7 @@ fn cpu_of(bench: &Bench, client: usize) -> usize {
 
 fn reads(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let file = bench.file()?;
-    let both = Both::start(bench, name)?;
+    let both = Both::start(bench)?;
     let open = |node: &Node| -> Result<Vec<(Asker, Handle)>, Failure> {
         let open = |client| {
             let place = Place::Usual(cpu_of(bench, client));
@@ -101,31 +89,6 @@ fn reads(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
     let rounds = bench.rounds(&mut arms)?;
     drop(arms);
     judged(name, &rounds, "reads a second of this node's disk, 4 clients with 32 at once")
-}
-
-/// One client with a queue for each of its threads: by one of two shards, and by both.
-fn queues(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let file = bench.file()?;
-    let Both { two: node, .. } = &Both::start(bench, name)?;
-    let open = |spread| -> Result<Vec<(Asker, Handle)>, Failure> {
-        let arena = ARENA * CLIENTS as u64;
-        let builder = ClientBuilder::new().arena_bytes(arena).spread(spread);
-        let client = builder.connect(&node.client_socket).doing("connect")?;
-        let handle = client.open_file(&file, OpenOptions::read()).doing("open")?;
-        let queue = |number| {
-            let place = Place::Usual(cpu_of(bench, number));
-            Ok((Asker::of(client.clone(), place)?, handle.clone()))
-        };
-        (0..CLIENTS).map(queue).collect()
-    };
-    let (mut one, mut both) = (open(false)?, open(true)?);
-    let mut arms = [
-        Arm::variant("one shard".to_owned(), || read_all(&mut one)),
-        Arm::variant("two shards".to_owned(), || read_all(&mut both)),
-    ];
-    let rounds = bench.rounds(&mut arms)?;
-    drop(arms);
-    judged(name, &rounds, "reads a second of this node's disk, one client with 4 queues of 32")
 }
 
 /// Reads of all clients together in a second.
@@ -154,7 +117,7 @@ struct End {
 }
 
 fn messages(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let both = Both::start(bench, name)?;
+    let both = Both::start(bench)?;
     let open = |node: &Node| -> Result<Vec<End>, Failure> {
         // The first two sessions are of two shards where there are two.
         let cpus = [bench.cpus.second, bench.cpus.first];

@@ -212,11 +212,10 @@ impl<M: Clone> Control<M> {
                     self.effects.push_back(Effect::RegionUnused { region });
                 }
             }
-            Event::SessionDrained { session } => {
-                if self.sessions.drain(session, shard) {
-                    self.effects.push_back(Effect::SessionDrained { session });
-                }
+            Event::SessionDrained { session } if self.sessions.drain(session, shard) => {
+                self.effects.push_back(Effect::SessionDrained { session });
             }
+            Event::SessionDrained { .. } => {}
         }
     }
 

@@ -329,11 +329,13 @@ impl World {
         let request = Request { verb, class: Class::Latency, deadline, no_wait, fence: false };
         let served = self.served(client);
         let shard = match (verb, self.running.get(&user_data).map(|it| it.asked)) {
+            // The last ones must not find that as many wait at the home as may.
+            (_, Some(Asked::Wait { .. } | Asked::Receive)) if deadline == Some(PATIENCE) => {
+                served[0]
+            }
             // What one queue sends to a channel, or receives, is in order.
             (_, Some(Asked::Send { to })) => served[to % served.len()],
             (_, Some(Asked::Receive)) => served[client % served.len()],
-            // The last one must not find that as many wait at the home as may.
-            (_, Some(Asked::Wait { .. })) if deadline == Some(PATIENCE) => served[0],
             // A cancel comes by the queue of what it gives up.
             (Verb::Cancel { target }, _) => {
                 self.queue_of.get(&target).copied().unwrap_or(served[0])

@@ -46,7 +46,7 @@ struct Session {
     weight: u8,
     /// The shard that has what has one place only.
     home: u16,
-    /// The client's user.
+    /// The user that the client is of.
     user: u32,
     /// Transfers that still use its memory.
     transfers: u32,

@@ -79,8 +79,8 @@ fn what_one_queue_writes_all_others_read_here_and_at_a_peer() {
     let mut queues = queues(&client);
     assert_eq!(sessions(&alpha), [1, 1], "one client, on both shards");
     let wanted = OpenOptions::read_write();
-    let near = client.open_export(None, "data", "blocks", wanted.clone()).expect("it is here");
-    let far = client.open_export(Some("beta"), "data", "blocks", wanted.clone());
+    let near = client.open_export(None, "data", "blocks", wanted).expect("it is here");
+    let far = client.open_export(Some("beta"), "data", "blocks", wanted);
     let far = far.expect("it is there");
     let local = directory.path().join("passed");
     std::fs::write(&local, vec![0; 1 << 20]).expect("written");

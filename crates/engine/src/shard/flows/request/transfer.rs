@@ -105,9 +105,10 @@ impl Shard {
     pub(in crate::shard) fn tell_progress_to(&mut self, key: TransferKey, bytes: u64) {
         let Some(transfer) = self.transfers.get(key) else { return };
         match transfer.waiter {
-            Waiter::Client(_) | Waiter::Queue { .. } if bytes < transfer.length => {
-                if !transfer.told {
-                    let (waiter, landed) = (transfer.waiter, self.transfers.first_extent(key));
+            waiter if waiter.is_client() => {
+                let (told, length) = (transfer.told, transfer.length);
+                if bytes < length && !told {
+                    let landed = self.transfers.first_extent(key);
                     self.tell_client(waiter, Said::Moved { bytes, landed });
                 }
             }

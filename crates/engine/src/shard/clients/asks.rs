@@ -135,6 +135,10 @@ impl Asks {
     }
 
     fn next(&self) -> Option<(SessionId, usize)> {
+        // Each turn asks: what runs is not looked at if nothing waits.
+        if self.deadlines.is_empty() {
+            return None;
+        }
         let behind = (Bound::Excluded(self.last), Bound::Unbounded);
         let mut turns = self.sessions.range(behind).chain(self.sessions.range(..=self.last));
         turns.find_map(|(session, of)| {
@@ -149,7 +153,7 @@ impl Asks {
 
     /// Whether one may begin.
     pub(in crate::shard) fn has_next(&self) -> bool {
-        !self.deadlines.is_empty() && self.next().is_some()
+        self.next().is_some()
     }
 
     /// The next one that begins: sessions take turns.

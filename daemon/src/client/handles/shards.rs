@@ -190,19 +190,20 @@ impl Shards {
         source: Source,
         files: &Arc<Account>,
     ) -> Result<(), OpenFault> {
-        let (session, mut left) = (self.session, Some(source));
-        for (at, shard) in self.all.iter().enumerate() {
-            let is_last = at + 1 == self.all.len();
-            let source = match &left {
-                Some(source) if !is_last => source.again(files)?,
-                _ => match left.take() {
-                    Some(source) => source,
-                    None => return Ok(()),
-                },
-            };
-            self.ask_at(*shard, |answer| Message::Install { session, handle, source, answer })
-                .await?;
+        let Some((last, others)) = self.all.split_last() else { return Ok(()) };
+        for shard in others {
+            self.install_at(*shard, handle, source.again(files)?).await?;
         }
-        Ok(())
+        self.install_at(*last, handle, source).await
+    }
+
+    async fn install_at(
+        &self,
+        shard: usize,
+        handle: HandleId,
+        source: Source,
+    ) -> Result<(), OpenFault> {
+        let session = self.session;
+        self.ask_at(shard, |answer| Message::Install { session, handle, source, answer }).await
     }
 }

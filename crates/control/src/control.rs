@@ -212,10 +212,11 @@ impl<M: Clone> Control<M> {
                     self.effects.push_back(Effect::RegionUnused { region });
                 }
             }
-            Event::SessionDrained { session } if self.sessions.drain(session, shard) => {
-                self.effects.push_back(Effect::SessionDrained { session });
+            Event::SessionDrained { session } => {
+                if self.sessions.drain(session, shard) {
+                    self.effects.push_back(Effect::SessionDrained { session });
+                }
             }
-            Event::SessionDrained { .. } => {}
         }
     }
 
@@ -279,8 +280,7 @@ impl<M: Clone> Control<M> {
 
     /// A session comes, on so many shards: the numbers of these, its home first.
     pub fn enter_session(&mut self, who: Credentials, wanted: usize) -> (SessionId, Vec<usize>) {
-        let shards = self.shards();
-        self.sessions.enter(who, wanted, shards)
+        self.sessions.enter(who, wanted, self.commands.len())
     }
 
     /// A session uses so much from now on.

@@ -11,6 +11,7 @@ use std::ops::Bound;
 use piped_core::ids::{QueueId, SessionId};
 use piped_core::request::{Request, Verb};
 use piped_core::units::Nanos;
+use piped_report::tally::Operation;
 
 /// A request by the shard whose queue it came by, and its number there.
 pub(in crate::shard) type Asked = (u16, u64);
@@ -34,6 +35,15 @@ impl AskKind {
         match verb {
             Verb::Receive { .. } | Verb::Wait { .. } => Self::Waits,
             Verb::Send { .. } => Self::Sends,
+            _ => Self::Moves,
+        }
+    }
+
+    /// The kind of what a request became.
+    pub(in crate::shard) const fn of_operation(operation: Operation) -> Self {
+        match operation {
+            Operation::Receive | Operation::Wait => Self::Waits,
+            Operation::Send => Self::Sends,
             _ => Self::Moves,
         }
     }

@@ -126,12 +126,7 @@ impl Shard {
         operation: Operation,
     ) {
         if let Waiter::Queue { .. } = waiter {
-            let kind = match operation {
-                Operation::Receive | Operation::Wait => AskKind::Waits,
-                Operation::Send => AskKind::Sends,
-                _ => AskKind::Moves,
-            };
-            self.asks.end(session, kind);
+            self.asks.end(session, AskKind::of_operation(operation));
         }
     }
 

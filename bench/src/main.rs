@@ -169,6 +169,12 @@ enum Group {
         /// Socket of the daemon.
         socket: PathBuf,
     },
+    /// Play a world of very many nodes.
+    #[command(hide = true)]
+    ScaleWorld {
+        /// The world, as JSON.
+        world: String,
+    },
     /// Become a program that ends with its parent.
     #[command(hide = true)]
     UnderParent {
@@ -224,6 +230,7 @@ fn main() -> ExitCode {
         Group::RawFiles { file } => raw::files::serve(&file).map(|()| 0).map_err(Failure::from),
         Group::Sink { listen } => flood::sink(listen).map(|()| 0),
         Group::Newcomer { socket } => newcomer::live(&socket).map(|()| 0),
+        Group::ScaleWorld { world } => scale::play(&world).map(|()| 0),
         Group::UnderParent { namespace, program } => {
             Err(nodes::become_child(namespace.as_deref(), &program).into())
         }

@@ -50,6 +50,6 @@ pub(super) fn listen() -> io::Result<TcpListener> {
 }
 
 /// Has this process end when its parent does.
-pub(super) fn end_with_parent() -> io::Result<()> {
+pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }

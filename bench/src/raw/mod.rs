@@ -15,6 +15,8 @@ mod turns;
 
 use std::time::Duration;
 
+pub(crate) use self::child::end_with_parent;
+
 /// Memory that a get reads from, piped's and a floor's: larger than any CPU's first-level cache,
 /// and smaller than any last-level one.
 pub(crate) const REGION_BYTES: usize = 8 << 20;
@@ -33,13 +35,6 @@ pub(crate) fn process_cpu_time(process: u32) -> Option<Duration> {
         return None;
     }
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
-}
-
-/// Gives the memory back that the allocator keeps, for worlds that take half of a machine's one
-/// after the other.
-pub(crate) fn give_memory_back() {
-    // SAFETY: the call has no conditions.
-    unsafe { libc::malloc_trim(0) };
 }
 
 /// How a side waits for completions.

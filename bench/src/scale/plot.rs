@@ -1,4 +1,4 @@
-//! Three panels: how even the nodes' rates are, what loads did through disturbances, and what an
+//! Three panels: how even the nodes' times are, what loads did through disturbances, and what an
 //! idle peer costs by the number of nodes.
 
 use plotters::coord::Shift;
@@ -43,27 +43,29 @@ pub(super) fn svg(study: &Study) -> Result<String, Failure> {
 fn draw(text: &mut String, study: &Study) -> Drawn {
     let canvas = SVGBackend::with_string(text, SIZE).into_drawing_area();
     canvas.fill(&WHITE)?;
-    let panels = [rates(study), loads(study), peers(study)];
+    let panels = [times(study), loads(study), peers(study)];
     for (area, panel) in canvas.split_evenly((1, panels.len())).iter().zip(&panels) {
         draw_panel(area, panel)?;
     }
     canvas.present()
 }
 
-/// Rates over their mean, the slowest node first.
-fn rates(study: &Study) -> Panel {
+/// Times that equal work takes the nodes, over their mean, the soonest first.
+fn times(study: &Study) -> Panel {
     let line = |name: &str, figures: &Figures| {
-        let mut rates = figures.rates.clone();
-        rates.sort_by(f64::total_cmp);
-        let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-        let place = |node: usize| 100.0 * (node + 1) as f64 / rates.len() as f64;
-        let points = rates.iter().enumerate().map(|(node, rate)| (place(node), rate / mean));
+        let mut times: Vec<f64> = figures.rates.iter().map(|rate| rate.recip()).collect();
+        times.sort_by(f64::total_cmp);
+        let mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
+        let place = |node: usize| 100.0 * (node + 1) as f64 / times.len() as f64;
+        let points = times.iter().enumerate().map(|(node, time)| (place(node), time / mean));
         Line { name: name.to_owned(), points: points.collect() }
     };
-    let lines = study.shown(false);
+    // Where one node works alone there is nothing to compare.
+    let shown = study.shown(false).into_iter();
+    let lines = shown.filter(|(_, figures)| figures.rates.len() > 1).collect::<Vec<_>>();
     Panel {
-        across: "nodes, the slowest first (%)".to_owned(),
-        up: "rate over the mean",
+        across: "nodes, the soonest first (%)".to_owned(),
+        up: "time over the mean",
         lines: lines.iter().map(|(scene, figures)| line(scene.name(), figures)).collect(),
         level: Some(1.0),
     }
@@ -123,6 +125,9 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
         .light_line_style(WHITE)
         .x_desc(panel.across.as_str())
         .y_desc(panel.up)
+        .x_labels(6)
+        .x_label_formatter(&|value| ticked(*value, right))
+        .y_label_formatter(&|value| ticked(*value, top))
         .label_style(style(TEXT * 0.8, BLACK))
         .axis_desc_style(style(TEXT, BLACK))
         .draw()?;
@@ -130,9 +135,10 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
         let across = [(0.0, level), (right, level)];
         chart.draw_series(LineSeries::new(across, BLACK.stroke_width(2)))?;
     }
-    for (line, colour) in panel.lines.iter().zip(COLOURS) {
+    // Of lines that lie on each other all are seen.
+    for ((line, colour), width) in panel.lines.iter().zip(COLOURS).zip([9, 5, 2]) {
         let points = line.points.iter().copied();
-        chart.draw_series(LineSeries::new(points, colour.stroke_width(3)))?;
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(width)))?;
     }
     for (place, (line, colour)) in panel.lines.iter().zip(COLOURS).enumerate() {
         let at = 30 + 32 * place as i32;
@@ -140,6 +146,11 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
         area.draw(&Text::new(line.name.clone(), (168, at), style(TEXT, BLACK)))?;
     }
     Ok(())
+}
+
+/// A number at an axis that ends there.
+fn ticked(value: f64, end: f64) -> String {
+    if end < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
 #[cfg(test)]

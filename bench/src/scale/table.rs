@@ -215,12 +215,11 @@ impl Study {
     pub(super) fn markdown(&self) -> String {
         let mut text = self.machine() + "\n";
         text += &head(&SCENES);
-        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        text.extend(self.played.iter().map(|it| line(it.cells())));
+        text.extend(self.played.iter().map(|it| line(&it.cells())));
         text += "\n";
         text += &head(&IDLES);
-        text.extend(self.idles.iter().map(|it| line(it.cells())));
-        text + "\n![Rates of nodes, loads through disturbances, and what a peer costs]\
+        text.extend(self.idles.iter().map(|it| line(&it.cells())));
+        text + "\n![Times of nodes, loads through disturbances, and what a peer costs]\
                 (figures/scale.svg)\n"
     }
 }
@@ -231,10 +230,15 @@ fn columns<const N: usize>(names: [&'static str; N]) -> [table::Column; N] {
 }
 
 /// The head of such a table.
-fn head(names: &[&str]) -> String {
+pub(super) fn head(names: &[&str]) -> String {
     let kind = |column: usize| if column == 0 { "---" } else { "---:" };
     let kinds: Vec<&str> = (0..names.len()).map(kind).collect();
     format!("| {} |\n| {} |\n", names.join(" | "), kinds.join(" | "))
+}
+
+/// A row of it.
+pub(super) fn line(cells: &[String]) -> String {
+    format!("| {} |\n", cells.join(" | "))
 }
 
 /// Cells of a row without figures: the reason stands in its last one.

@@ -7,8 +7,12 @@
 use core::fmt;
 use core::ops::{Add, Sub};
 
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
 /// A point in time or a duration, in nanoseconds from an origin the driver chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Nanos(pub u64);
 
 impl Nanos {

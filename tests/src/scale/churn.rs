@@ -4,6 +4,7 @@ use piped_core::access::OpenKind;
 use piped_core::link::Dialling;
 use piped_core::units::Nanos;
 use piped_sim::{Notice, Random};
+use serde::{Deserialize, Serialize};
 
 use super::figures::Figures;
 use super::layout::Layout;
@@ -28,7 +29,7 @@ const CLIENTS: usize = 2;
 const THINKS: Nanos = Nanos::from_millis(400);
 
 /// The files that are read in a world with disasters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum File {
     /// Each node has one of its own.
     OfEach,
@@ -37,7 +38,7 @@ pub enum File {
 }
 
 /// What a world with disasters went through.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Churned {
     /// Figures of its load; the time is that until all connections were up again.
     pub figures: Figures,

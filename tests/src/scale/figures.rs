@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use piped_core::status::Status;
 use piped_core::units::Nanos;
+use serde::{Deserialize, Serialize};
 
 /// What the nodes of a world cost while they rest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Costs {
     /// Bytes of the heap that the engines of all nodes have.
     pub engine: i64,
@@ -19,7 +20,7 @@ pub struct Costs {
 }
 
 /// Figures of one scene. Equal options and seeds give equal figures.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// How many nodes there were.
     pub nodes: usize,

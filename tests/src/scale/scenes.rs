@@ -8,6 +8,7 @@ use piped_core::link::Dialling;
 use piped_core::request::Class;
 use piped_core::units::Nanos;
 use piped_sim::Notice;
+use serde::{Deserialize, Serialize};
 
 use super::figures::Figures;
 use super::jobs::Job;
@@ -56,7 +57,7 @@ const AWAY: Nanos = Nanos::from_millis(5_000);
 const RESTARTED: usize = 10;
 
 /// Something that is done with very many nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scene {
     /// Each node gets a block of the memory of each other one.
     AllToAll,
@@ -127,7 +128,7 @@ impl Scene {
 }
 
 /// What nodes at rest have had to do with each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Peers {
     /// A source told where they are, and nobody has asked them for anything: there are no
     /// connections.

@@ -40,6 +40,7 @@ impl SimKernel {
 
     /// Moves a node's clock ahead by this much.
     pub fn put_clock_forward(&mut self, node: NodeId, by: Nanos) {
+        self.dones.stir(node);
         self.note(|| format!("the clock of {node:?} jumps by {by}"));
         let clock = &mut self.node_mut(node).clock;
         clock.ahead = clock.ahead + by;
@@ -48,6 +49,7 @@ impl SimKernel {
     /// Moves a node's clock back, at most to the world's time. No clock that a node should use does
     /// that.
     pub fn put_clock_back(&mut self, node: NodeId, by: Nanos) {
+        self.dones.stir(node);
         self.note(|| format!("the clock of {node:?} goes back by {by}"));
         let clock = &mut self.node_mut(node).clock;
         clock.ahead = clock.ahead.since(by);
@@ -56,6 +58,7 @@ impl SimKernel {
     /// Sets the resolution of a node's clock. A shorter duration is measured as nothing or as a
     /// whole tick.
     pub fn set_clock_tick(&mut self, node: NodeId, tick: Nanos) {
+        self.dones.stir(node);
         self.note(|| format!("the clock of {node:?} ticks every {tick}"));
         self.node_mut(node).clock.tick = tick.max(Nanos(1));
     }

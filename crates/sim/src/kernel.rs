@@ -9,13 +9,14 @@ use piped_core::units::Nanos;
 
 use super::clock::Clock;
 use super::disk::{DeviceCosts, Disk, InodeId, OpenFile, OpenFiles};
+use super::dones::Dones;
 use super::events::EventQueue;
 use super::faults::Faults;
 use super::lent::{Notice, ZeroCopy};
 use super::memories::Memories;
 use super::memory::{Memory, OpKey, Touch, WindowId};
 use super::names::Names;
-use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYTES};
+use super::net::{self, Connection, ConnectionId, Link, LinkId, NodeId, PIECE_BYTES, Place};
 use super::pending::{InFlight, KernelEvent};
 use super::random::Random;
 use super::stage::{Cost, Server};
@@ -47,6 +48,7 @@ pub struct SimKernel {
     /// Sockets closed while they lent memory, and refused sends without a copy, since then.
     pub(super) lent_at_close: u64,
     pub(super) refused_sends: u64,
+    pub(super) dones: Dones,
     trace: Option<VecDeque<String>>,
 }
 
@@ -61,19 +63,10 @@ pub(super) struct Node {
     names: Names,
     pub(super) sockets: BTreeMap<SocketId, Place>,
     pub(super) tokens: BTreeMap<Token, OpKey>,
-    pub(super) dones: VecDeque<Done>,
     pub(super) ops_max: usize,
     holds: bool,
     files_made: u32,
     sockets_made: u32,
-}
-
-/// One end of a connection, as a node's socket.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub(super) connection: usize,
-    pub(super) side: usize,
-    pub(super) released: bool,
 }
 
 impl SimKernel {
@@ -97,6 +90,7 @@ impl SimKernel {
             half_opens: 0,
             lent_at_close: 0,
             refused_sends: 0,
+            dones: Dones::default(),
             trace: None,
         }
     }
@@ -151,13 +145,19 @@ impl SimKernel {
 
     /// The next ended operation of a node, for `Shard::handle_done`.
     pub fn poll_done(&mut self, node: NodeId) -> Option<Done> {
-        self.nodes[node.0 as usize].dones.pop_front()
+        self.dones.pop(node)
     }
 
     /// Whether operations of a node have ended that were not taken.
     #[must_use]
     pub fn has_done(&self, node: NodeId) -> bool {
-        !self.nodes[node.0 as usize].dones.is_empty()
+        self.dones.has(node)
+    }
+
+    /// Nodes for which an operation has ended, or whose clock has changed, since this was last
+    /// asked: all others have nothing new to look at.
+    pub fn take_stirred(&mut self) -> impl Iterator<Item = NodeId> + use<> {
+        self.dones.take_stirred().into_iter()
     }
 
     /// Connections that went half open since this was last asked.
@@ -183,6 +183,7 @@ impl SimKernel {
     /// Adds a node whose driver takes at most `ops_max` operations at once.
     pub fn add_node(&mut self, ops_max: usize) -> NodeId {
         self.memory.add();
+        self.dones.add_node();
         let id = NodeId(self.nodes.len() as u32);
         let clock = Clock::new(self.random.up_to(Nanos::from_millis(10_000)));
         self.nodes.push(Node {
@@ -194,7 +195,6 @@ impl SimKernel {
             names: Names::default(),
             sockets: BTreeMap::new(),
             tokens: BTreeMap::new(),
-            dones: VecDeque::new(),
             ops_max,
             holds: false,
             files_made: 0,
@@ -463,7 +463,7 @@ impl SimKernel {
         place.files.clear();
         place.sockets.clear();
         place.tokens.clear();
-        place.dones.clear();
+        self.dones.forget(node);
         self.memory[node] = Memory::default();
         for inode in self.nodes[node.0 as usize].inodes.clone() {
             self.disk.crash(inode, &mut self.random);

@@ -128,8 +128,7 @@ impl SimKernel {
         for span in spans.as_slice() {
             self.memory[node].unpin(key, span.segment);
         }
-        let place = self.node_mut(node);
-        place.dones.push_back(Done { token, result });
+        self.dones.push(node, Done { token, result });
         self.note(|| format!("{node:?} #{key} is let go of, {result}"));
     }
 

@@ -25,6 +25,7 @@
 mod calls;
 mod clock;
 mod disk;
+mod dones;
 mod events;
 mod far;
 mod faults;

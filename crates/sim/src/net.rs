@@ -12,6 +12,14 @@ use piped_core::units::Nanos;
 use super::memory::OpKey;
 use super::stage::{Cost, Server};
 
+/// One end of a connection, as a node's socket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) connection: usize,
+    pub(super) side: usize,
+    pub(super) released: bool,
+}
+
 /// A node of the simulated world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub u32);

@@ -112,9 +112,8 @@ impl SimKernel {
         for (span, _) in touches(&op.op) {
             self.memory[op.node].unpin(key, span.segment);
         }
-        let place = self.node_mut(op.node);
-        place.tokens.remove(&op.token);
-        place.dones.push_back(Done { token: op.token, result });
+        self.node_mut(op.node).tokens.remove(&op.token);
+        self.dones.push(op.node, Done { token: op.token, result });
         self.note(|| format!("{:?} #{key} ends with {result}", op.node));
         if let Op::SendZeroCopy { .. } = op.op {
             self.plan_notice(key);

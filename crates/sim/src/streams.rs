@@ -1,5 +1,7 @@
 //! Send, receive, close and reset: the moving parts of a connection.
 
+use std::io::Read as _;
+
 use piped_core::ids::SocketId;
 use piped_core::io::{Op, Spans};
 use piped_core::units::Nanos;
@@ -226,7 +228,8 @@ impl SimKernel {
     /// Moves bytes from an inbox into the memory of a receive.
     fn scatter(&mut self, connection: usize, side: usize, key: OpKey, spans: &Spans, count: usize) {
         let inbox = &mut self.connections[connection].ends[side].inbox;
-        let bytes: Vec<u8> = inbox.drain(..count).collect();
+        let mut bytes = vec![0; count];
+        inbox.read_exact(&mut bytes).expect("so many are there");
         let op = self.ops.get_mut(&key).expect("the receive is in flight");
         let node = op.node;
         let mut skip = op.done_bytes as u64;

@@ -1,6 +1,7 @@
 //! Some nodes in one kernel: their control threads, their shards, and the turns of all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 use piped_core::io::Io as _;
 use piped_core::units::Nanos;
@@ -8,7 +9,7 @@ use piped_engine::command::{Command, Output};
 use piped_engine::relay::Relay;
 use piped_engine::shard::Shard;
 use piped_planner::solve::solve;
-use piped_sim::{EventQueue, Random, SimKernel};
+use piped_sim::{EventQueue, NodeId, Random, SimKernel};
 
 use crate::controls::{Controls, Setup};
 
@@ -28,7 +29,7 @@ pub struct Nodes {
     /// The shards of each node; none while its daemon is down, or where somebody plays them.
     shards: Vec<Vec<Shard>>,
     /// What is known of when each of them wants a turn.
-    turns: Vec<Vec<Turn>>,
+    turns: Turns,
     /// How often each node has started: what its shards told each other before is void.
     lives: Vec<u32>,
     /// What shards tell each other, on its way.
@@ -60,10 +61,72 @@ struct Turn {
     now: bool,
     /// The time of the next turn, as the shard's own clock shows it.
     at: Option<Nanos>,
+    /// The time at which it is looked at again, as the world has it.
+    look: Option<Nanos>,
 }
 
-impl Turn {
-    const NOW: Self = Self { now: true, at: None };
+/// The turns of all shards, by node and shard. Most of many nodes are idle, so a step looks only at
+/// those for which something came or whose time has come.
+#[derive(Debug, Default)]
+struct Turns {
+    of: Vec<Vec<Turn>>,
+    /// Whom a name in the kernel is.
+    names: BTreeMap<NodeId, (usize, usize)>,
+    /// Shards to look at in this step or the next.
+    awake: BTreeSet<(usize, usize)>,
+    /// When to look at others.
+    looks: BTreeSet<(Nanos, usize, usize)>,
+}
+
+impl Turns {
+    /// So many shards of a node begin, or end if there are none.
+    fn begin(&mut self, node: usize, shards: usize) {
+        for shard in 0..self.of.get(node).map_or(0, Vec::len) {
+            self.look_at((node, shard), None);
+            self.awake.remove(&(node, shard));
+        }
+        self.of.resize_with(self.of.len().max(node + 1), Vec::new);
+        self.of[node] = vec![Turn { now: true, at: None, look: None }; shards];
+        self.awake.extend((0..shards).map(|shard| (node, shard)));
+    }
+
+    /// Something was fed to a shard.
+    fn feed(&mut self, (node, shard): (usize, usize)) {
+        self.of[node][shard].now = true;
+        self.awake.insert((node, shard));
+    }
+
+    /// When to look at a shard again, in the world's time.
+    fn look_at(&mut self, (node, shard): (usize, usize), at: Option<Nanos>) {
+        let last = std::mem::replace(&mut self.of[node][shard].look, at);
+        if last != at {
+            last.map(|last| self.looks.remove(&(last, node, shard)));
+            at.map(|at| self.looks.insert((at, node, shard)));
+        }
+    }
+
+    /// The next shard after another one to look at now: something ended for it, was fed to it, or
+    /// its time has come.
+    fn next(
+        &mut self,
+        after: Option<(usize, usize)>,
+        kernel: &mut SimKernel,
+    ) -> Option<(usize, usize)> {
+        let Self { of, names, awake, .. } = self;
+        let runs = |(node, shard): &&(usize, usize)| of[*node].len() > *shard;
+        awake.extend(kernel.take_stirred().filter_map(|id| names.get(&id).filter(runs)));
+        while let Some(&(at, node, shard)) = self.looks.first()
+            && at <= kernel.now()
+        {
+            self.look_at((node, shard), None);
+            self.awake.insert((node, shard));
+        }
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.awake.range((from, Bound::Unbounded)).next().copied();
+        next.inspect(|next| {
+            self.awake.remove(next);
+        })
+    }
 }
 
 impl Nodes {
@@ -74,7 +137,7 @@ impl Nodes {
             kernel,
             controls,
             shards: Vec::new(),
-            turns: Vec::new(),
+            turns: Turns::default(),
             lives: Vec::new(),
             relays: EventQueue::new(),
             arrivals: BTreeMap::new(),
@@ -91,7 +154,10 @@ impl Nodes {
     /// # Errors
     /// A daemon would not start with that configuration.
     pub fn add(&mut self, setup: Setup, shards: Vec<Shard>) -> Result<usize, String> {
-        self.turns.push(vec![Turn::NOW; shards.len()]);
+        let node = self.shards.len();
+        self.turns.begin(node, shards.len());
+        let ids = setup.shards.iter().enumerate();
+        self.turns.names.extend(ids.map(|(shard, id)| (*id, (node, shard))));
         self.shards.push(among(shards));
         self.lives.push(0);
         self.controls.add(setup, &self.kernel)
@@ -103,7 +169,7 @@ impl Nodes {
             self.kernel.restart(id);
         }
         self.controls.start(node, &self.kernel);
-        self.turns[node] = vec![Turn::NOW; shards.len()];
+        self.turns.begin(node, shards.len());
         self.shards[node] = among(shards);
         self.lives[node] += 1;
     }
@@ -123,6 +189,7 @@ impl Nodes {
     pub fn stop(&mut self, node: usize) {
         self.controls.stop(node);
         self.shards[node].clear();
+        self.turns.begin(node, 0);
     }
 
     /// The shards of a node that runs.
@@ -140,7 +207,7 @@ impl Nodes {
     ) -> Option<T> {
         let id = self.controls.nodes[node].setup.shards[shard];
         let place = self.shards[node].get_mut(shard)?;
-        self.turns[node][shard] = Turn::NOW;
+        self.turns.feed((node, shard));
         Some(call(place, &mut self.kernel.io(id)))
     }
 
@@ -173,18 +240,16 @@ impl Nodes {
             self.command(node, shard, command);
         }
         worked |= self.deliver_relays(now);
-        let mut next = None;
-        for node in 0..self.shards.len() {
-            for shard in 0..self.shards[node].len() {
-                let (busy, at) = self.turn(node, shard, told);
-                worked |= busy;
-                next = [next, at].into_iter().flatten().min();
-            }
+        let mut last = None;
+        while let Some(next) = self.turns.next(last, &mut self.kernel) {
+            worked |= self.turn(next, told);
+            last = Some(next);
         }
+        let next = self.turns.looks.first().map(|(at, ..)| *at);
         let relays = self.relays.next_at();
         let all = [next, relays, self.controls.next_at(), self.kernel.next_event()];
         let at = all.into_iter().flatten().min().map(|at| at.max(now));
-        worked |= at == Some(now);
+        worked |= at == Some(now) || !self.turns.awake.is_empty();
         self.turns_at_once = if worked { self.turns_at_once + 1 } else { 0 };
         assert!(self.turns_at_once < TURNS_AT_ONCE_MAX, "the nodes spin at {now}");
         match at {
@@ -198,20 +263,21 @@ impl Nodes {
         true
     }
 
-    /// One turn of a shard: whether it did something, and when it wants the next one. One for which
-    /// nothing came and whose time has not come is left alone: most of many nodes are idle.
-    fn turn(&mut self, node: usize, shard: usize, told: &mut Vec<Told>) -> (bool, Option<Nanos>) {
+    /// One turn of a shard, if it wants one now. Returns whether it did something.
+    fn turn(&mut self, (node, shard): (usize, usize), told: &mut Vec<Told>) -> bool {
         let id = self.controls.nodes[node].setup.shards[shard];
         let (now, busy) = (self.kernel.now(), self.kernel.busy_until(id));
         if busy > now {
-            return (false, Some(busy));
+            self.turns.look_at((node, shard), Some(busy));
+            return false;
         }
-        let last = self.turns[node][shard];
+        let last = self.turns.of[node][shard];
         let at = last.at.map(|at| self.kernel.world_time(id, at));
         if !last.now && !self.kernel.has_done(id) && at.is_none_or(|at| at > now) {
-            return (false, at);
+            self.turns.look_at((node, shard), at);
+            return false;
         }
-        self.turns[node][shard].now = false;
+        self.turns.of[node][shard].now = false;
         let mut worked = false;
         let it = &mut self.shards[node][shard];
         while let Some(done) = self.kernel.poll_done(id) {
@@ -236,9 +302,12 @@ impl Nodes {
         }
         worked |= self.pass_relays(node, shard);
         let at = self.shards[node][shard].poll_timeout();
-        let turn = &mut self.turns[node][shard];
-        (turn.now, turn.at) = (turn.now || worked, at);
-        (worked, at.map(|at| self.kernel.world_time(id, at)))
+        if worked {
+            self.turns.feed((node, shard));
+        }
+        self.turns.of[node][shard].at = at;
+        self.turns.look_at((node, shard), at.map(|at| self.kernel.world_time(id, at)));
+        worked
     }
 
     /// Takes what a shard has for the others, each on its way in the order of its queue.
@@ -276,4 +345,51 @@ fn among(shards: Vec<Shard>) -> Vec<Shard> {
     let count = shards.len() as u16;
     let numbered = shards.into_iter().enumerate();
     numbered.map(|(own, shard)| shard.among(own as u16, count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use piped_sim::Faults;
+
+    use super::*;
+
+    /// Those to look at now, in their order.
+    fn awake(turns: &mut Turns, kernel: &mut SimKernel) -> Vec<(usize, usize)> {
+        let mut all = Vec::new();
+        while let Some(next) = turns.next(all.last().copied(), kernel) {
+            all.push(next);
+        }
+        all
+    }
+
+    #[test]
+    fn a_shard_is_looked_at_when_it_was_fed_or_its_time_or_its_clock_has_come() {
+        let mut kernel = SimKernel::new(1, Faults::none());
+        let ids = [(); 3].map(|()| kernel.add_node(8));
+        let mut turns = Turns::default();
+        turns.begin(0, 2);
+        turns.begin(1, 1);
+        turns.names.extend([(ids[0], (0, 0)), (ids[1], (0, 1)), (ids[2], (1, 0))]);
+        assert_eq!(awake(&mut turns, &mut kernel), [(0, 0), (0, 1), (1, 0)], "all begin");
+        assert_eq!(awake(&mut turns, &mut kernel), []);
+        turns.feed((1, 0));
+        turns.look_at((0, 1), Some(Nanos(50)));
+        assert_eq!(awake(&mut turns, &mut kernel), [(1, 0)]);
+        kernel.advance(Nanos(50));
+        assert_eq!(awake(&mut turns, &mut kernel), [(0, 1)]);
+        // A time that was put off comes once.
+        turns.look_at((0, 1), Some(Nanos(60)));
+        turns.look_at((0, 1), Some(Nanos(70)));
+        kernel.advance(Nanos(60));
+        assert_eq!(awake(&mut turns, &mut kernel), []);
+        kernel.put_clock_forward(ids[1], Nanos(1000));
+        assert_eq!(awake(&mut turns, &mut kernel), [(0, 1)], "its own time may have come");
+        // What is gone is left alone, and what comes back begins.
+        turns.begin(0, 0);
+        kernel.put_clock_forward(ids[1], Nanos(1000));
+        kernel.advance(Nanos(70));
+        assert_eq!(awake(&mut turns, &mut kernel), []);
+        turns.begin(0, 2);
+        assert_eq!(awake(&mut turns, &mut kernel), [(0, 0), (0, 1)]);
+    }
 }

@@ -81,7 +81,8 @@ pub(crate) enum Verdict {
     Holds,
     /// The interval is outside the bar.
     Fails,
-    /// The interval reaches over the bar: more rounds, or a quieter machine, would tell.
+    /// The interval reaches over the bar: more rounds, or a quieter machine, would tell. Or the bar
+    /// asks for more than this machine has.
     Undecided,
     /// The row was measured against a floor that an outside tool contradicts.
     Invalid,

@@ -49,6 +49,13 @@ impl Disk {
         Ok(Self { file, bytes })
     }
 
+    /// Opens a file that the page cache has from now on, and is read through it.
+    pub(crate) fn open_cached(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let bytes = io::copy(&mut file, &mut io::sink())?;
+        Ok(Self { file, bytes })
+    }
+
     /// Reads blocks of `block` bytes at random places, `depth` at once, for a while.
     pub(crate) fn read(
         &self,

@@ -1,8 +1,10 @@
-//! Two shards on two CPUs against one: clients that read this node's disk, and clients that send
-//! each other messages, across the shards where there are two.
+//! Two shards on two CPUs against one: clients that read this node's disk or what its page cache
+//! has, and clients that send each other messages, across the shards where there are two.
 //!
-//! Clients have the same two CPUs. So what a second shard gains is what the first one left of its
-//! CPU, and a machine with two CPUs has little of that.
+//! Clients have the same two CPUs. So what a second shard gains in a second is what the first one
+//! left of its CPU, and a machine with two CPUs has little of that. Rows of CPU time tell what two
+//! shards would do with CPUs of their own. The bar of a disk is for one that gives two CPUs more
+//! than one, so what raw io_uring gains by a second CPU is measured in the same rounds.
 
 use std::thread;
 use std::time::Duration;
@@ -11,12 +13,14 @@ use piped_client::{Buffer, Client, ClientBuilder, Handle, OpenOptions, Queue, Re
 use piped_core::modes::Profile;
 
 use super::{Bench, Entry, Group, KIB, MOMENT};
-use crate::contest::Arm;
-use crate::failure::{Doing as _, Failure};
+use crate::contest::{Arm, Rounds};
+use crate::failure::{Doing as _, Failure, joined};
 use crate::load::{Ask, Asker, Place};
 use crate::nodes::{Node, profile_name, program};
+use crate::raw::disk::{Disk, make_file};
+use crate::raw::{Timing, Wait, process_cpu_time};
 use crate::report::{Row, Unit};
-use crate::stats::Bar;
+use crate::stats::{Bar, Interval, Random, Verdict};
 use crate::{clock, machine};
 
 const PROFILE: Profile = Profile::Throughput;
@@ -40,7 +44,62 @@ const TIME: Duration = Duration::from_millis(4 * MOMENT.as_millis() as u64);
 pub(crate) static SHARDS: Group =
     Group { name: "shards", rows_stand_alone: true, entries: &ENTRIES };
 
-const ENTRIES: [Entry; 2] = [("shards-read-4k", reads), ("shards-messages-4k", messages)];
+const ENTRIES: [Entry; 5] = [
+    ("shards-read-4k", reads),
+    ("shards-cached-4k", reads),
+    ("shards-cached-4k-cpu", reads),
+    ("shards-messages-4k", messages),
+    ("shards-messages-4k-cpu", messages),
+];
+
+/// Length of a file that the page cache keeps.
+const CACHED_BYTES: u64 = 64 << 20;
+
+/// Requests that ended, and how many did in a second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ended {
+    count: f64,
+    rate: f64,
+}
+
+/// What a row tells of a node's shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Figure {
+    /// Requests in a second.
+    Rate,
+    /// Requests for which all shards together have CPU time in a second, if each has a CPU.
+    CpuTime,
+}
+
+impl Figure {
+    fn of(name: &str) -> Self {
+        if name.ends_with("-cpu") { Self::CpuTime } else { Self::Rate }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "a second",
+            Self::CpuTime => "that the CPU time of a second for each shard is enough for",
+        }
+    }
+
+    /// The figure of a node with so many shards, which serves what ends.
+    fn measure(
+        self,
+        node: &Node,
+        shards: f64,
+        load: impl FnOnce() -> Result<Ended, Failure>,
+    ) -> Result<f64, Failure> {
+        let gone = || Failure::new("a daemon is gone");
+        let time = || process_cpu_time(node.pid()).ok_or_else(gone);
+        let before = time()?;
+        let ended = load()?;
+        Ok(match self {
+            Self::Rate => ended.rate,
+            Self::CpuTime => shards * ended.count / (time()? - before).as_secs_f64(),
+        })
+    }
+}
 
 /// A node with one shard, and one with two; both rest while they are not asked.
 struct Both {
@@ -62,6 +121,25 @@ impl Both {
         let (one, two) = (start("one", &[first])?, start("two", &[first, second])?);
         Ok(Self { one, two, _directory: directory })
     }
+
+    /// The two nodes, each with its load.
+    fn arms<'a>(
+        &'a self,
+        figure: Figure,
+        mut one: impl FnMut() -> Result<Ended, Failure> + 'a,
+        mut two: impl FnMut() -> Result<Ended, Failure> + 'a,
+    ) -> Vec<Arm<'a>> {
+        vec![
+            Arm::variant("one shard".to_owned(), move || figure.measure(&self.one, 1.0, &mut one)),
+            Arm::variant("two shards".to_owned(), move || figure.measure(&self.two, 2.0, &mut two)),
+        ]
+    }
+}
+
+impl From<&Timing> for Ended {
+    fn from(timing: &Timing) -> Self {
+        Self { count: timing.count() as f64, rate: timing.rate() }
+    }
 }
 
 /// CPU of a client by its number: in pairs, as sessions go to the two shards by turns.
@@ -70,8 +148,15 @@ fn cpu_of(bench: &Bench, client: usize) -> usize {
 }
 
 fn reads(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
-    let file = bench.file()?;
-    let both = Both::start(bench)?;
+    let (file, disk, from) = if name.contains("cached") {
+        let file = bench.data()?.join("cached");
+        make_file(&file, CACHED_BYTES).doing(file.display())?;
+        let disk = Disk::open_cached(&file).doing(file.display())?;
+        (file, disk, "the page cache")
+    } else {
+        (bench.file()?, bench.disk()?, "this node's disk")
+    };
+    let (both, figure) = (Both::start(bench)?, Figure::of(name));
     let open = |node: &Node| -> Result<Vec<(Asker, Handle)>, Failure> {
         let open = |client| {
             let place = Place::Usual(cpu_of(bench, client));
@@ -82,28 +167,64 @@ fn reads(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
         (0..CLIENTS).map(open).collect()
     };
     let (mut one, mut two) = (open(&both.one)?, open(&both.two)?);
-    let mut arms = [
-        Arm::variant("one shard".to_owned(), || read_all(&mut one)),
-        Arm::variant("two shards".to_owned(), || read_all(&mut two)),
-    ];
+    let cpus = [bench.cpus.first, bench.cpus.second];
+    let mut arms = both.arms(figure, || read_all(&mut one), || read_all(&mut two));
+    if figure == Figure::Rate {
+        let raw = |cpus: &[usize]| Ok(read_raw(&disk, cpus)?.rate);
+        arms.push(Arm::variant("raw, one CPU".to_owned(), move || raw(&cpus[..1])));
+        arms.push(Arm::variant("raw, two CPUs".to_owned(), move || raw(&cpus)));
+    }
     let rounds = bench.rounds(&mut arms)?;
     drop(arms);
-    judged(name, &rounds, "reads a second of this node's disk, 4 clients with 32 at once")
+    let what = format!("reads of {from} {}, 4 clients with 32 at once", figure.name());
+    let mut row = judged(name, &rounds, &what)?;
+    if figure == Figure::Rate {
+        let allowed = rounds.all_ratio(3, 2)?;
+        let [one, two] = medians(&rounds, [2, 3]);
+        let Interval { median, low, high } = allowed;
+        let raw = format!("{one:.0} by one CPU, {two:.0} by two: {median:.2} x");
+        row.note += &format!("; raw io_uring {raw} ({low:.2} x .. {high:.2} x)");
+        row.verdict = where_allowed(row.verdict, allowed);
+    }
+    Ok(row)
 }
 
-/// Reads of all clients together in a second.
-fn read_all(clients: &mut [(Asker, Handle)]) -> Result<f64, Failure> {
+/// The verdict on a gain by a second CPU, beside what the device gives to a second one: the bar is
+/// for where that is enough.
+fn where_allowed(verdict: Verdict, allowed: Interval) -> Verdict {
+    if verdict == Verdict::Fails && allowed.high < GAIN { Verdict::Undecided } else { verdict }
+}
+
+/// Reads of all clients together.
+fn read_all(clients: &mut [(Asker, Handle)]) -> Result<Ended, Failure> {
+    all_of(clients.iter_mut().map(|(asker, handle)| {
+        let ask = Ask { handle, block: BLOCK, depth: DEPTH };
+        move || Ok(Ended::from(&asker.reads(ask, TIME)?))
+    }))
+}
+
+/// Reads by raw io_uring: as many at once as all clients have together, by a thread on each of
+/// these CPUs.
+fn read_raw(disk: &Disk, cpus: &[usize]) -> Result<Ended, Failure> {
+    let depth = CLIENTS * DEPTH / cpus.len();
+    let read = |cpu: usize| {
+        machine::pin(cpu)?;
+        let mut random = Random::new(cpu as u64);
+        Ok(Ended::from(&disk.read(BLOCK, depth, Wait::Block, TIME, &mut random)?))
+    };
+    all_of(cpus.iter().map(|cpu| move || read(*cpu)))
+}
+
+/// What threads at the same time end together.
+fn all_of(
+    loads: impl Iterator<Item = impl FnOnce() -> Result<Ended, Failure> + Send>,
+) -> Result<Ended, Failure> {
     thread::scope(|scope| {
-        let read = |(asker, handle): &mut (Asker, Handle)| {
-            let ask = Ask { handle, block: BLOCK, depth: DEPTH };
-            Ok::<_, Failure>(asker.reads(ask, TIME)?.rate())
-        };
-        let threads: Vec<_> =
-            clients.iter_mut().map(|client| scope.spawn(move || read(client))).collect();
-        let rate = |thread: thread::ScopedJoinHandle<'_, Result<f64, Failure>>| {
-            thread.join().map_err(|_| Failure::new("a client broke off"))?
-        };
-        threads.into_iter().map(rate).sum()
+        let threads: Vec<_> = loads.map(|load| scope.spawn(load)).collect();
+        threads.into_iter().try_fold(Ended::default(), |all, thread| {
+            let ended = joined(thread.join(), "a thread")?;
+            Ok(Ended { count: all.count + ended.count, rate: all.rate + ended.rate })
+        })
     })
 }
 
@@ -137,33 +258,25 @@ fn messages(bench: &mut Bench, name: &'static str) -> Result<Row, Failure> {
         Ok(ends)
     };
     let (mut one, mut two) = (open(&both.one)?, open(&both.two)?);
-    let mut arms = [
-        Arm::variant("one shard".to_owned(), || exchange(&mut one)),
-        Arm::variant("two shards".to_owned(), || exchange(&mut two)),
-    ];
+    let figure = Figure::of(name);
+    let mut arms = both.arms(figure, || exchange(&mut one), || exchange(&mut two));
     let rounds = bench.rounds(&mut arms)?;
     drop(arms);
-    judged(name, &rounds, "messages a second between two clients, 32 under way each way")
+    let what = format!("messages {} between two clients, 32 under way each way", figure.name());
+    judged(name, &rounds, &what)
 }
 
-/// Messages in a second that two clients send each other, each a thread that does both. All come,
-/// once and in order.
-fn exchange(ends: &mut [End]) -> Result<f64, Failure> {
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            ends.iter_mut().map(|end| scope.spawn(move || end.exchange())).collect();
-        let rate = |thread: thread::ScopedJoinHandle<'_, Result<f64, Failure>>| {
-            thread.join().map_err(|_| Failure::new("a client broke off"))?
-        };
-        threads.into_iter().map(rate).sum()
-    })
+/// Messages that two clients send each other, each a thread that does both. All come, once and in
+/// order.
+fn exchange(ends: &mut [End]) -> Result<Ended, Failure> {
+    all_of(ends.iter_mut().map(|end| || end.exchange()))
 }
 
 impl End {
     /// A fixed number, so that both ends know how many come.
     const MESSAGES: u64 = 20_000;
 
-    fn exchange(&mut self) -> Result<f64, Failure> {
+    fn exchange(&mut self) -> Result<Ended, Failure> {
         machine::pin(self.cpu)?;
         let begun = clock::now();
         for number in 0..DEPTH as u64 {
@@ -200,7 +313,8 @@ impl End {
                 next = self.queue.poll();
             }
         }
-        Ok(received as f64 / begun.elapsed().as_secs_f64())
+        let count = received as f64;
+        Ok(Ended { count, rate: count / begun.elapsed().as_secs_f64() })
     }
 
     fn send(&mut self, number: u64, buffer: Buffer) -> Result<(), Failure> {
@@ -215,11 +329,33 @@ impl End {
     }
 }
 
-fn judged(name: &'static str, rounds: &crate::contest::Rounds, what: &str) -> Result<Row, Failure> {
+fn medians(rounds: &Rounds, arms: [usize; 2]) -> [f64; 2] {
+    arms.map(|arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median))
+}
+
+fn judged(name: &'static str, rounds: &Rounds, what: &str) -> Result<Row, Failure> {
     let found = rounds.all_ratio(1, 0)?;
-    let [one, two] = [0, 1].map(|arm| rounds.all_of(arm).map_or(f64::NAN, |it| it.median));
+    let [one, two] = medians(rounds, [0, 1]);
     let note = format!("{what}: {one:.0} by one shard, {two:.0} by two");
     let bar = Bar::AtLeast(GAIN);
     Ok(Row::judged(name, &profile_name(PROFILE), Unit::Ratio, found, bar, note)
         .with_arms(rounds, Unit::PerSecond))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gain_that_no_device_gives_says_nothing_and_a_gain_that_one_gives_is_judged() {
+        let allowed = |low, high| Interval { low, median: f64::midpoint(low, high), high };
+        for (verdict, allowed, judged) in [
+            (Verdict::Fails, allowed(0.9, 1.1), Verdict::Undecided),
+            (Verdict::Fails, allowed(1.5, 1.7), Verdict::Fails),
+            (Verdict::Fails, allowed(f64::NAN, f64::NAN), Verdict::Fails),
+            (Verdict::Holds, allowed(0.9, 1.1), Verdict::Holds),
+        ] {
+            assert_eq!(where_allowed(verdict, allowed), judged, "{verdict:?}, {allowed:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The peers that this node dials, by number.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use piped_config::{Config, HostPort, PEERS_MAX, Peer};
 use piped_core::ids::PeerId;
@@ -15,6 +15,8 @@ use crate::members::Members;
 #[derive(Debug, Default)]
 pub struct Peers {
     known: Vec<Known>,
+    /// Where each name stands among these.
+    places: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -133,6 +135,7 @@ impl Peers {
                 moved.push(Moved::Added(PeerId(self.known.len() as u32)));
                 room -= usize::from(!is_listed);
                 let (name, target, dialling) = (name.clone(), Some(peer), dialled(is_found));
+                self.places.insert(name.clone(), self.known.len());
                 self.known.push(Known { name, target, is_found, dialling });
             }
         }
@@ -140,7 +143,7 @@ impl Peers {
     }
 
     fn find(&self, name: &str) -> Option<usize> {
-        self.known.iter().position(|known| known.name == name)
+        self.places.get(name).copied()
     }
 
     /// The number of a peer of the configuration.

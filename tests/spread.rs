@@ -4,13 +4,17 @@
 #![forbid(unsafe_code)]
 
 use std::path::Path;
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use piped_client::{
     Access, Buffer, Client, ClientBuilder, Handle, OpenOptions, Piece, Queue, Request, Status, Tag,
 };
-use system_tests::process::{BLOCKS_BYTES, Daemon, Programs, eventually, free_address, pattern};
+use rustix::process::Signal;
+use system_tests::process::{
+    BLOCKS_BYTES, Daemon, Programs, Running, command, eventually, free_address, pattern,
+};
 
 const LATE: Duration = Duration::from_secs(300);
 const QUEUES: usize = 4;
@@ -301,6 +305,118 @@ fn what_ends_ends_for_all_queues() {
     let mut on = sessions(&alpha);
     on.sort_unstable();
     assert_eq!(on, [0, 1]);
+}
+
+/// The environment variable that makes a client of this program: the socket of its daemon.
+const VICTIM: &str = "PIPED_TEST_SPREAD_VICTIM";
+
+/// A program of its own: all its queues ask for all that a shard may have to ask another one for,
+/// until it is killed.
+#[test]
+#[ignore = "a part of `a_killed_client_leaves_nothing_on_any_shard`"]
+fn a_client_to_be_killed() {
+    let Ok(socket) = std::env::var(VICTIM) else { return };
+    let builder = ClientBuilder::new().arena_bytes(32 << 20).spread(true);
+    let client = builder.connect(&socket).expect("it serves");
+    let wanted = OpenOptions::read_write();
+    let open = |peer| client.open_export(peer, "data", "blocks", wanted).expect("it is there");
+    let (near, far) = (open(None), open(Some("beta")));
+    let own = client.allocate(1 << 20).expect("memory");
+    let own = client.export_region("own", own, Access::ALL).expect("a new name");
+    let mail = client.offer_channel("mail").expect("a new name");
+    let to_mail = client.open_channel(None, "mail").expect("it is here");
+    thread::scope(|scope| {
+        for queue in queues(&client) {
+            let (client, near, far, own) = (&client, &near, &far, own.handle());
+            let (mail, to_mail) = (&mail, &to_mail);
+            scope.spawn(move || work_for_ever(client, queue, [near, far, own], [mail, to_mail]));
+        }
+    });
+}
+
+fn work_for_ever(
+    client: &Client,
+    mut queue: Queue,
+    files: [&Handle; 3],
+    [mail, to_mail]: [&Handle; 2],
+) {
+    // Receives that wait, and one that nobody answers.
+    for tag in [1, 1, 2] {
+        let buffer = client.allocate(BLOCK).expect("memory");
+        let receive = Request::receive(mail, Tag::Is(tag), buffer).deadline(LATE);
+        let pending = queue.submit(receive).expect("room");
+        let _ = queue.detach(pending);
+    }
+    loop {
+        let mut pending = Vec::new();
+        for file in files {
+            let buffer = |byte| filled(client, BLOCK, byte);
+            let [write, read] = [buffer(1), buffer(2)];
+            pending.push(queue.submit(Request::write(file, 0, write).deadline(LATE)));
+            pending.push(queue.submit(Request::read(file, BLOCK as u64, read).deadline(LATE)));
+        }
+        for pending in pending {
+            let _ = pending.expect("room").wait(&mut queue);
+        }
+        let copy = Request::copy(files[1], 0, files[0], 4 * BLOCK as u64, BLOCK as u64);
+        let _ = queue.run(copy.deadline(LATE));
+        let _ = queue.run(Request::sync(files[1]).deadline(LATE));
+        let _ = queue.run(Request::fetch_add(files[2], 8, 1).deadline(LATE));
+        let send = Request::send(to_mail, 1, filled(client, 512, 3));
+        let _ = queue.run(send.no_wait());
+    }
+}
+
+/// Whatever it had under way, on which shard ever, is over: also what one shard asked another one
+/// for and lent it memory for. The peer does not answer when it dies.
+#[test]
+fn a_killed_client_leaves_nothing_on_any_shard() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let [alpha, beta] = nodes(&programs, directory.path());
+    alpha.await_lanes();
+    let survivor = connect(&alpha);
+    let mut others = queues(&survivor);
+    let file = survivor.open_export(None, "data", "blocks", OpenOptions::read()).expect("here");
+    // What lanes have at the kernel stays, and the other client's file.
+    let stays = ["ops", "handles"].map(|what| (what, alpha.number(what)));
+    for round in 0..4 {
+        let before = alpha.number("completed");
+        let mut victim = command(&std::env::current_exe().expect("this program"));
+        victim.args(["--exact", "a_client_to_be_killed", "--ignored", "--nocapture"]);
+        victim.stdout(Stdio::null()).stderr(Stdio::inherit());
+        let mut victim =
+            Running(victim.env(VICTIM, alpha.client_socket()).spawn().expect("starts"));
+        eventually("it works", || (alpha.number("completed") > before + 500).then_some(()));
+        if round % 2 == 1 {
+            // All queues come to a request that waits for it.
+            beta.process.freeze();
+            let mut ended = Vec::new();
+            eventually("its requests stand still", || {
+                ended.push(alpha.number("completed"));
+                ended.iter().rev().take_while(|&it| Some(it) == ended.last()).nth(4).map(drop)
+            });
+        }
+        victim.signal(Signal::KILL);
+        victim.exit();
+        // Shards serve others meanwhile.
+        for queue in &mut others {
+            let buffer = survivor.allocate(4096).expect("memory");
+            let done = queue.run(Request::read(&file, 0, buffer).deadline(LATE)).expect("served");
+            assert_eq!(done.payload.as_slice().len(), 4096);
+        }
+        // A write that the kernel has half sent keeps its memory until the peer takes the rest.
+        beta.process.signal(Signal::CONT);
+        eventually("only the other client is left", || {
+            let none = ["transfers", "lent"].iter().all(|what| alpha.number(what) == 0);
+            let stays = stays.iter().all(|(what, number)| alpha.number(what) == *number);
+            (none && stays && alpha.staged() == 0 && sessions(&alpha) == [1, 1]).then_some(())
+        });
+    }
+    drop((others, file, survivor));
+    eventually("nothing is left", || (sessions(&alpha) == [0, 0]).then_some(()));
+    alpha.await_rest();
+    beta.await_rest();
 }
 
 /// Memory of the test's own that is lent to the daemon.

@@ -300,29 +300,37 @@ impl Daemon {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// A number that `pipectl status --json` says of its only shard.
+    /// A number that `pipectl status --json` says of each shard, of all shards together.
     ///
     /// # Panics
     /// If it does not say it.
     #[must_use]
     pub fn number(&self, what: &str) -> u64 {
         let status = self.status();
-        let shard = &status["shards"][0];
-        let number = if shard[what].is_null() { &shard["counters"][what] } else { &shard[what] };
-        number.as_u64().unwrap_or_else(|| panic!("no {what} in {status}"))
+        let of = |shard: &Value| {
+            let number =
+                if shard[what].is_null() { &shard["counters"][what] } else { &shard[what] };
+            number.as_u64()
+        };
+        let shards = status["shards"].as_array().filter(|shards| !shards.is_empty());
+        let sum = shards.and_then(|shards| shards.iter().map(of).sum());
+        sum.unwrap_or_else(|| panic!("no {what} in {status}"))
     }
 
-    /// Staging that requests have on its only shard, in bytes: not what lanes have for themselves.
+    /// Staging that requests have on all shards, in bytes: not what lanes have for themselves.
     ///
     /// # Panics
     /// If it does not say it.
     #[must_use]
     pub fn staged(&self) -> u64 {
         let status = self.status();
-        let number = |what: &str| status["shards"][0][what].as_u64();
-        number("staging_used_bytes")
-            .zip(number("staging_lanes_bytes"))
-            .map_or_else(|| panic!("no staging in {status}"), |(used, lanes)| used - lanes)
+        let of = |shard: &Value| {
+            let number = |what: &str| shard[what].as_u64();
+            Some(number("staging_used_bytes")? - number("staging_lanes_bytes")?)
+        };
+        let shards = status["shards"].as_array().filter(|shards| !shards.is_empty());
+        let sum = shards.and_then(|shards| shards.iter().map(of).sum());
+        sum.unwrap_or_else(|| panic!("no staging in {status}"))
     }
 
     /// Waits until nothing is under way: a peer has its answer a moment before that is noted here.

@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use piped_core::limits::DIALLED_MAX;
-use piped_core::link::Dialling;
+use piped_core::limits::LANES_MAX;
 use piped_core::link::Protection;
 use piped_core::modes::{EagerMode, PlannerMode};
 
@@ -29,9 +28,8 @@ pub struct Fault {
 
 /// Longest path of a unix socket (`sun_path` less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
-/// Most peers of a node, in the configuration and found: as many as a large cluster has nodes. One
-/// that is not used costs a shard some 2 KiB. How many are used at a time, [`DIALLED_MAX`] bounds.
-pub const PEERS_MAX: usize = 1024;
+/// Most peers of a node (the engine has no room for more).
+pub const PEERS_MAX: usize = 256;
 /// Longest node, peer or export name: it travels in one handshake message.
 pub(crate) const NAME_MAX: usize = 64;
 /// Bounds of the ring (its layout has the same limits).
@@ -230,20 +228,18 @@ impl Config {
         });
         check_discovery(&self.discovery, self.listen.address, faults);
         self.cluster.check(faults);
-        let is_dialled = self.discovery.is_on() && self.discovery.connect == Dialling::Always;
-        let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_dialled) {
-            // It has some when it is used, if a source says where it is.
+        let is_followed = self.discovery.is_on();
+        let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_followed) {
             (true, false) => 0,
             // Both addresses may be found.
             (true, true) => 3,
             (false, _) => 2 + u32::from(!peer.second_address.is_empty()),
         };
         let lanes: u32 = self.peers.values().map(lanes).sum();
-        faults.check(lanes <= DIALLED_MAX, "peers", || {
+        faults.check(lanes <= LANES_MAX, "peers", || {
             format!(
-                "need {lanes} connections, three for one with a `second_address` and two for \
-                 others: a node makes at most {DIALLED_MAX}; leave addresses out that a source of \
-                 [discovery] gives, with its `connect = \"used\"`"
+                "need {lanes} lanes, three with a `second_address`: a node has at most \
+                 {LANES_MAX}; leave second addresses out"
             )
         });
         for (name, peer) in &self.peers {

@@ -48,10 +48,6 @@ pub const COPY_SHARE: u64 = 3;
 /// each way. At rest they take a ninth of a default staging.
 pub const LANES_MAX: u32 = 1024;
 
-/// Most of these that are dialled, so that nodes that ask this one find places: with 384 nodes two,
-/// or with 256 three.
-pub const DIALLED_MAX: u32 = LANES_MAX / 4 * 3;
-
 /// Staging of a connection that does nothing, in bytes: a ninth of a granule. It suffices for all
 /// that a connection does, in small bites, but for encrypted payloads that are sent.
 pub const LANE_RESTING_BYTES: u32 = 7 * 1024;
@@ -84,8 +80,8 @@ pub const LANES_CLOSING: u32 = 16;
 /// here copies instead.
 pub const NOTICES_MAX: u32 = 512;
 
-/// Most nodes that ask this one, connected or remembered. A new one takes the place of the one that
-/// left first.
+/// Most peers in the configuration, and most peers that are connected. A new peer takes the place
+/// of the one that left first.
 pub const LINKS_MAX: u32 = 256;
 
 /// Most requests of one peer that are served at once. HelloAck tells the peer this number, so more

@@ -1,8 +1,6 @@
 //! Peers that leave the configuration, come back, or move.
 
 use piped_core::access::{Creation, OpenKind};
-use piped_core::ids::{HandleId, PeerId};
-use piped_core::limits::DIALLED_MAX;
 use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -202,59 +200,4 @@ fn a_peer_for_which_an_operator_wrote_an_address_is_dialled_at_once() {
     world.command(Command::AddPeer { peer: PEER, name, checksum, second, dialling });
     world.settle();
     assert_eq!(CLASSES.map(|class| dials(&world, class)), [1; 2]);
-}
-
-fn add(world: &mut World, number: u32, dialling: Dialling) {
-    let (name, checksum) = (format!("p{number}"), Checksum::Auto);
-    let (peer, second) = (PeerId(number), number % 4 == 3);
-    world.command(Command::AddPeer { peer, name, checksum, second, dialling });
-}
-
-/// Opens something at a peer; whether it was refused for want of places.
-fn is_refused(world: &mut World, number: u32) -> bool {
-    let (kind, name, path) = (OpenKind::Region, "grid".to_owned(), Vec::new());
-    let open = OpenRequest { kind, name, path, access: ALL, create: Creation::No };
-    let (ticket, session) = (u64::from(number), SESSION);
-    let (handle, peer) = (HandleId(number), PeerId(number));
-    let before = world.events.len();
-    world.command(Command::OpenRemote { ticket, session, handle, peer, open });
-    world.settle();
-    world.events[before..].iter().any(|event| {
-        matches!(event, Event::RemoteOpened { ticket: of, result: Err(Status::WouldBlock), .. }
-            if *of == ticket)
-    })
-}
-
-/// Three have two lanes each, and the fourth has three, so nine places are for four peers.
-const PEERS_IN_USE: u32 = DIALLED_MAX * 4 / 9;
-
-#[test]
-fn of_more_peers_than_there_are_places_for_some_are_used_at_a_time() {
-    let mut world = World::new();
-    world.session(SESSION, 1 << 20);
-    (0..1024).for_each(|number| add(&mut world, number, Dialling::Used));
-    let refused: Vec<u32> = (0..1024).filter(|&it| is_refused(&mut world, it)).collect();
-    assert!(refused.iter().copied().eq(PEERS_IN_USE..1024), "{refused:?}");
-    assert_eq!(dials(&world, LaneClass::Bulk), PEERS_IN_USE as usize, "nobody else is dialled");
-    // One rests, and another one has its place.
-    let session = SESSION;
-    world.command(Command::CloseHandle { session, handle: HandleId(3) });
-    assert!(is_refused(&mut world, 1023), "not at once");
-    world.run_for(Nanos::from_millis(100_000));
-    assert!(!is_refused(&mut world, 1022));
-}
-
-#[test]
-fn peers_that_are_always_dialled_leave_places_to_those_that_ask_and_are_dialled_when_used() {
-    let mut world = World::new();
-    world.session(SESSION, 1 << 20);
-    (0..600).for_each(|number| add(&mut world, number, Dialling::Always));
-    world.settle();
-    assert_eq!(dials(&world, LaneClass::Latency), PEERS_IN_USE as usize);
-    assert!(is_refused(&mut world, 599), "no place is free");
-    assert!(!is_refused(&mut world, 5), "it has its own");
-    for peer in (0..8).map(PeerId) {
-        world.command(Command::RemovePeer { peer });
-    }
-    assert!(!is_refused(&mut world, 598));
 }

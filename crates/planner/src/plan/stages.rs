@@ -26,7 +26,7 @@ const SAMPLES_PER_REMINDER: u64 = 1024;
 
 /// The most stages: four for each of more peers and devices than a node has. `STAGES_OURS_MAX` more
 /// are only for stages of this node.
-const STAGES_KEPT_MAX: usize = 8192;
+const STAGES_KEPT_MAX: usize = 4096;
 const STAGES_OURS_MAX: usize = 1024;
 
 /// Places by which the table of stages grows.

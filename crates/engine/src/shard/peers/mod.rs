@@ -8,7 +8,6 @@ mod ways;
 use std::collections::{BTreeMap, BTreeSet};
 
 use piped_core::ids::PeerId;
-use piped_core::limits::DIALLED_MAX;
 use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::names::node_of;
 use piped_core::noise::Noise;
@@ -102,8 +101,6 @@ impl Peers {
     /// it is over.
     ///
     /// `second`: it has a second address, where it is dialled when its latency lane is up.
-    ///
-    /// Where others that are always dialled have all places, it is dialled when it is used.
     pub(super) fn add(
         &mut self,
         (peer, second): (PeerId, bool),
@@ -111,46 +108,26 @@ impl Peers {
         dialling: Dialling,
         cx: &mut Cx,
     ) {
-        let always = dialling == Dialling::Always && self.has_room_for(peer, lanes_with(second));
         let state = self.all.entry(peer).or_insert_with(|| Peer::new(name));
         (state.removed, state.checksum) = (false, checksum);
         state.ways = second.then(Box::default);
         // Connections that are there may stay for a while.
         state.used |= state.lane(LaneClass::Latency).is_some();
-        state.dialling = if always { Dialling::Always } else { Dialling::Used };
+        state.dialling = dialling;
         if state.is_wanted() {
             state.dial_both(peer, cx);
             self.look.get_or_insert(Nanos::ZERO);
         }
     }
 
-    /// Something is going to be open at a peer. It is dialled, if it is not. Returns whether it is;
-    /// there are only so many places ([`DIALLED_MAX`]).
-    pub(super) fn note_used(&mut self, peer: PeerId, cx: &mut Cx) -> bool {
-        let Some(state) = self.there(peer) else { return false };
-        if !state.is_wanted() && !self.has_room_for(peer, state.lanes_dialled()) {
-            return false;
-        }
-        let Some(state) = self.all.get_mut(&peer) else { return false };
+    /// Something is going to be open at a peer. It is dialled, if it is not.
+    pub(super) fn note_used(&mut self, peer: PeerId, cx: &mut Cx) {
+        let Some(state) = self.all.get_mut(&peer).filter(|state| !state.removed) else { return };
         state.unused_since = None;
         if !std::mem::replace(&mut state.used, true) {
             state.dial_both(peer, cx);
             self.look.get_or_insert(Nanos::ZERO);
         }
-        true
-    }
-
-    /// Whether a peer can have so many lanes beside those of all others that are to have some.
-    fn has_room_for(&self, peer: PeerId, lanes: u32) -> bool {
-        let others = self.all.iter().filter(|&(&id, other)| id != peer && other.is_wanted());
-        let others: u32 = others.map(|(_, other)| other.lanes_dialled()).sum();
-        others + lanes <= DIALLED_MAX
-    }
-
-    /// Places that are kept for lanes to peers, also to those that rest: what is opened there must
-    /// not wait for strangers to leave.
-    pub(super) fn lanes_kept(&self) -> u32 {
-        self.all_there().map(Peer::lanes_dialled).sum::<u32>().min(DIALLED_MAX)
     }
 
     /// When [`Self::take_unused`] has something to do.
@@ -243,11 +220,6 @@ impl Peers {
     }
 }
 
-/// Lanes to a peer with or without a second address.
-fn lanes_with(second: bool) -> u32 {
-    2 + u32::from(second)
-}
-
 impl Peer {
     fn new(name: String) -> Self {
         Self {
@@ -334,9 +306,10 @@ impl Peer {
         !self.removed && (self.used || self.dialling == Dialling::Always)
     }
 
-    /// Lanes that this node has with it, if all are up.
-    fn lanes_dialled(&self) -> u32 {
-        lanes_with(self.ways.is_some())
+    /// Lanes that this node has with it, if all are up. One that rests has its places, too: what is
+    /// opened there must not wait for strangers to leave.
+    pub(super) fn lanes_dialled(&self) -> u32 {
+        2 + u32::from(self.ways.is_some())
     }
 
     /// Whether it has a lane of a class, or had one.

@@ -154,15 +154,11 @@ impl Shard {
         open: OpenRequest,
         io: &mut I,
     ) {
-        let fault = if self.peers.there(peer).is_none() || !self.clients.has(session) {
-            Some(Status::NotFound)
-        } else {
-            (!self.peers.note_used(peer, &mut self.cx)).then_some(Status::WouldBlock)
-        };
-        if let Some(status) = fault {
-            let result = Err(status);
+        if self.peers.there(peer).is_none() || !self.clients.has(session) {
+            let result = Err(Status::NotFound);
             return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
         }
+        self.peers.note_used(peer, &mut self.cx);
         let remote = RemoteHandle::new(peer, open, ticket, self.cx.next_ticket());
         self.handles.add(session, handle, HandleKind::Remote(Box::new(remote)));
         self.ask_to_open(peer, io);

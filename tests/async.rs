@@ -16,7 +16,7 @@ use piped_client::{
 };
 use piped_sim::Random;
 use rustix::process::Signal;
-use system_tests::process::{BLOCKS_BYTES, Daemon, Pair, Programs, command, pattern, words};
+use system_tests::process::{BLOCKS_BYTES, Daemon, Pair, Programs, itself, pattern, words};
 use tokio::io::AsyncReadExt as _;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -320,8 +320,7 @@ fn the_default_socket_is_the_daemons_and_the_environment_names_another() {
     assert_eq!(DEFAULT_SOCKET, piped_config::Client::DEFAULT_SOCKET);
     let Some(scene) = scene() else { return };
     // Set for a program of its own: an environment is a process's.
-    let mut itself = command(&std::env::current_exe().expect("this test"));
-    itself.args(["--exact", "connects_by_default", "--ignored", "--nocapture"]);
+    let mut itself = itself("connects_by_default");
     let output = itself.env("PIPED_CLIENT_SOCKET", scene.pair.alpha.client_socket()).output();
     let output = output.expect("it runs");
     assert!(output.status.success(), "{}", words(&output));

@@ -13,7 +13,7 @@ use piped_client::{
 };
 use rustix::process::Signal;
 use system_tests::process::{
-    BLOCKS_BYTES, Daemon, Programs, Running, command, eventually, free_address, pattern,
+    BLOCKS_BYTES, Daemon, Programs, Running, eventually, free_address, itself, pattern,
 };
 
 const LATE: Duration = Duration::from_secs(300);
@@ -382,8 +382,7 @@ fn a_killed_client_leaves_nothing_on_any_shard() {
     let stays = ["ops", "handles"].map(|what| (what, alpha.number(what)));
     for round in 0..4 {
         let before = alpha.number("completed");
-        let mut victim = command(&std::env::current_exe().expect("this program"));
-        victim.args(["--exact", "a_client_to_be_killed", "--ignored", "--nocapture"]);
+        let mut victim = itself("a_client_to_be_killed");
         victim.stdout(Stdio::null()).stderr(Stdio::inherit());
         let mut victim =
             Running(victim.env(VICTIM, alpha.client_socket()).spawn().expect("starts"));

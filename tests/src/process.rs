@@ -115,6 +115,18 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
+/// This test program once more, for one of its ignored tests: a part of the one that runs, which
+/// needs a process of its own.
+///
+/// # Panics
+/// If this program's path is not known.
+#[must_use]
+pub fn itself(test: &str) -> Command {
+    let mut command = command(&std::env::current_exe().expect("this test"));
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    command
+}
+
 /// stdout and stderr of a program that ended, for messages and searches.
 #[must_use]
 pub fn words(output: &Output) -> String {
@@ -306,15 +318,11 @@ impl Daemon {
     /// If it does not say it.
     #[must_use]
     pub fn number(&self, what: &str) -> u64 {
-        let status = self.status();
-        let of = |shard: &Value| {
+        self.of_all_shards(what, |shard| {
             let number =
                 if shard[what].is_null() { &shard["counters"][what] } else { &shard[what] };
             number.as_u64()
-        };
-        let shards = status["shards"].as_array().filter(|shards| !shards.is_empty());
-        let sum = shards.and_then(|shards| shards.iter().map(of).sum());
-        sum.unwrap_or_else(|| panic!("no {what} in {status}"))
+        })
     }
 
     /// Staging that requests have on all shards, in bytes: not what lanes have for themselves.
@@ -323,14 +331,17 @@ impl Daemon {
     /// If it does not say it.
     #[must_use]
     pub fn staged(&self) -> u64 {
-        let status = self.status();
-        let of = |shard: &Value| {
+        self.of_all_shards("staging", |shard| {
             let number = |what: &str| shard[what].as_u64();
             Some(number("staging_used_bytes")? - number("staging_lanes_bytes")?)
-        };
+        })
+    }
+
+    fn of_all_shards(&self, what: &str, of: impl Fn(&Value) -> Option<u64>) -> u64 {
+        let status = self.status();
         let shards = status["shards"].as_array().filter(|shards| !shards.is_empty());
         let sum = shards.and_then(|shards| shards.iter().map(of).sum());
-        sum.unwrap_or_else(|| panic!("no staging in {status}"))
+        sum.unwrap_or_else(|| panic!("no {what} in {status}"))
     }
 
     /// Waits until nothing is under way: a peer has its answer a moment before that is noted here.

@@ -98,9 +98,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             world = world.asking(DISASTERS_ASK).with_blocks(DISASTERS_BLOCK);
         }
         let lived = churn::live(world, seeds, arguments.threads)?;
-        print!("{}", lived.markdown(&world));
+        let text = lived.markdown(&world);
+        print!("{text}");
         if arguments.docs && lived.is_whole(seeds) {
-            let text = lived.markdown(&world);
             readme::write_part(Path::new("."), "docs/benchmarks.md", "disasters", &text)?;
         }
         return Ok(lived.exit_code(seeds));

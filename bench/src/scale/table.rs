@@ -236,7 +236,7 @@ pub(super) fn head(names: &[&str]) -> String {
     format!("| {} |\n| {} |\n", names.join(" | "), kinds.join(" | "))
 }
 
-/// A row of it.
+/// A row of such a table.
 pub(super) fn line(cells: &[String]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::{Attacker, FDS_MAX, HELLO, connect, read_to_end, send_raw};
-use crate::process::{BLOCKS_BYTES, Daemon, Running, command, eventually};
+use crate::process::{BLOCKS_BYTES, Daemon, Running, eventually, itself};
 
 /// The environment variable that tells a process that it is to be killed, and what it talks to.
 pub const VICTIM: &str = "SYSTEM_TESTS_VICTIM";
@@ -102,8 +102,7 @@ impl Abuse {
 
 /// A process with 64 requests under way, killed while they are.
 fn killed(daemon: &Daemon, targets: &Targets, random: &mut Random) {
-    let mut command = command(&std::env::current_exe().expect("this program"));
-    command.args(["--exact", targets.victim, "--ignored", "--nocapture"]);
+    let mut command = itself(targets.victim);
     command.env(VICTIM, daemon.client_socket()).env("VICTIM_FILE", &targets.file);
     command.env("VICTIM_KIND", random.below(3).to_string());
     command.stderr(Stdio::null());

@@ -336,6 +336,10 @@ pub const STRIPES_AHEAD_BYTES: u64 = 4 << 20;
 /// Most bytes that are copied from memory to memory at once.
 pub const COPY_PIECE_BYTES: u32 = 256 * 1024;
 
+/// The longest message that is copied to the receive of another shard as soon as that asks for it,
+/// in about 2 us. A longer one takes its turn, piece by piece.
+pub const TAKEN_AT_ONCE_BYTES: u32 = 16 * 1024;
+
 /// Most bytes of memory-to-memory copies in one turn of a shard, about 50 us, so that long puts do
 /// not hold other work up.
 pub const COPY_BYTES_PER_TURN: u32 = 512 * 1024;

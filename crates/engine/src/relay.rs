@@ -49,7 +49,8 @@ pub enum Relay {
         tag: u64,
         /// The message's length in bytes.
         length: u32,
-        /// Whether to say with [`Relay::Waits`] that no receive takes it now.
+        /// Whether to say with [`Relay::Waits`] that no receive takes it now: a short message is
+        /// kept here then, so that its sender is done, and a peer is told that it waits.
         asks: bool,
     },
     /// A message that was offered will not come: it was given up.

@@ -9,7 +9,9 @@ use piped_engine::command::{ChannelTarget, Command, RegionTarget, Target};
 use piped_engine::relay::{NotifyAsker, Relay, Took};
 
 use crate::asking::ARENA;
-use crate::channels::{CHANNEL, INBOX, SENDER, receive, send, target_of, value_of, with_sender};
+use crate::channels::{
+    CHANNEL, INBOX, SENDER, limits, receive, send, target_of, value_of, with_sender,
+};
 use crate::world::{SESSION, World, region};
 
 const CANCEL: Verb = Verb::Cancel { target: 1 };
@@ -201,25 +203,98 @@ fn a_taken_message_is_copied_to_the_lent_buffer_and_both_sides_hear_of_it() {
 }
 
 #[test]
-fn an_eager_message_to_another_shard_is_taken_in_at_once_and_brought_later() {
+fn a_short_message_is_kept_once_the_channels_shard_says_that_it_waits_and_is_brought_later() {
     let (mut world, segment) = of_sender();
     world.command(Command::SetEager(EagerMode::Fixed(4096)));
     let span = Span { segment, offset: 0, length: 300 };
     world.kernel.bytes_mut(world.node, span).fill(9);
     world.submit(SENDER, 1, send(7, 0, 300));
     let offered = world.relays();
-    let [Relay::Offer { number, asks: false, .. }] = offered[..] else { panic!("{offered:?}") };
+    let [Relay::Offer { number, asks: true, .. }] = offered[..] else { panic!("{offered:?}") };
+    assert_eq!((world.end_of(1), world.staged()), (None, 0), "a receive may wait for it there");
+    world.relay(Relay::Waits { channel: CHANNEL, number });
     assert_eq!(world.end_of(1), Some((Status::Ok, 300)), "its sender is done");
     world.kernel.bytes_mut(world.node, span).fill(1);
     let lent = world.kernel.add_segment(world.node, 4096);
     let into = Span { segment: lent, offset: 0, length: 300 };
     let (channel, place, receive) = (CHANNEL, 3, 5);
+    assert!(world.staged() > 0);
+    // What is kept is not kept a second time.
     let staged = world.staged();
-    assert!(staged > 0);
+    world.relay(Relay::Waits { channel: CHANNEL, number });
+    assert_eq!(world.staged(), staged);
     world.relay(Relay::Take { channel, number, place, receive, into });
-    world.settle();
     assert!(world.kernel.bytes(world.node, into).iter().all(|&byte| byte == 9));
-    assert_eq!((world.relays().len(), world.staged()), (1, 0));
+    let how = Took::Received { tag: 7, bytes: 300 };
+    assert_eq!(world.relays(), [Relay::Took { receive, how, held: false, lent }]);
+    assert_eq!(world.staged(), 0);
+    assert!(world.shard.is_idle());
+    assert_eq!(world.completions.len(), 1);
+}
+
+#[test]
+fn a_short_message_that_does_not_want_to_wait_is_taken_in_or_told_that_there_is_no_room() {
+    for room in [true, false] {
+        let (mut world, _) = of_sender();
+        world.command(Command::SetEager(EagerMode::Fixed(4096)));
+        if !room {
+            world.command(Command::SetLimits(limits(1)));
+        }
+        world.submit_as(SENDER, 900, send(7, 0, 300), true);
+        let offered = world.relays();
+        let [Relay::Offer { number, asks: true, .. }] = offered[..] else { panic!("{offered:?}") };
+        world.relay(Relay::Waits { channel: CHANNEL, number });
+        let status = if room { (Status::Ok, 300) } else { (Status::WouldBlock, 0) };
+        assert_eq!(world.end_of(900), Some(status));
+        let told = world.relays();
+        match room {
+            true => assert_eq!(told, []),
+            false => assert_eq!(told, [Relay::Withdraw { channel: CHANNEL, number }]),
+        }
+    }
+}
+
+#[test]
+fn a_message_that_no_early_arrival_memory_is_left_for_waits_with_its_sender() {
+    let (mut world, segment) = of_sender();
+    world.command(Command::SetEager(EagerMode::Fixed(4096)));
+    world.command(Command::SetLimits(limits(1)));
+    world.submit(SENDER, 900, send(7, 0, 300));
+    let offered = world.relays();
+    let [Relay::Offer { number, .. }] = offered[..] else { panic!("{offered:?}") };
+    world.relay(Relay::Waits { channel: CHANNEL, number });
+    assert_eq!((world.end_of(900), world.relays()), (None, Vec::new()));
+    let span = Span { segment, offset: 0, length: 300 };
+    world.kernel.bytes_mut(world.node, span).fill(3);
+    let lent = world.kernel.add_segment(world.node, 4096);
+    let into = Span { segment: lent, offset: 0, length: 300 };
+    let (channel, place, receive) = (CHANNEL, 3, 5);
+    world.relay(Relay::Take { channel, number, place, receive, into });
+    assert_eq!(world.end_of(900), Some((Status::Ok, 300)));
+    assert!(world.kernel.bytes(world.node, into).iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn a_take_of_a_long_message_is_given_up_before_its_turn_and_the_message_offered_again() {
+    let (mut world, _) = of_sender();
+    let length: u32 = 600 << 10;
+    world.submit(SENDER, 1, send(7, 0, length.into()));
+    let offered = world.relays();
+    let [Relay::Offer { number, .. }] = offered[..] else { panic!("{offered:?}") };
+    let lent = world.kernel.add_segment(world.node, length.into());
+    let into = Span { segment: lent, offset: 0, length };
+    let (channel, place, receive) = (CHANNEL, 3, 5);
+    // A shorter one would be there by now.
+    let take = Relay::Take { channel, number, place, receive, into };
+    world.shard.handle_relay(1, take, &mut world.kernel.io(world.node));
+    world.relay(Relay::GiveUp { receive });
+    let told = world.relays();
+    let again = |it: &Relay| matches!(it, Relay::Offer { place: 3, .. });
+    let failed = |it: &Relay| {
+        matches!(it, Relay::Took { how: Took::Failed(Status::Cancelled), held: false, .. })
+    };
+    assert!(told.iter().any(again) && told.iter().any(failed), "{told:?}");
+    assert_eq!(world.end_of(1), None, "its sender waits for another receive");
 }
 
 #[test]

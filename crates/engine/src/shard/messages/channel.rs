@@ -137,6 +137,14 @@ impl Channel {
         at.ok().and_then(|at| self.waiting.get(at)).copied()
     }
 
+    /// A message that waits is somewhere else now.
+    pub(in crate::shard) fn change(&mut self, envelope: Envelope) {
+        let at = self.waiting.binary_search_by_key(&envelope.order, |waiting| waiting.order);
+        if let Some(waiting) = at.ok().and_then(|at| self.waiting.get_mut(at)) {
+            *waiting = envelope;
+        }
+    }
+
     /// Takes out a message that another shard offered, by its number there.
     pub(in crate::shard) fn take_offered(&mut self, shard: u16, number: u64) -> Option<Envelope> {
         let offered = Data::Shard(shard, number);

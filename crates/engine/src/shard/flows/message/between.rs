@@ -7,16 +7,19 @@
 
 use piped_core::ids::ChannelId;
 use piped_core::io::{Io, Span};
+use piped_core::limits::TAKEN_AT_ONCE_BYTES;
 use piped_core::request::Class;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
+use piped_model::buffer::advise::Way;
 use piped_report::tally::Operation;
 
 use crate::command::ChannelTarget;
 use crate::relay::{NotifyAsker, Relay, Took};
 use crate::shard::arena::Memory;
-use crate::shard::keys::{TransferKey, kind};
-use crate::shard::messages::{Data, Envelope};
+use crate::shard::flows::request::memory::overlap;
+use crate::shard::keys::{Subject, TransferKey, kind};
+use crate::shard::messages::{Came, Data, Envelope};
 use crate::shard::pins::Pin;
 use crate::shard::requests::{Body, Incoming, ReceiveBody, Start, Transfer, Waiter};
 use crate::shard::slab::Key;
@@ -113,9 +116,10 @@ impl Shard {
         id: ChannelId,
         envelope: Envelope,
     ) {
-        let Envelope { order: number, place, tag, length, data, .. } = envelope;
+        let Envelope { order: number, place, tag, length, data, came } = envelope;
         let asks = match data {
-            Data::Local(sender) => self.sends_without_waiting(sender),
+            // A short one is kept here then, and its sender is done.
+            Data::Local(sender) => came.is_some() || self.sends_without_waiting(sender),
             Data::Peer(_) => true,
             Data::Here(_) | Data::Shard(..) => false,
         };
@@ -138,16 +142,49 @@ impl Shard {
         }
     }
 
-    /// The channel's shard has no receive for a message now.
+    /// The channel's shard has no receive for a message now: what is short enough waits in
+    /// early-arrival memory.
     fn handle_waits<I: Io>(&mut self, id: ChannelId, number: u64, io: &mut I) {
         let waiting = self.messages.channel(id).and_then(|channel| channel.at(number));
-        match waiting.map(|envelope| envelope.data) {
-            Some(Data::Local(sender)) if self.sends_without_waiting(sender) => {
-                self.give_up(sender, Status::WouldBlock, io);
+        let Some(envelope) = waiting else { return };
+        match envelope.data {
+            Data::Local(sender) => {
+                let is_kept = self.keep_offered(id, envelope, sender, io);
+                if !is_kept && self.sends_without_waiting(sender) {
+                    self.give_up(sender, Status::WouldBlock, io);
+                }
             }
-            Some(Data::Peer(mail)) => self.tell_queued(mail),
-            _ => {}
+            Data::Peer(mail) => self.tell_queued(mail),
+            Data::Here(_) | Data::Shard(..) => {}
         }
+    }
+
+    /// Keeps a message that was offered in early-arrival memory, so that its sender is done.
+    /// `false`: it is too long for that, or there is no room.
+    fn keep_offered<I: Io>(
+        &mut self,
+        id: ChannelId,
+        mut envelope: Envelope,
+        sender: TransferKey,
+        io: &mut I,
+    ) -> bool {
+        let length = envelope.length;
+        let from = envelope.came.and_then(|_| self.memory_sent(sender, length));
+        let Some(from) = from else { return false };
+        let piece = self.messages.keep(id, length, &mut self.cx);
+        let way = if piece.is_some() { Way::Kept } else { Way::Stalled };
+        envelope.came = Some(Came::new(None, way, io.now()));
+        if let Some(piece) = piece {
+            io.copy(from, piece.span);
+            envelope.data = Data::Here(piece);
+        }
+        if let Some(channel) = self.messages.channel(id) {
+            channel.change(envelope);
+        }
+        if piece.is_some() {
+            self.end_message(sender, length, io);
+        }
+        piece.is_some()
     }
 
     /// Begins takes for which there is a place among the transfers.
@@ -164,8 +201,13 @@ impl Shard {
         let found = channel.and_then(|it| Some((it.owner(), it.remove(number)?)));
         let Some((owner, envelope)) = found else {
             // Its sender gave it up meanwhile.
-            return self.tell_no_take(shard, (receive, into), Took::Again);
+            return self.tell_take_over(shard, (receive, into), Took::Again);
         };
+        let envelope = Envelope { place, ..envelope };
+        if let Some(from) = self.copied_at_once(&envelope, into) {
+            let how = self.copy_take(id, envelope, (from, into), io);
+            return self.tell_take_over(shard, (receive, into), how);
+        }
         let memory = Memory { segment: into.segment, offset: into.offset };
         let start = Start {
             waiter: Waiter::Shard { shard, receive, again: false },
@@ -186,13 +228,56 @@ impl Shard {
         };
         // The receive that it stands for has one, and says when it is given up.
         self.transfers.stop_deadline(key);
-        let envelope = Envelope { place, ..envelope };
         if !self.pair(key, envelope, io) {
             self.offer(id, envelope, io);
         }
     }
 
-    fn tell_no_take(&mut self, shard: u16, (receive, into): (u64, Span), how: Took) {
+    /// Where a message lies that is copied as soon as its take comes, so that no transfer stands
+    /// for the take: a short one in memory, while no dial slows copies down.
+    fn copied_at_once(&self, envelope: &Envelope, into: Span) -> Option<Span> {
+        let length = envelope.length;
+        let from = match envelope.data {
+            Data::Here(piece) => piece.span,
+            Data::Local(sender) => self.memory_sent(sender, length)?,
+            Data::Peer(_) | Data::Shard(..) => return None,
+        };
+        let short = (1..=TAKEN_AT_ONCE_BYTES).contains(&length) && length == into.length;
+        (short && !self.cx.dials.any() && !overlap(from, into)).then_some(from)
+    }
+
+    fn copy_take<I: Io>(
+        &mut self,
+        id: ChannelId,
+        Envelope { tag, length, data, mut came, .. }: Envelope,
+        (from, into): (Span, Span),
+        io: &mut I,
+    ) -> Took {
+        let begun = io.now();
+        io.copy(from, into);
+        let now = io.now();
+        self.cx.planner.sample_copy(length, now.since(begun));
+        if let Some(came) = &mut came {
+            came.taken = begun;
+        }
+        self.messages.note_received((id, length), came, now);
+        match data {
+            Data::Here(piece) => self.messages.free(piece, &mut self.cx),
+            Data::Local(sender) => {
+                let (of, stage) = (Subject::Transfer(sender), self.cx.planner.copy_stage());
+                self.cx.watch.pass_stage(of, stage, (0, length), (Some(begun), now));
+                self.end_message(sender, length, io);
+            }
+            Data::Peer(_) | Data::Shard(..) => debug_assert!(false, "it is not in memory"),
+        }
+        match io.is_torn(into.segment) {
+            true => Took::Failed(Status::BadBuffer),
+            false => Took::Received { tag, bytes: length },
+        }
+    }
+
+    /// A take is over, and no transfer stood for it.
+    fn tell_take_over(&mut self, shard: u16, (receive, into): (u64, Span), how: Took) {
         let (held, lent) = (false, into.segment);
         self.cx.relays.tell(shard, Relay::Took { receive, how, held, lent });
     }
@@ -276,7 +361,7 @@ impl Shard {
             self.takes.remove(shard, receive)
         {
             let how = Took::Failed(Status::Cancelled);
-            self.tell_no_take(shard, (receive, into), how);
+            self.tell_take_over(shard, (receive, into), how);
             let channel = self.messages.channel(id);
             let waiting = channel.and_then(|it| Some((it.home()?, it.at(number)?)));
             if let Some((home, envelope)) = waiting {

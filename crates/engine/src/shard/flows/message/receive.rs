@@ -10,7 +10,8 @@
 //! of another shard          that one brings it, by one of these ways
 //! ```
 //!
-//! A sender is done when its message is taken in: in early-arrival memory or with its receiver.
+//! A sender is done when its message is taken in: in early-arrival memory or with its receiver. One
+//! of another shard keeps a message there once the channel's shard has said that no receive waits.
 //! What there is no early-arrival memory for counts as announced: it stays with its sender and
 //! nothing is lost. A receive that is given up gives its message back.
 
@@ -79,7 +80,8 @@ impl Shard {
             return self.decide(key, Status::Gone, io);
         };
         let (order, elsewhere) = (channel.next_order(), channel.home().is_some());
-        let asked_for = channel.receive_for(body.tag).is_some();
+        // Another shard says itself whether a receive waits there: until then it is believed to.
+        let asked_for = elsewhere || channel.receive_for(body.tag).is_some();
         transfer.body = Body::Send(SendBody { order, ..body });
         let mut data = Data::Local(key);
         let mut came = None;
@@ -97,7 +99,6 @@ impl Shard {
         }
         let envelope = Envelope { order, tag: body.tag, length, place: 0, data, came };
         let went = self.offer(body.channel, envelope, io);
-        // Another shard says itself whether it waits.
         if body.no_wait && !went && !elsewhere && matches!(data, Data::Local(_)) {
             self.give_up(key, Status::WouldBlock, io);
         }
@@ -124,7 +125,7 @@ impl Shard {
     }
 
     /// The memory from which a transfer of this shard sends.
-    fn memory_sent(&self, sender: TransferKey, length: u32) -> Option<Span> {
+    pub(in crate::shard) fn memory_sent(&self, sender: TransferKey, length: u32) -> Option<Span> {
         match self.transfers.get(sender)?.body {
             Body::Send(sent) => Some(sent.memory.span(0, length)),
             _ => None,
@@ -226,9 +227,8 @@ impl Shard {
         match envelope.data {
             Data::Peer(mail) => self.ask_for(mail),
             Data::Shard(..) => self.take_elsewhere(key, (body.channel, envelope), to),
-            Data::Here(_) | Data::Local(_) => {}
+            Data::Here(_) | Data::Local(_) => self.cx.sched.make_ready(Work::Transfer(key)),
         }
-        self.cx.sched.make_ready(Work::Transfer(key));
         true
     }
 

@@ -10,7 +10,7 @@
 use piped_core::io::{SPANS_PER_OP_MAX, Span};
 use piped_ring::Segment;
 
-use super::memory::Memory;
+use super::memory::{self, Memory};
 
 /// Memory for one operation. A longer one ends short, as operations on sockets may, and its rest is
 /// asked for again.
@@ -80,12 +80,7 @@ impl Bounces {
             let copied =
                 memory.segment(span).map(|from| from.copy(span.offset, &bounce.memory, at, length));
             if !matches!(copied, Some(Ok(()))) {
-                let zeros = [0; 4096];
-                for start in (0..length).step_by(zeros.len()) {
-                    let part = (length - start).min(zeros.len() as u64) as usize;
-                    let cleared = bounce.memory.store(at + start, &zeros[..part]);
-                    debug_assert!(cleared.is_ok(), "the part lies in the bounce");
-                }
+                memory::clear(&bounce.memory, at, length);
                 memory.note_torn(span.segment.0);
             }
         }

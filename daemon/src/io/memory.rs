@@ -69,6 +69,16 @@ pub(crate) struct Memory {
     pub(super) undertaker: Option<Undertaker>,
 }
 
+/// Makes zeros of a range, as far as it is there.
+pub(super) fn clear(segment: &Segment, offset: u64, length: u64) {
+    let zeros = [0; 4096];
+    for start in (0..length).step_by(zeros.len()) {
+        let part = (length - start).min(zeros.len() as u64) as usize;
+        // Without it there is nothing to be seen.
+        let _ = segment.store(offset + start, &zeros[..part]);
+    }
+}
+
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memory")

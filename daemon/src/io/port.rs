@@ -9,7 +9,7 @@ use super::counters::OpKind;
 use super::ring::Patience;
 use super::tables::DescriptorKind;
 use super::uring::UringIo;
-use super::{calls, clock, page_cache, socket};
+use super::{calls, clock, memory, page_cache, socket};
 use piped_core::modes::IoFeature;
 
 impl Io for UringIo {
@@ -81,6 +81,10 @@ impl Io for UringIo {
             }
             _ => false,
         };
+        // What was there may be of somebody else, and is about to be handed to a client or a peer.
+        if !copied && let Some(target) = self.memory.segment(to) {
+            memory::clear(target, to.offset, to.length.into());
+        }
         let [one, other] = [from, to].map(|span| !copied && self.memory.note_torn(span.segment.0));
         self.counters.misuses += u64::from(!copied && !one && !other);
     }

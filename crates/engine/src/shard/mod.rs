@@ -374,6 +374,7 @@ impl Shard {
             self.rest_peers(now, io);
         }
         self.expire_mail(now, io);
+        self.takes.begin_turn();
         self.begin_takes(io);
         self.expire_asks(now);
         self.begin_asks(io);

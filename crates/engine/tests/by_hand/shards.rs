@@ -2,6 +2,7 @@
 
 use piped_core::ids::{HandleId, RegionId, SegmentId};
 use piped_core::io::Span;
+use piped_core::limits::{COPY_BYTES_PER_TURN, TAKEN_AT_ONCE_BYTES};
 use piped_core::modes::EagerMode;
 use piped_core::request::{ArenaBuffer, BufferState, Completion, Verb};
 use piped_core::status::Status;
@@ -272,6 +273,60 @@ fn a_message_that_no_early_arrival_memory_is_left_for_waits_with_its_sender() {
     world.relay(Relay::Take { channel, number, place, receive, into });
     assert_eq!(world.end_of(900), Some((Status::Ok, 300)));
     assert!(world.kernel.bytes(world.node, into).iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn takes_are_copied_as_they_come_and_those_beyond_a_turns_worth_have_their_turn() {
+    for (length, at_once) in [
+        (TAKEN_AT_ONCE_BYTES, COPY_BYTES_PER_TURN / TAKEN_AT_ONCE_BYTES),
+        (TAKEN_AT_ONCE_BYTES + 1, 0),
+    ] {
+        let (mut world, segment) = of_sender();
+        let span = Span { segment, offset: 0, length };
+        world.kernel.bytes_mut(world.node, span).fill(7);
+        let messages = COPY_BYTES_PER_TURN / TAKEN_AT_ONCE_BYTES + 8;
+        for number in 1..=u64::from(messages) {
+            world.submit(SENDER, number, send(7, 0, length.into()));
+        }
+        let offered = world.relays();
+        assert_eq!(offered.len() as u32, messages);
+        let lent = world.kernel.add_segment(world.node, 64 << 10);
+        let into = Span { segment: lent, offset: 0, length };
+        for (offer, receive) in offered.iter().zip(1..) {
+            let Relay::Offer { channel, number, .. } = *offer else { panic!("{offer:?}") };
+            let take = Relay::Take { channel, number, place: number, receive, into };
+            world.shard.handle_relay(1, take, &mut world.kernel.io(world.node));
+        }
+        let taken = |world: &mut World| std::iter::from_fn(|| world.shard.poll_relay(1)).count();
+        assert_eq!(taken(&mut world) as u32, at_once);
+        world.settle();
+        assert_eq!(taken(&mut world) as u32, messages - at_once);
+        assert!(world.kernel.bytes(world.node, into).iter().all(|&byte| byte == 7));
+        assert!((1..=u64::from(messages)).all(|it| world.end_of(it).is_some()));
+        assert!(world.shard.is_idle());
+    }
+}
+
+#[test]
+fn a_sender_whose_memory_vanishes_leaves_zeros_and_not_what_staging_had() {
+    let (mut world, segment) = of_sender();
+    world.command(Command::SetEager(EagerMode::Fixed(4096)));
+    world.kernel.loosen(world.node, segment);
+    let span = Span { segment, offset: 0, length: 300 };
+    world.kernel.bytes_mut(world.node, span).fill(9);
+    world.submit(SENDER, 1, send(7, 0, 300));
+    let offered = world.relays();
+    let [Relay::Offer { number, .. }] = offered[..] else { panic!("{offered:?}") };
+    world.kernel.tear(world.node, segment);
+    world.relay(Relay::Waits { channel: CHANNEL, number });
+    assert_eq!(world.end_of(1).map(|(status, _)| status), Some(Status::BadBuffer));
+    let lent = world.kernel.add_segment(world.node, 4096);
+    let into = Span { segment: lent, offset: 0, length: 300 };
+    world.kernel.bytes_mut(world.node, into).fill(5);
+    let (channel, place, receive) = (CHANNEL, 3, 5);
+    world.relay(Relay::Take { channel, number, place, receive, into });
+    assert!(world.kernel.bytes(world.node, into).iter().all(|&byte| byte == 0));
+    assert!(world.shard.is_idle());
 }
 
 #[test]

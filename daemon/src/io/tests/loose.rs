@@ -158,3 +158,20 @@ fn a_send_that_lends_to_the_kernel_lends_the_copy() {
     assert!(reader.join().unwrap() == bytes);
     assert_eq!(io.take_torn(), None);
 }
+
+#[test]
+fn what_cannot_be_copied_is_zeros_and_not_what_was_there_before() {
+    let mut io = driver();
+    let staging = segment(&mut io, 16 << 10);
+    for left in [0, 8192] {
+        let (memory, lent) = loose(&mut io, 16 << 10);
+        let (from, to) = (span(lent, 4096, 8192), span(staging, 100, 8192));
+        io.store(&pattern(16 << 10, 3), span(staging, 0, 16 << 10));
+        cut(&memory, left);
+        io.copy(from, to);
+        assert!(load(&mut io, to).iter().all(|byte| *byte == 0), "another client's bytes");
+        assert_eq!(load(&mut io, span(staging, 0, 100)), pattern(16 << 10, 3)[..100]);
+        assert_eq!(io.take_torn(), Some(lent));
+    }
+    assert_eq!(io.counters().misuses, 0);
+}

@@ -28,7 +28,7 @@ use super::early;
 pub(in crate::shard) struct Came {
     /// The peer; none: a client of this shard.
     from: Option<LinkKey>,
-    way: Way,
+    pub(in crate::shard) way: Way,
     /// When its first byte was here, and its last.
     first: Nanos,
     pub(in crate::shard) landed: Nanos,

@@ -85,6 +85,8 @@ pub(in crate::shard) struct SendBody {
     pub(in crate::shard) order: u64,
     /// The send ends with `WouldBlock` if no receive takes the message now.
     pub(in crate::shard) no_wait: bool,
+    /// The channel's shard has said that no receive takes the message now.
+    pub(in crate::shard) unasked: bool,
 }
 
 impl SendBody {
@@ -94,6 +96,6 @@ impl SendBody {
         memory: Memory,
         no_wait: bool,
     ) -> Self {
-        Self { channel, tag, memory, order: 0, no_wait }
+        Self { channel, tag, memory, order: 0, no_wait, unasked: false }
     }
 }

@@ -2,8 +2,8 @@
 //! from there ([`crate::relay`] says how).
 //!
 //! The channel of another shard has a double here, which nobody receives from: messages wait in it
-//! and are offered. A take is a receive that stands for one of the other shard, has its buffer, and
-//! gets its message as any receive of this shard gets one.
+//! and are offered. A take of a short message is a copy. Another one is a receive that stands for
+//! one of the other shard, has its buffer, and gets its message as any receive of this shard does.
 
 use piped_core::ids::ChannelId;
 use piped_core::io::{Io, Span};
@@ -19,9 +19,10 @@ use crate::relay::{NotifyAsker, Relay, Took};
 use crate::shard::arena::Memory;
 use crate::shard::flows::request::memory::overlap;
 use crate::shard::keys::{Subject, TransferKey, kind};
-use crate::shard::messages::{Came, Data, Envelope};
+use crate::shard::messages::{Data, Envelope};
 use crate::shard::pins::Pin;
-use crate::shard::requests::{Body, Incoming, ReceiveBody, Start, Transfer, Waiter};
+use crate::shard::requests::{Body, Incoming, ReceiveBody, SendBody, Start, Transfer, Waiter};
+use crate::shard::sched::Work;
 use crate::shard::slab::Key;
 use crate::shard::{Due, Shard};
 
@@ -44,7 +45,7 @@ impl Shard {
                 self.takes.push(from, relay);
                 self.begin_takes(io);
             }
-            Relay::Waits { channel, number } => self.handle_waits(channel, number, io),
+            Relay::Waits { channel, number } => self.handle_waits(channel, number),
             Relay::GiveUp { receive } => self.give_back(from, receive, io),
             Relay::Took { receive, how, held, .. } => {
                 self.handle_took(Key::from_bits(receive), (how, held), io);
@@ -118,8 +119,10 @@ impl Shard {
     ) {
         let Envelope { order: number, place, tag, length, data, came } = envelope;
         let asks = match data {
-            // A short one is kept here then, and its sender is done.
-            Data::Local(sender) => came.is_some() || self.sends_without_waiting(sender),
+            // A short one is kept here then, if that was not tried.
+            Data::Local(sender) => {
+                came.is_some_and(|it| it.way == Way::Direct) || self.sends_without_waiting(sender)
+            }
             Data::Peer(_) => true,
             Data::Here(_) | Data::Shard(..) => false,
         };
@@ -142,49 +145,41 @@ impl Shard {
         }
     }
 
-    /// The channel's shard has no receive for a message now: what is short enough waits in
-    /// early-arrival memory.
-    fn handle_waits<I: Io>(&mut self, id: ChannelId, number: u64, io: &mut I) {
+    /// The channel's shard has no receive for a message now.
+    fn handle_waits(&mut self, id: ChannelId, number: u64) {
         let waiting = self.messages.channel(id).and_then(|channel| channel.at(number));
-        let Some(envelope) = waiting else { return };
-        match envelope.data {
-            Data::Local(sender) => {
-                let is_kept = self.keep_offered(id, envelope, sender, io);
-                if !is_kept && self.sends_without_waiting(sender) {
-                    self.give_up(sender, Status::WouldBlock, io);
+        match waiting.map(|envelope| envelope.data) {
+            Some(Data::Local(sender)) => {
+                if let Some(Body::Send(sent)) =
+                    self.transfers.get_mut(sender).map(|it| &mut it.body)
+                {
+                    sent.unasked = true;
+                    self.cx.sched.make_ready(Work::Transfer(sender));
                 }
             }
-            Data::Peer(mail) => self.tell_queued(mail),
-            Data::Here(_) | Data::Shard(..) => {}
+            Some(Data::Peer(mail)) => self.tell_queued(mail),
+            Some(Data::Here(_) | Data::Shard(..)) | None => {}
         }
     }
 
-    /// Keeps a message that was offered in early-arrival memory, so that its sender is done.
-    /// `false`: it is too long for that, or there is no room.
-    fn keep_offered<I: Io>(
+    /// A message waits in a channel of another shard, and its sender has its turn: a short one is
+    /// kept in early-arrival memory, unless it was taken meanwhile.
+    pub(in crate::shard) fn keep_offered<I: Io>(
         &mut self,
-        id: ChannelId,
-        mut envelope: Envelope,
-        sender: TransferKey,
+        key: TransferKey,
+        body: SendBody,
         io: &mut I,
-    ) -> bool {
-        let length = envelope.length;
-        let from = envelope.came.and_then(|_| self.memory_sent(sender, length));
-        let Some(from) = from else { return false };
-        let piece = self.messages.keep(id, length, &mut self.cx);
-        let way = if piece.is_some() { Way::Kept } else { Way::Stalled };
-        envelope.came = Some(Came::new(None, way, io.now()));
-        if let Some(piece) = piece {
-            io.copy(from, piece.span);
-            envelope.data = Data::Here(piece);
-        }
-        if let Some(channel) = self.messages.channel(id) {
+    ) {
+        self.store_body(key, Body::Send(SendBody { unasked: false, ..body }));
+        let waiting = self.messages.channel(body.channel).and_then(|it| it.at(body.order));
+        let Some(mut envelope) = waiting else { return };
+        self.keep_early(body, &mut envelope, io);
+        if let Some(channel) = self.messages.channel(body.channel) {
             channel.change(envelope);
         }
-        if piece.is_some() {
-            self.end_message(sender, length, io);
+        if body.no_wait && envelope.data == Data::Local(key) {
+            self.give_up(key, Status::WouldBlock, io);
         }
-        piece.is_some()
     }
 
     /// Begins takes for which there is a place among the transfers.
@@ -235,7 +230,7 @@ impl Shard {
 
     /// Where a message lies that is copied as soon as its take comes, so that no transfer stands
     /// for the take: a short one in memory, while no dial slows copies down.
-    fn copied_at_once(&self, envelope: &Envelope, into: Span) -> Option<Span> {
+    fn copied_at_once(&mut self, envelope: &Envelope, into: Span) -> Option<Span> {
         let length = envelope.length;
         let from = match envelope.data {
             Data::Here(piece) => piece.span,
@@ -243,7 +238,8 @@ impl Shard {
             Data::Peer(_) | Data::Shard(..) => return None,
         };
         let short = (1..=TAKEN_AT_ONCE_BYTES).contains(&length) && length == into.length;
-        (short && !self.cx.dials.any() && !overlap(from, into)).then_some(from)
+        let may = short && !self.cx.dials.any() && !overlap(from, into);
+        (may && self.takes.may_copy(length)).then_some(from)
     }
 
     fn copy_take<I: Io>(

@@ -10,8 +10,8 @@
 //! of another shard          that one brings it, by one of these ways
 //! ```
 //!
-//! A sender is done when its message is taken in: in early-arrival memory or with its receiver. One
-//! of another shard keeps a message there once the channel's shard has said that no receive waits.
+//! A sender is done when its message is taken in: in early-arrival memory or with its receiver. To
+//! a channel of another shard it is kept once that shard has said that no receive waits.
 //! What there is no early-arrival memory for counts as announced: it stays with its sender and
 //! nothing is lost. A receive that is given up gives its message back.
 
@@ -72,7 +72,9 @@ impl Shard {
         io: &mut I,
     ) {
         if body.order > 0 {
-            return;
+            return if body.unasked {
+                self.keep_offered(key, body, io)
+            };
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length as u32;
@@ -80,28 +82,41 @@ impl Shard {
             return self.decide(key, Status::Gone, io);
         };
         let (order, elsewhere) = (channel.next_order(), channel.home().is_some());
-        // Another shard says itself whether a receive waits there: until then it is believed to.
+        // Another shard says itself if no receive waits there.
         let asked_for = elsewhere || channel.receive_for(body.tag).is_some();
         transfer.body = Body::Send(SendBody { order, ..body });
-        let mut data = Data::Local(key);
-        let mut came = None;
-        if length <= self.eager_most(None) {
-            let now = io.now();
-            came = Some(Came::new(None, if asked_for { Way::Direct } else { Way::Stalled }, now));
-            if !asked_for
-                && let Some(piece) = self.messages.keep(body.channel, length, &mut self.cx)
-            {
-                io.copy(body.memory.span(0, length), piece.span);
-                data = Data::Here(piece);
-                came = Some(Came::new(None, Way::Kept, now));
-                self.end_message(key, length, io);
-            }
+        let is_eager = length <= self.eager_most(None);
+        let came = is_eager.then(|| Came::new(None, Way::Direct, io.now()));
+        let (tag, data) = (body.tag, Data::Local(key));
+        let mut envelope = Envelope { order, tag, length, place: 0, data, came };
+        if !asked_for {
+            self.keep_early(body, &mut envelope, io);
         }
-        let envelope = Envelope { order, tag: body.tag, length, place: 0, data, came };
         let went = self.offer(body.channel, envelope, io);
-        if body.no_wait && !went && !elsewhere && matches!(data, Data::Local(_)) {
+        if body.no_wait && !went && !elsewhere && envelope.data == Data::Local(key) {
             self.give_up(key, Status::WouldBlock, io);
         }
+    }
+
+    /// A message of this shard that no receive waits for goes into early-arrival memory, if it is
+    /// short enough and there is room: then its sender is done. It is tried once.
+    pub(in crate::shard) fn keep_early<I: Io>(
+        &mut self,
+        body: SendBody,
+        envelope: &mut Envelope,
+        io: &mut I,
+    ) {
+        let Data::Local(sender) = envelope.data else { return };
+        let Some(came) = envelope.came.as_mut().filter(|it| it.way == Way::Direct) else { return };
+        let length = envelope.length;
+        let Some(piece) = self.messages.keep(body.channel, length, &mut self.cx) else {
+            came.way = Way::Stalled;
+            return;
+        };
+        came.way = Way::Kept;
+        envelope.data = Data::Here(piece);
+        io.copy(body.memory.span(0, length), piece.span);
+        self.end_message(sender, length, io);
     }
 
     pub(in crate::shard) fn drive_receive<I: Io>(

@@ -72,9 +72,10 @@ impl Shard {
         io: &mut I,
     ) {
         if body.order > 0 {
-            return if body.unasked {
-                self.keep_offered(key, body, io)
-            };
+            if body.unasked {
+                self.keep_offered(key, body, io);
+            }
+            return;
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length as u32;

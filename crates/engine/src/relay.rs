@@ -50,7 +50,8 @@ pub enum Relay {
         /// The message's length in bytes.
         length: u32,
         /// Whether to say with [`Relay::Waits`] that no receive takes it now: a short message is
-        /// kept here then, so that its sender is done, and a peer is told that it waits.
+        /// kept here then, so that its sender is done; one that does not wait ends with
+        /// [`Status::WouldBlock`], and a peer is told that its message waits.
         asks: bool,
     },
     /// A message that was offered will not come: it was given up.

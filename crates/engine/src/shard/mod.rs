@@ -451,7 +451,8 @@ impl Shard {
     }
 
     fn has_work(&self) -> bool {
-        !self.cx.sched.is_empty() || self.cx.buffers.has_drained() || self.asks.has_next()
+        let takes = !self.takes.is_empty() && self.transfers.room() > 0;
+        takes || !self.cx.sched.is_empty() || self.cx.buffers.has_drained() || self.asks.has_next()
     }
 
     /// What would have to be added if staging were to have so many bytes.

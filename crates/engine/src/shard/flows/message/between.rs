@@ -2,8 +2,9 @@
 //! from there ([`crate::relay`] says how).
 //!
 //! The channel of another shard has a double here, which nobody receives from: messages wait in it
-//! and are offered. A take of a short message is a copy. Another one is a receive that stands for
-//! one of the other shard, has its buffer, and gets its message as any receive of this shard does.
+//! and are offered. A take is a receive that stands for one of the other shard, has its buffer, and
+//! gets its message as any receive of this shard does. Of a short message in memory it is one copy,
+//! without a receive.
 
 use piped_core::ids::ChannelId;
 use piped_core::io::{Io, Span};

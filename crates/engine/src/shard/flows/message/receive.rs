@@ -10,8 +10,9 @@
 //! of another shard          that one brings it, by one of these ways
 //! ```
 //!
-//! A sender is done when its message is taken in: in early-arrival memory or with its receiver. To
-//! a channel of another shard it is kept once that shard has said that no receive waits.
+//! A sender is done when its message is taken in: in early-arrival memory or with its receiver. A
+//! message of a client here to a channel of another shard is kept once that shard has said that no
+//! receive waits.
 //! What there is no early-arrival memory for counts as announced: it stays with its sender and
 //! nothing is lost. A receive that is given up gives its message back.
 

@@ -68,6 +68,8 @@ pub struct Options {
     pub hurry: f64,
     /// Both nodes have keys, so the shards of each are spread over those of the other.
     pub keyed: bool,
+    /// How much longer copies take, by a dial: then each is under way for a time.
+    pub copies_take: Nanos,
 }
 
 impl Options {
@@ -92,6 +94,7 @@ impl Options {
             kills: if random.chance(0.5) { 0.02 } else { 0.0 },
             hurry: if random.chance(0.7) { 0.25 } else { 0.0 },
             keyed: random.chance(0.5),
+            copies_take: Nanos(if random.chance(0.3) { random.length(500_000) } else { 0 }),
         }
     }
 }

@@ -11,6 +11,7 @@ use piped_core::names::shard_name;
 use piped_core::units::Nanos;
 use piped_engine::command::{ChannelTarget, Command, OpenRequest, RegionTarget, Target};
 use piped_engine::shard::{Shard, ShardConfig};
+use piped_report::dial::{DialCost, DialPlace};
 use piped_sim::NodeId;
 use piped_world::controls::Setup;
 use zeroize::Zeroizing;
@@ -53,6 +54,12 @@ impl World {
         for (shard, id) in ids.into_iter().enumerate() {
             let segment = self.nodes.kernel.add_segment(id, STAGING);
             self.nodes.command(node, shard, Command::AddStaging { segment, length: STAGING });
+            let latency_ns = self.options.copies_take.0;
+            if latency_ns > 0 {
+                let cost = DialCost { latency_ns, ..DialCost::default() };
+                let dial = Command::SetDial { place: DialPlace::Copy, cost };
+                self.nodes.command(node, shard, dial);
+            }
         }
     }
 

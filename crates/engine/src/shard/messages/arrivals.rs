@@ -28,7 +28,7 @@ use super::early;
 pub(in crate::shard) struct Came {
     /// The peer; none: a client of this shard.
     from: Option<LinkKey>,
-    pub(in crate::shard) way: Way,
+    way: Way,
     /// When its first byte was here, and its last.
     first: Nanos,
     pub(in crate::shard) landed: Nanos,
@@ -40,6 +40,16 @@ impl Came {
     /// Its first byte is here, of a client of this shard all of it. What waited for it took it.
     pub(in crate::shard) const fn new(from: Option<LinkKey>, way: Way, now: Nanos) -> Self {
         Self { from, way, first: now, landed: now, taken: now }
+    }
+
+    /// Whether it goes straight to a receive, as far as is known.
+    pub(in crate::shard) fn is_direct(&self) -> bool {
+        self.way == Way::Direct
+    }
+
+    /// No receive takes it now: it is kept, or there is no room for that.
+    pub(in crate::shard) fn wait(&mut self, is_kept: bool) {
+        self.way = if is_kept { Way::Kept } else { Way::Stalled };
     }
 }
 

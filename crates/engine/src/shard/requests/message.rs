@@ -86,7 +86,7 @@ pub(in crate::shard) struct SendBody {
     /// The send ends with `WouldBlock` if no receive takes the message now.
     pub(in crate::shard) no_wait: bool,
     /// The channel's shard has said that no receive takes the message now.
-    pub(in crate::shard) unasked: bool,
+    unasked: bool,
 }
 
 impl SendBody {
@@ -97,5 +97,20 @@ impl SendBody {
         no_wait: bool,
     ) -> Self {
         Self { channel, tag, memory, order: 0, no_wait, unasked: false }
+    }
+
+    /// It has a place among the channel's messages.
+    pub(in crate::shard) fn at(self, order: u64) -> Self {
+        Self { order, ..self }
+    }
+
+    /// The channel's shard says that no receive takes the message now.
+    pub(in crate::shard) fn note_unasked(&mut self) {
+        self.unasked = true;
+    }
+
+    /// Whether that was said, if its sender has not seen to it.
+    pub(in crate::shard) fn take_unasked(&mut self) -> bool {
+        std::mem::take(&mut self.unasked)
     }
 }

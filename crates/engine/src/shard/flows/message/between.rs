@@ -12,7 +12,6 @@ use piped_core::limits::TAKEN_AT_ONCE_BYTES;
 use piped_core::request::Class;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
-use piped_model::buffer::advise::Way;
 use piped_report::tally::Operation;
 
 use crate::command::ChannelTarget;
@@ -122,7 +121,7 @@ impl Shard {
         let asks = match data {
             // A short one is kept here then, if that was not tried.
             Data::Local(sender) => {
-                came.is_some_and(|it| it.way == Way::Direct) || self.sends_without_waiting(sender)
+                came.is_some_and(|it| it.is_direct()) || self.sends_without_waiting(sender)
             }
             Data::Peer(_) => true,
             Data::Here(_) | Data::Shard(..) => false,
@@ -154,7 +153,7 @@ impl Shard {
                 if let Some(Body::Send(sent)) =
                     self.transfers.get_mut(sender).map(|it| &mut it.body)
                 {
-                    sent.unasked = true;
+                    sent.note_unasked();
                     self.cx.sched.make_ready(Work::Transfer(sender));
                 }
             }
@@ -163,15 +162,18 @@ impl Shard {
         }
     }
 
-    /// A message waits in a channel of another shard, and its sender has its turn: a short one is
-    /// kept in early-arrival memory, unless it was taken meanwhile.
+    /// The sender of a message that was offered has its turn: if the channel's shard has said that
+    /// it waits, a short one is kept in early-arrival memory, unless it was taken meanwhile.
     pub(in crate::shard) fn keep_offered<I: Io>(
         &mut self,
         key: TransferKey,
-        body: SendBody,
+        mut body: SendBody,
         io: &mut I,
     ) {
-        self.store_body(key, Body::Send(SendBody { unasked: false, ..body }));
+        if !body.take_unasked() {
+            return;
+        }
+        self.store_body(key, Body::Send(body));
         let waiting = self.messages.channel(body.channel).and_then(|it| it.at(body.order));
         let Some(mut envelope) = waiting else { return };
         self.keep_early(body, &mut envelope, io);

@@ -73,10 +73,7 @@ impl Shard {
         io: &mut I,
     ) {
         if body.order > 0 {
-            if body.unasked {
-                self.keep_offered(key, body, io);
-            }
-            return;
+            return self.keep_offered(key, body, io);
         }
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         let length = transfer.length as u32;
@@ -86,7 +83,7 @@ impl Shard {
         let (order, elsewhere) = (channel.next_order(), channel.home().is_some());
         // Another shard says itself if no receive waits there.
         let asked_for = elsewhere || channel.receive_for(body.tag).is_some();
-        transfer.body = Body::Send(SendBody { order, ..body });
+        transfer.body = Body::Send(body.at(order));
         let is_eager = length <= self.eager_most(None);
         let came = is_eager.then(|| Came::new(None, Way::Direct, io.now()));
         let (tag, data) = (body.tag, Data::Local(key));
@@ -109,13 +106,11 @@ impl Shard {
         io: &mut I,
     ) {
         let Data::Local(sender) = envelope.data else { return };
-        let Some(came) = envelope.came.as_mut().filter(|it| it.way == Way::Direct) else { return };
+        let Some(came) = envelope.came.as_mut().filter(|it| it.is_direct()) else { return };
         let length = envelope.length;
-        let Some(piece) = self.messages.keep(body.channel, length, &mut self.cx) else {
-            came.way = Way::Stalled;
-            return;
-        };
-        came.way = Way::Kept;
+        let piece = self.messages.keep(body.channel, length, &mut self.cx);
+        came.wait(piece.is_some());
+        let Some(piece) = piece else { return };
         envelope.data = Data::Here(piece);
         io.copy(body.memory.span(0, length), piece.span);
         self.end_message(sender, length, io);

@@ -99,7 +99,7 @@ impl SendBody {
         Self { channel, tag, memory, order: 0, no_wait, unasked: false }
     }
 
-    /// It has a place among the channel's messages.
+    /// The send, with a place among the channel's messages.
     pub(in crate::shard) fn at(self, order: u64) -> Self {
         Self { order, ..self }
     }

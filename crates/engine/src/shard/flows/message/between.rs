@@ -248,30 +248,26 @@ impl Shard {
     fn copy_take<I: Io>(
         &mut self,
         id: ChannelId,
-        Envelope { tag, length, data, mut came, .. }: Envelope,
+        mut envelope: Envelope,
         (from, into): (Span, Span),
         io: &mut I,
     ) -> Took {
+        let (tag, bytes) = (envelope.tag, envelope.length);
         let begun = io.now();
         io.copy(from, into);
         let now = io.now();
-        self.cx.planner.sample_copy(length, now.since(begun));
-        if let Some(came) = &mut came {
+        self.cx.planner.sample_copy(bytes, now.since(begun));
+        if let Data::Local(sender) = envelope.data {
+            let (of, stage) = (Subject::Transfer(sender), self.cx.planner.copy_stage());
+            self.cx.watch.pass_stage(of, stage, (0, bytes), (Some(begun), now));
+        }
+        if let Some(came) = &mut envelope.came {
             came.taken = begun;
         }
-        self.messages.note_received((id, length), came, now);
-        match data {
-            Data::Here(piece) => self.messages.free(piece, &mut self.cx),
-            Data::Local(sender) => {
-                let (of, stage) = (Subject::Transfer(sender), self.cx.planner.copy_stage());
-                self.cx.watch.pass_stage(of, stage, (0, length), (Some(begun), now));
-                self.end_message(sender, length, io);
-            }
-            Data::Peer(_) | Data::Shard(..) => debug_assert!(false, "it is not in memory"),
-        }
+        self.leave_copied(id, envelope, io);
         match io.is_torn(into.segment) {
             true => Took::Failed(Status::BadBuffer),
-            false => Took::Received { tag, bytes: length },
+            false => Took::Received { tag, bytes },
         }
     }
 

@@ -303,19 +303,26 @@ impl Shard {
         if end < envelope.length.into() {
             return self.tell_progress(key);
         }
-        let received = (body.channel, envelope.length);
-        self.messages.note_received(received, envelope.came, io.now());
-        match envelope.data {
+        self.transfers.let_go(key, &mut self.cx.sched);
+        self.leave_copied(body.channel, envelope, io);
+        self.end_message(key, envelope.length, io);
+    }
+
+    /// A message was copied to its receive: its early-arrival memory is free, or its sender done.
+    pub(in crate::shard) fn leave_copied<I: Io>(
+        &mut self,
+        id: ChannelId,
+        Envelope { length, data, came, .. }: Envelope,
+        io: &mut I,
+    ) {
+        self.messages.note_received((id, length), came, io.now());
+        match data {
             Data::Here(piece) => self.messages.free(piece, &mut self.cx),
-            Data::Local(sender) => {
-                self.transfers.let_go(key, &mut self.cx.sched);
-                self.end_message(sender, envelope.length, io);
-            }
+            Data::Local(sender) => self.end_message(sender, length, io),
             Data::Peer(_) | Data::Shard(..) => {
                 debug_assert!(false, "what is not here is not copied");
             }
         }
-        self.end_message(key, envelope.length, io);
     }
 
     /// A message is where it was to be: with its receive, or in early-arrival memory. Ends that

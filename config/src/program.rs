@@ -42,7 +42,7 @@ pub enum Command {
 pub struct JoinArgs {
     /// What `pipectl cluster token create` printed there; `-` reads it from standard input, where
     /// no other user of this machine sees it
-    #[arg(value_name = "TOKEN@HOST:PORT")]
+    #[arg(value_name = "TOKEN@HOST:PORT", allow_hyphen_values = true)]
     pub target: String,
     /// The name that this node gives itself [default: node.name, or the host's name]
     #[arg(long)]
@@ -53,4 +53,22 @@ pub struct JoinArgs {
 #[must_use]
 pub fn command() -> clap::Command {
     Args::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_may_begin_with_hyphens() {
+        // Letters of base64 for URLs, as the key of the node that signs has it.
+        for token in ["-7fa", "--name", "-h", "-", "AAAA"] {
+            let target = format!("{token}@host:1");
+            let args = Args::try_parse_from(["piped", "join", &target, "--name", "beta"]);
+            let Some(Command::Join(join)) = args.expect("a token").command else { unreachable!() };
+            assert_eq!((join.target, join.name.as_deref()), (target, Some("beta")));
+        }
+        let unknown = Args::try_parse_from(["piped", "join", "-7fa@host:1", "--nmae", "beta"]);
+        assert!(unknown.is_err_and(|error| error.to_string().contains("--name")));
+    }
 }

@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use piped_client::{
-    Access, BufferState, Class, Client, ClientBuilder, Handle, Lent, OpenOptions, Payload, Pending,
-    Queue, Request, RequestError, Status, Waited,
+    Access, BufferState, Class, Client, ClientBuilder, Handle, Lent, OpenError, OpenOptions,
+    Payload, Pending, Queue, Request, RequestError, SessionError, Status, Waited,
 };
 use piped_ring::handshake::{Hello, MESSAGE_BYTES_MAX, Request as Message, fds};
 use piped_ring::{Descriptor, Opcode};
@@ -22,6 +22,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use system_tests::attack::Attacker;
 use system_tests::http::{over_tcp, over_unix};
+use system_tests::keys::Key;
 use system_tests::process::{
     BLOCKS_BYTES, Daemon, PATIENCE, Programs, command, eventually, free_address, pattern, words,
 };
@@ -84,6 +85,7 @@ const MOVED_BY: &[(&str, Step)] = &[
     ("piped_client_stalls_total", Step::Hostile),
     ("piped_rate_waits_total", Step::Limited),
     ("piped_turn_waits_total", Step::Local),
+    ("piped_peers_full_total", Step::Crowded),
     ("piped_bounces_total", Step::Local),
     ("piped_retries_total", Step::Corrupt),
     ("piped_lane_up", Step::Killed),
@@ -122,6 +124,8 @@ enum Step {
     Hostile,
     /// Limits are lowered, and a client asks for more than they allow at once.
     Limited,
+    /// Something is opened at a peer more than a node dials: in a world of its own.
+    Crowded,
     /// The peer is killed.
     Killed,
     /// It is started again, with more staging.
@@ -550,6 +554,41 @@ fn every_metric_is_moved_by_what_it_is_about() {
     assert_eq!(table.len(), MOVED_BY.len(), "each once");
     assert_eq!(world.shown, table, "what is shown, and what is said here to move it");
     check_by_promtool(&scrape(&world.alpha));
+}
+
+#[test]
+fn an_open_at_a_peer_more_than_a_node_dials_is_refused_counted_and_told() {
+    let Some(programs) = Programs::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let found = directory.path().join("found");
+    std::fs::create_dir(&found).expect("made");
+    let nowhere = format!("address = \"{}\"\n", free_address());
+    std::fs::write(found.join("far.toml"), &nowhere).expect("written");
+    let [own, far] = ["alpha", "far"].map(|name| Key::make(&programs, directory.path(), name));
+    let settings = own.security("integrity")
+        + &format!("[listen]\nallow_plain = [\"127.0.0.0/8\"]\n[discovery]\nfiles = {found:?}\n")
+        + &far.peer("far", None)
+        + &(0..256).map(|it| format!("[peers.p{it}]\n{nowhere}")).collect::<String>();
+    let alpha = Daemon::start(&programs, directory.path(), "alpha", &settings);
+    let client = Client::connect(alpha.client_socket()).expect("it serves");
+    let before = samples(&scrape(&alpha));
+    let text = eventually("the peer is heard of", || {
+        let opened = client.open_export(Some("far"), "data", "blocks", OpenOptions::read());
+        match opened.expect_err("nobody is there") {
+            OpenError::Session(SessionError::Refused { status: Status::NotFound, .. }) => None,
+            OpenError::Session(SessionError::Refused { status: Status::WouldBlock, message }) => {
+                Some(message)
+            }
+            error => panic!("{error}"),
+        }
+    });
+    assert!(text.contains("256 peers are in use here"), "{text}");
+    let log = alpha.log();
+    assert!(log.contains("a peer is not dialled") && log.contains("far"), "{log}");
+    let after = samples(&scrape(&alpha));
+    for (name, _) in MOVED_BY.iter().filter(|(_, by)| *by == Step::Crowded) {
+        assert!(has_moved(name, &before, &after), "{name}");
+    }
 }
 
 fn check_by_promtool(text: &str) {

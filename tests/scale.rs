@@ -1,8 +1,9 @@
 //! Scenes of very many nodes (`bench scale`), played with few: what must hold with any number.
 #![forbid(unsafe_code)]
 
+use piped_core::limits::PEERS_DIALLED_MAX;
 use piped_ring::allocations::{Counting, held_by_this_thread};
-use system_tests::scale::{Figures, File, Options, Peers, Scene, churn, idle};
+use system_tests::scale::{Figures, File, Options, Peers, Scene, churn, idle, tour};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -45,6 +46,16 @@ fn each_node_gets_a_block_of_each_other_one() {
     let gets = (NODES * (NODES - 1)) as u64;
     assert_eq!((figures.requests, figures.bytes), ([gets, 0], gets * (16 << 10)));
     assert_eq!(figures.rates.len(), NODES);
+}
+
+/// The first ones rest when others need their places, long before they would.
+#[test]
+fn a_node_reads_of_more_others_than_it_has_connections_to() {
+    let nodes = PEERS_DIALLED_MAX as usize + 45;
+    let figures = tour(Options { nodes, peers: nodes, ..few(1) }).expect("all are reached");
+    assert_eq!((figures.asked, figures.requests), (nodes - 1, [nodes as u64 - 1, 0]));
+    assert_eq!(figures.costs.lanes, 2 * PEERS_DIALLED_MAX, "of the node that has the most");
+    assert!(figures.took.seconds() < 30.0, "{}", figures.took.seconds());
 }
 
 #[test]

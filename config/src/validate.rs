@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use piped_core::limits::LANES_MAX;
+use piped_core::limits::PEERS_DIALLED_MAX;
 use piped_core::link::Protection;
 use piped_core::modes::{EagerMode, PlannerMode};
 
@@ -28,8 +28,9 @@ pub struct Fault {
 
 /// Longest path of a unix socket (`sun_path` less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
-/// Most peers of a node (the engine has no room for more).
-pub const PEERS_MAX: usize = 256;
+/// Most peers of a node, in the configuration and found. How many are dialled at a time,
+/// [`PEERS_DIALLED_MAX`] bounds.
+pub const PEERS_MAX: usize = 1024;
 /// Longest node, peer or export name: it travels in one handshake message.
 pub(crate) const NAME_MAX: usize = 64;
 /// Bounds of the ring (its layout has the same limits).
@@ -228,18 +229,11 @@ impl Config {
         });
         check_discovery(&self.discovery, self.listen.address, faults);
         self.cluster.check(faults);
-        let is_followed = self.discovery.is_on();
-        let lanes = |peer: &crate::Peer| match (peer.address.is_empty(), is_followed) {
-            (true, false) => 0,
-            // Both addresses may be found.
-            (true, true) => 3,
-            (false, _) => 2 + u32::from(!peer.second_address.is_empty()),
-        };
-        let lanes: u32 = self.peers.values().map(lanes).sum();
-        faults.check(lanes <= LANES_MAX, "peers", || {
+        let dialled = self.peers.values().filter(|peer| !peer.address.is_empty()).count();
+        faults.check(dialled <= PEERS_DIALLED_MAX as usize, "peers", || {
             format!(
-                "need {lanes} lanes, three with a `second_address`: a node has at most \
-                 {LANES_MAX}; leave second addresses out"
+                "are {dialled} with an address: a node keeps connections to at most \
+                 {PEERS_DIALLED_MAX}; leave out addresses that a source of [discovery] gives"
             )
         });
         for (name, peer) in &self.peers {

@@ -222,6 +222,34 @@ fn an_open_listener_and_peers_with_keys_need_a_key_of_this_node() {
 }
 
 #[test]
+fn a_node_knows_more_peers_than_it_dials() {
+    let key = |number: u16| {
+        let mut secret = [7; KEY_BYTES];
+        secret[8..10].copy_from_slice(&number.to_le_bytes());
+        NodeKey::of_private(secret.into()).public()
+    };
+    let found = |count: u16| {
+        let head = "[discovery]\nfiles = \"/etc/piped/nodes\"\nconnect = \"always\"\n".to_owned();
+        let peer = |number| format!("[peers.p{number}]\nkey = \"{}\"\n", key(number));
+        Etc::new(&(0..count).map(peer).fold(head, |text, peer| text + &peer))
+    };
+    let written = |count: u16| {
+        let peer = |number| format!("[peers.p{number}]\naddress = \"localhost:{}\"\n", number + 1);
+        Etc::new(&(0..count).map(peer).collect::<String>())
+    };
+    for etc in [found(1024), written(256)] {
+        load(&etc.sources()).unwrap_or_else(|error| panic!("{error}"));
+    }
+    for (etc, problem) in [
+        (found(1025), "are 1025: a node asks at most 1024 others"),
+        (written(257), "are 257 with an address: a node keeps connections to at most 256"),
+    ] {
+        let refusal = etc.refusal();
+        assert!(refusal.contains(problem), "{refusal}");
+    }
+}
+
+#[test]
 fn networks_named_in_allow_plain_may_be_listened_on_and_dialled() {
     let etc = Etc::new(
         "[listen]\naddress = \"10.9.0.1:7440\"\nallow_plain = [\"10.9.0.0/24\"]\n[peers.beta]\n\

@@ -260,8 +260,6 @@ const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= SEGMENTS_OF_USER);
 const _: () = assert!(SEGMENTS_PER_SESSION as u64 <= LENT_SEGMENTS_OF_USER);
 const _: () = assert!(2 * (SEGMENTS_OF_USER + LENT_SEGMENTS_OF_USER) <= SEGMENTS_MAX as u64);
 const _: () = assert!(HANDLES_PER_SESSION as u64 <= FILES_OF_USER);
-// Every peer that may be configured finds a place in the engine.
-const _: () = assert!(piped_config::PEERS_MAX <= piped_core::limits::LINKS_MAX as usize);
 const _: () = assert!(REQUESTS_PER_TURN <= REQUESTS_MAX);
 // At least one question stays without answer before the lane is lost.
 const _: () = assert!(2 * LANE_KEEPALIVE.as_secs() <= LANE_TIMEOUT.as_secs());

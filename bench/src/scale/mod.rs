@@ -25,7 +25,8 @@ use crate::{contest, hear_interrupts, readme};
 /// Sizes of worlds that rest, as parts of the whole number of nodes.
 const PARTS: [usize; 4] = [8, 4, 2, 1];
 
-/// Nodes of further worlds, with `--docs`, and how many others each of them asks.
+/// Nodes of further worlds, with `--docs`, and how many others each of them asks. All of them know
+/// each other where they are only found.
 const MANY: usize = 1000;
 const MANY_ASK: usize = 16;
 
@@ -114,6 +115,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         for (peers, part) in Peers::ALL.into_iter().flat_map(|it| PARTS.map(|part| (it, part))) {
             let world = idle(peers, (nodes / part).max(2));
             study.add_idle(Idle::new((world.options(), peers), world.figures(), &alone));
+        }
+        if arguments.docs {
+            let world = idle(Peers::Found, MANY);
+            study.add_idle(Idle::new((world.options(), Peers::Found), world.figures(), &alone));
         }
     }
     let wanted = Scene::ALL.into_iter().filter(|scene| arguments.wants(scene.name()));

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use piped_config::{Config, Found, Names, PEERS_MAX};
-use piped_core::ids::{PeerId, RegionId, SessionId};
+use piped_config::{Config, Found, Names};
+use piped_core::ids::{RegionId, SessionId};
 use piped_core::names::node_of;
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -107,7 +107,7 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct Control<M> {
     live: Live,
-    /// The peers to dial, by [`PeerId`].
+    /// The peers to dial, by number.
     peers: Peers,
     /// What sources say of where peers are.
     discovery: Discovery,
@@ -197,6 +197,13 @@ impl<M: Clone> Control<M> {
             }
             Event::RemoteOpened { ticket, result, .. } => {
                 self.effects.push_back(Effect::Opened { ticket, result });
+            }
+            Event::PeersFull { ticket, peer, user } => {
+                self.effects.push_back(Effect::Opened { ticket, result: Err(Status::WouldBlock) });
+                let peer = self.peers.name(peer).unwrap_or("?").to_owned();
+                let left_out = self.journal.may_say(Cause::Crowd, Party::User(user), now);
+                let note = left_out.map(|it| Note::PeersFull { shard, peer, user, left_out: it });
+                self.effects.extend(note.map(Effect::Note));
             }
             Event::ServeOpen { ticket, peer, standing, open } => {
                 let groups = match standing {
@@ -427,11 +434,6 @@ impl<M: Clone> Control<M> {
                 fault.key, fault.problem
             ));
         }
-        if !self.peers.has_room_for(next) {
-            return Err(format!(
-                "[peers]: this run has had {PEERS_MAX} different ones; restart it"
-            ));
-        }
         Ok(())
     }
 
@@ -492,9 +494,7 @@ impl<M: Clone> Control<M> {
 
     /// What each shard of a node that starts is told of its peers.
     pub fn start(&mut self) {
-        let peers = (0..).map_while(|place| self.peers.introduce(PeerId(place)));
-        let commands: Vec<Command> = peers.collect();
-        commands.iter().for_each(|command| self.tell_all(command));
+        self.peers.introduce_all().iter().for_each(|command| self.tell_all(command));
     }
 }
 

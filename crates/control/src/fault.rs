@@ -1,6 +1,7 @@
 //! Why something is not opened: a status, and a text with cause and fix.
 
 use piped_core::access::OpenKind;
+use piped_core::limits::PEERS_DIALLED_MAX;
 use piped_core::status::Status;
 use piped_engine::command::OpenRequest;
 
@@ -89,6 +90,10 @@ impl Asked {
                 "`{peer}` does not allow it: the export may be for reading or writing alone, or \
                  the path may lead out of it or to what is no file; its log says which"
             ),
+            (_, Status::WouldBlock) => format!(
+                "as much is open there as may be, or {PEERS_DIALLED_MAX} peers are in use here; \
+                 close what is not needed, and try again (the log says which)"
+            ),
             _ => status.to_string(),
         }
     }
@@ -137,6 +142,7 @@ mod tests {
             (Status::IsDirectory, "is a directory"),
             (Status::Denied, "`beta` does not allow it"),
             (Status::PeerLost, "not reachable"),
+            (Status::WouldBlock, "256 peers are in use here"),
         ] {
             let fault = asked.refused(status);
             let OpenFault { text, status: told } = &fault;

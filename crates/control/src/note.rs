@@ -47,6 +47,17 @@ pub enum Note {
         /// Lines that were not written; none: this line has no place in the log either.
         left_out: Option<u64>,
     },
+    /// A client opened nothing at a peer: as many peers are in use as may be.
+    PeersFull {
+        /// The shard that dials no further peer.
+        shard: usize,
+        /// The peer by its name.
+        peer: String,
+        /// The user that the client is of.
+        user: u32,
+        /// Lines that were not written.
+        left_out: u64,
+    },
     /// A peer was not dialled, for the connection would be plain where it may not be.
     DialForbidden {
         /// The peer by its name.

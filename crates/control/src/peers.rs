@@ -4,26 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use piped_config::{Config, HostPort, PEERS_MAX, Peer};
 use piped_core::ids::PeerId;
-use piped_core::link::{Checksum, Dialling};
+use piped_core::limits::PEERS_ALWAYS_MAX;
+use piped_core::link::Dialling;
 use piped_engine::command::Command;
 
 use crate::discovery::Discovery;
 use crate::members::Members;
 
-/// The peers by number. A peer keeps its number as long as the daemon runs, also if the peer leaves
-/// the configuration: shards know it by that.
+/// The peers by number. A peer has its number until it leaves, and nobody has it after that: shards
+/// may have to end what they have with the one that left. Who comes back has another one.
 #[derive(Debug, Default)]
 pub struct Peers {
-    known: Vec<Known>,
-    /// Where each name stands among these.
-    places: BTreeMap<String, usize>,
+    known: BTreeMap<PeerId, Known>,
+    by_name: BTreeMap<String, PeerId>,
+    /// How many numbers were given.
+    given: u32,
 }
 
 #[derive(Debug)]
 struct Known {
     name: String,
-    /// None for a peer that left the configuration.
-    target: Option<Peer>,
+    target: Peer,
     /// Whether its address is one that a source gave, and not the operator.
     is_found: bool,
     dialling: Dialling,
@@ -43,10 +44,12 @@ pub struct Roll<'a> {
 pub enum Moved {
     /// The peer is new, or back.
     Added(PeerId),
-    /// The peer left the configuration.
+    /// The peer left the configuration, or made room for another one.
     Removed(PeerId),
     /// The peer has other addresses, or checksums of its connections cover something else.
     Changed(PeerId),
+    /// The peer is dialled at other times. Its connections stay.
+    Rescheduled(PeerId),
 }
 
 impl Peers {
@@ -58,122 +61,126 @@ impl Peers {
         peers
     }
 
-    /// Whether there are numbers enough for the peers of a configuration.
-    #[must_use]
-    pub fn has_room_for(&self, config: &Config) -> bool {
-        // Each of them may be found one day.
-        let new = config.peers.keys().filter(|name| self.find(name).is_none());
-        self.known.len() + new.count() <= PEERS_MAX
-    }
-
     /// Takes the peers of a configuration, and addresses that sources give; what is different, by
-    /// number.
+    /// number. Who leaves comes before those who are new.
     ///
     /// A peer whose address was found keeps it until another one is found: a node that is not named
     /// any more may be where it was, and what is open there stays open.
     ///
-    /// In a cluster each node that is found is a peer, as long as there are numbers.
+    /// In a cluster each node that is found is a peer, as long as there is room. A node that no
+    /// source names any more makes room for one that is.
     pub fn follow(
         &mut self,
         config: &Config,
         discovery: &Discovery,
         roll: Option<Roll<'_>>,
     ) -> Vec<Moved> {
-        let mut moved = Vec::new();
-        let members = roll.map(|roll| roll.members);
         let unlisted = Peer::default();
-        let wanted = |name: &str| {
-            let own = roll.is_some_and(|roll| roll.own == Some(name));
-            config.peers.get(name).or_else(|| members.filter(|_| !own).map(|_| &unlisted))
-        };
-        let located = |name: &str, peer| located(name, peer, discovery, members);
-        let dialled = |is_found: bool| match is_found {
-            true => config.discovery.connect,
-            false => Dialling::Always,
-        };
-        for (place, known) in self.known.iter_mut().enumerate() {
-            let id = PeerId(place as u32);
-            let peer = wanted(&known.name);
-            let (next, is_found) = match peer.and_then(|peer| located(&known.name, peer)) {
-                Some((peer, is_found)) => (Some(peer), is_found),
-                None => {
-                    let last = known.target.as_ref().filter(|_| known.is_found);
-                    let can_prove = |peer: &&Peer| peer.key.is_some() || members.is_some();
-                    let stays = peer.filter(can_prove).zip(last);
-                    let at = |(peer, last): (&Peer, &Peer)| {
-                        found_at(peer, &last.address, &last.second_address)
-                    };
-                    (stays.map(at), true)
-                }
-            };
-            moved.extend(match (&known.target, &next) {
-                (None, Some(_)) => Some(Moved::Added(id)),
-                (Some(_), None) => Some(Moved::Removed(id)),
-                (Some(one), Some(other)) => {
-                    let addresses =
-                        |peer: &Peer| (peer.address.clone(), peer.second_address.clone());
-                    let seen = |peer: &Peer| (addresses(peer), peer.plain_checksum());
-                    let is_same = seen(one) == seen(other) && known.dialling == dialled(is_found);
-                    (!is_same).then_some(Moved::Changed(id))
-                }
-                (None, None) => None,
-            });
-            (known.target, known.is_found) = (next, is_found);
-            known.dialling = dialled(is_found);
-        }
-        let found = members.map_or_else(BTreeSet::new, |_| discovery.names());
-        let listed: BTreeSet<&String> = config.peers.keys().collect();
-        // Those of the configuration may be found one day, and have their numbers then.
-        let to_come = listed.iter().filter(|name| self.find(name).is_none()).count();
-        let mut room = PEERS_MAX.saturating_sub(self.known.len() + to_come);
-        for name in listed.iter().chain(found.difference(&listed)).copied() {
-            let is_listed = config.peers.contains_key(name);
-            if (is_listed || room > 0)
-                && self.find(name).is_none()
-                && let Some((peer, is_found)) = wanted(name).and_then(|it| located(name, it))
-            {
-                moved.push(Moved::Added(PeerId(self.known.len() as u32)));
-                room -= usize::from(!is_listed);
-                let (name, target, dialling) = (name.clone(), Some(peer), dialled(is_found));
-                self.places.insert(name.clone(), self.known.len());
-                self.known.push(Known { name, target, is_found, dialling });
+        let wish = Wish { config, discovery, roll, unlisted: &unlisted };
+        let mut always = Always::beside(config);
+        let mut moved = self.move_known(&wish, &mut always);
+        let (listed, found) = wish.names();
+        let is_new = |name: &&&String| !self.by_name.contains_key(name.as_str());
+        let located = |name: &&String| Some(((*name).clone(), wish.located(name)?));
+        let [new, more] = [&listed, &found].map(|names| {
+            names.iter().filter(is_new).filter_map(located).collect::<Vec<(String, (Peer, bool))>>()
+        });
+        moved.extend(self.make_room((&listed, new.len()), (&found, more.len())));
+        for (name, (target, is_found)) in new.into_iter().chain(more) {
+            if self.known.len() >= PEERS_MAX {
+                break;
             }
+            let id = PeerId(self.given);
+            self.given += 1;
+            let dialling = always.dialling(config, is_found);
+            self.by_name.insert(name.clone(), id);
+            self.known.insert(id, Known { name, target, is_found, dialling });
+            moved.push(Moved::Added(id));
         }
         moved
     }
 
-    fn find(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    /// Has those who are known go where they are now, or leave.
+    fn move_known(&mut self, wish: &Wish<'_>, always: &mut Always) -> Vec<Moved> {
+        let (mut left, mut moved) = (Vec::new(), Vec::new());
+        for (&id, known) in &mut self.known {
+            let next = wish.located(&known.name).or_else(|| wish.stays(known));
+            let Some((target, is_found)) = next else {
+                left.push(id);
+                continue;
+            };
+            let dialling = always.dialling(wish.config, is_found);
+            let seen =
+                |it: &Peer| (it.address.clone(), it.second_address.clone(), it.plain_checksum());
+            if seen(&known.target) != seen(&target) {
+                moved.push(Moved::Changed(id));
+            } else if known.dialling != dialling {
+                moved.push(Moved::Rescheduled(id));
+            }
+            (known.target, known.is_found, known.dialling) = (target, is_found, dialling);
+        }
+        let left: Vec<Moved> = left.into_iter().map(|id| self.remove(id)).collect();
+        left.into_iter().chain(moved).collect()
     }
 
-    /// The number of a peer of the configuration.
+    /// Makes room for so many more: those of the configuration have it in any case, those that are
+    /// found as far as others are named no more.
+    fn make_room(
+        &mut self,
+        (listed, new): (&BTreeSet<&String>, usize),
+        (found, more): (&BTreeSet<&String>, usize),
+    ) -> Vec<Moved> {
+        let over = |count: usize| (self.known.len() + count).saturating_sub(PEERS_MAX);
+        let [must, may] = [over(new), over(new + more)];
+        let unlisted = self.known.iter().filter(|(_, known)| !listed.contains(&known.name));
+        let mut going: Vec<(bool, PeerId)> =
+            unlisted.map(|(&id, known)| (found.contains(&known.name), id)).collect();
+        going.sort_unstable();
+        let goes = |(place, (is_named, _)): &(usize, (bool, PeerId))| {
+            *place < must || !is_named && *place < may
+        };
+        let going = going.into_iter().enumerate().filter(goes);
+        going.map(|(_, (_, id))| self.remove(id)).collect()
+    }
+
+    fn remove(&mut self, id: PeerId) -> Moved {
+        if let Some(known) = self.known.remove(&id) {
+            self.by_name.remove(&known.name);
+        }
+        Moved::Removed(id)
+    }
+
+    /// The number of a peer.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<PeerId> {
-        let place = self.find(name)?;
-        self.known[place].target.is_some().then_some(PeerId(place as u32))
+        self.by_name.get(name).copied()
     }
 
-    /// The name of a peer, also of one that left.
+    /// The name of a peer; none of one that left.
     #[must_use]
     pub fn name(&self, peer: PeerId) -> Option<&str> {
-        self.known.get(peer.0 as usize).map(|known| known.name.as_str())
+        self.known.get(&peer).map(|known| known.name.as_str())
+    }
+
+    /// What a shard is told of all peers when it begins.
+    pub(crate) fn introduce_all(&self) -> Vec<Command> {
+        self.known.keys().filter_map(|&peer| self.introduce(peer)).collect()
     }
 
     /// What a shard is told of a peer; nothing of a number that no peer has.
-    pub(crate) fn introduce(&self, peer: PeerId) -> Option<Command> {
-        let name = self.name(peer)?.to_owned();
-        let target = self.target(peer);
-        let checksum = target.map_or_else(Checksum::default, |target| target.checksum);
-        let second = target.is_some_and(|target| !target.second_address.is_empty());
-        let dialling = self.known.get(peer.0 as usize).map(|known| known.dialling);
-        let dialling = dialling.unwrap_or_default();
+    fn introduce(&self, peer: PeerId) -> Option<Command> {
+        let Known { name, target, dialling, .. } = self.known.get(&peer)?;
+        let (name, checksum, dialling) = (name.clone(), target.checksum, *dialling);
+        let second = !target.second_address.is_empty();
         Some(Command::AddPeer { peer, name, checksum, second, dialling })
     }
 
     /// What a shard is told of a peer that moved.
     pub(crate) fn tell(&self, moved: Moved) -> Vec<Command> {
         match moved {
-            Moved::Added(peer) => self.introduce(peer).into_iter().collect(),
+            Moved::Added(peer) | Moved::Rescheduled(peer) => {
+                self.introduce(peer).into_iter().collect()
+            }
             Moved::Removed(peer) => vec![Command::RemovePeer { peer }],
             Moved::Changed(peer) => {
                 self.introduce(peer).into_iter().chain([Command::RedialPeer { peer }]).collect()
@@ -184,35 +191,89 @@ impl Peers {
     /// Address, keys and checksums of a peer; none if it left.
     #[must_use]
     pub fn target(&self, peer: PeerId) -> Option<&Peer> {
-        self.known.get(peer.0 as usize)?.target.as_ref()
+        self.known.get(&peer).map(|known| &known.target)
     }
 
-    /// The names of the peers of the configuration.
+    /// The names of the peers, by their numbers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let known = self.known.iter().filter(|known| known.target.is_some());
-        known.map(|known| known.name.as_str())
+        self.known.values().map(|known| known.name.as_str())
     }
 }
 
-/// A peer that this node connects to, with its address, and whether that was found; others only
-/// connect to it. What the operator wrote goes before what a source says.
-fn located(
-    name: &str,
-    peer: &Peer,
-    discovery: &Discovery,
-    members: Option<&Members>,
-) -> Option<(Peer, bool)> {
-    if !peer.address.is_empty() {
-        return Some((peer.clone(), false));
+/// What peers there are to be.
+struct Wish<'a> {
+    config: &'a Config,
+    discovery: &'a Discovery,
+    roll: Option<Roll<'a>>,
+    /// What stands for the entry of a node of the cluster that the configuration does not name.
+    unlisted: &'a Peer,
+}
+
+impl Wish<'_> {
+    /// The names of the configuration, and others that were found.
+    fn names(&self) -> (BTreeSet<&String>, BTreeSet<&String>) {
+        let listed: BTreeSet<&String> = self.config.peers.keys().collect();
+        let found = self.roll.map_or_else(BTreeSet::new, |_| self.discovery.names());
+        let found = found.difference(&listed).copied().collect();
+        (listed, found)
     }
-    let (_, found) = discovery.find(name, peer, members)?;
-    Some((found_at(peer, &found.address, &found.second_address), true))
+
+    fn members(&self) -> Option<&Members> {
+        self.roll.map(|roll| roll.members)
+    }
+
+    /// The entry of a node that may be a peer.
+    fn entry(&self, name: &str) -> Option<&Peer> {
+        let of_cluster = self.roll.filter(|roll| roll.own != Some(name)).map(|_| self.unlisted);
+        self.config.peers.get(name).or(of_cluster)
+    }
+
+    /// A peer that this node connects to, with its address, and whether that was found; others only
+    /// connect to it. What the operator wrote goes before what a source says.
+    fn located(&self, name: &str) -> Option<(Peer, bool)> {
+        let peer = self.entry(name)?;
+        if !peer.address.is_empty() {
+            return Some((peer.clone(), false));
+        }
+        let (_, found) = self.discovery.find(name, peer, self.members())?;
+        Some((found_at(peer, &found.address, &found.second_address), true))
+    }
+
+    /// A peer that was found, and is not named any more, where it was.
+    fn stays(&self, known: &Known) -> Option<(Peer, bool)> {
+        let peer = self.entry(&known.name).filter(|_| known.is_found)?;
+        let can_prove = peer.key.is_some() || self.roll.is_some();
+        let Peer { address, second_address, .. } = &known.target;
+        can_prove.then(|| (found_at(peer, address, second_address), true))
+    }
 }
 
 /// A peer that is reached at other addresses than its own entry has.
 fn found_at(peer: &Peer, address: &HostPort, second_address: &HostPort) -> Peer {
     let (address, second_address) = (address.clone(), second_address.clone());
     Peer { address, second_address, ..peer.clone() }
+}
+
+/// How many more peers may be dialled always. Those of the operator are, and the first ones that are
+/// found.
+struct Always(u32);
+
+impl Always {
+    fn beside(config: &Config) -> Self {
+        let written = config.peers.values().filter(|peer| !peer.address.is_empty()).count();
+        Self(PEERS_ALWAYS_MAX.saturating_sub(written as u32))
+    }
+
+    fn dialling(&mut self, config: &Config, is_found: bool) -> Dialling {
+        match is_found {
+            false => Dialling::Always,
+            true if self.0 == 0 || config.discovery.connect == Dialling::Used => Dialling::Used,
+            true => {
+                self.0 -= 1;
+                Dialling::Always
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -235,22 +296,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_peer_keeps_its_number_while_it_comes_and_goes() {
+    fn a_peer_has_its_number_until_it_leaves_and_comes_back_under_another() {
         let mut peers = Peers::new(&with_peers(&[("b", "h:1"), ("d", "h:2")]));
-        let [b, d, c] = [0, 1, 2].map(PeerId);
+        let [b, d, c, again] = [0, 1, 2, 3].map(PeerId);
         assert_eq!((peers.by_name("b"), peers.by_name("d")), (Some(b), Some(d)));
         let next = with_peers(&[("b", "h:9"), ("c", "h:3")]);
         let moved = peers.follow(&next, &Discovery::default(), None);
-        assert_eq!(moved, [Moved::Changed(b), Moved::Removed(d), Moved::Added(c)]);
-        assert_eq!((peers.by_name("d"), peers.name(d)), (None, Some("d")));
-        assert_eq!(peers.target(d), None);
+        assert_eq!(moved, [Moved::Removed(d), Moved::Changed(b), Moved::Added(c)]);
+        assert_eq!((peers.by_name("d"), peers.name(d), peers.target(d)), (None, None, None));
         assert_eq!(peers.names().collect::<Vec<_>>(), ["b", "c"]);
         assert_eq!(peers.follow(&next, &Discovery::default(), None), []);
-        assert_eq!(
-            peers.follow(&with_peers(&[("d", "h:2")]), &Discovery::default(), None).len(),
-            3
-        );
-        assert_eq!(peers.by_name("d"), Some(d));
+        let moved = peers.follow(&with_peers(&[("d", "h:2")]), &Discovery::default(), None);
+        assert_eq!(moved, [Moved::Removed(b), Moved::Removed(c), Moved::Added(again)]);
+        assert_eq!(peers.by_name("d"), Some(again));
     }
 
     #[test]
@@ -284,12 +342,65 @@ pub(crate) mod tests {
         assert_eq!(peers.follow(&config, &discovery, None), left);
     }
 
+    /// Nodes that are found, `p` and these numbers.
+    fn say(discovery: &mut Discovery, numbers: std::ops::Range<usize>) {
+        let at = |number| Found {
+            address: format!("h:{number}").parse().expect("an address"),
+            ..Found::default()
+        };
+        let said = numbers.map(|number| (format!("p{number:05}"), at(1 + number))).collect();
+        discovery.hear(Source::Files, Ok(said), Nanos::ZERO);
+    }
+
     #[test]
-    fn there_are_only_so_many_numbers() {
-        let names: Vec<String> = (0..PEERS_MAX).map(|number| format!("p{number}")).collect();
-        let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "h:1")).collect();
-        let peers = Peers::new(&with_peers(&all));
-        assert!(peers.has_room_for(&with_peers(&all)));
-        assert!(!peers.has_room_for(&with_peers(&[("another", "h:1")])));
+    fn a_node_that_is_named_no_more_makes_room_for_one_that_is() {
+        let (members, mut discovery) = (Members::default(), Discovery::default());
+        let roll = Some(Roll { members: &members, own: None });
+        let mut peers = Peers::default();
+        let mut follow = |peers: &mut Peers, config: &Config, numbers| {
+            say(&mut discovery, numbers);
+            peers.follow(config, &discovery, roll)
+        };
+        let none = Config::default();
+        assert_eq!(follow(&mut peers, &none, 0..PEERS_MAX + 9).len(), PEERS_MAX);
+        assert_eq!((peers.names().count(), peers.by_name("p01030")), (PEERS_MAX, None));
+        // As long as there is room, who is not named any more stays.
+        let moved = follow(&mut peers, &none, 3..PEERS_MAX + 2);
+        let removed = [0, 1].map(|number| Moved::Removed(PeerId(number)));
+        let added = [0, 1].map(|number| Moved::Added(PeerId(PEERS_MAX as u32 + number)));
+        assert_eq!(moved, [removed, added].concat());
+        assert!(peers.by_name("p00002").is_some() && peers.by_name("p00001").is_none());
+        // The configuration has room in any case: the last one and first of the others.
+        let listed = with_peers(&[("x", "h:1"), ("y", "h:2")]);
+        let moved = follow(&mut peers, &listed, 3..PEERS_MAX + 2);
+        assert_eq!(moved[..2], [2, 3].map(|number| Moved::Removed(PeerId(number))));
+        assert_eq!((moved.len(), peers.names().count()), (4, PEERS_MAX));
+        assert_eq!(follow(&mut peers, &listed, 3..PEERS_MAX + 2), []);
+    }
+
+    #[test]
+    fn so_many_of_those_that_are_found_are_dialled_always() {
+        let (members, mut discovery) = (Members::default(), Discovery::default());
+        let roll = Some(Roll { members: &members, own: None });
+        say(&mut discovery, 0..300);
+        let mut config = with_peers(&[("x", "h:1"), ("y", "h:2")]);
+        config.discovery.connect = Dialling::Always;
+        let mut peers = Peers::default();
+        peers.follow(&config, &discovery, roll);
+        let always = |peers: &Peers| {
+            let all = peers.introduce_all();
+            let is_always =
+                |it: &Command| matches!(it, Command::AddPeer { dialling: Dialling::Always, .. });
+            all.iter().filter(|command| is_always(command)).count() as u32
+        };
+        assert_eq!(always(&peers), PEERS_ALWAYS_MAX);
+        // One that leaves gives its place to the next.
+        config.peers.remove("x");
+        let next = Moved::Rescheduled(PeerId(PEERS_ALWAYS_MAX));
+        assert_eq!(peers.follow(&config, &discovery, roll), [Moved::Removed(PeerId(0)), next]);
+        assert_eq!(always(&peers), PEERS_ALWAYS_MAX);
+        config.discovery.connect = Dialling::Used;
+        peers.follow(&config, &discovery, roll);
+        assert_eq!(always(&peers), 1);
     }
 }

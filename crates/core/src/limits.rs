@@ -80,8 +80,17 @@ pub const LANES_CLOSING: u32 = 16;
 /// here copies instead.
 pub const NOTICES_MAX: u32 = 512;
 
-/// Most peers in the configuration, and most peers that are connected. A new peer takes the place
-/// of the one that left first.
+/// Most peers that a shard dials at a time. Those at which nothing is open make room for others.
+/// Each has two connections, or three with a second address, so a quarter of [`LANES_MAX`] at the
+/// least stays for nodes that ask.
+pub const PEERS_DIALLED_MAX: u32 = 256;
+
+/// Most of [`PEERS_DIALLED_MAX`] that are dialled always because a source of discovery names them.
+/// The rest is for those that are dialled when they are used.
+pub const PEERS_ALWAYS_MAX: u32 = PEERS_DIALLED_MAX / 4 * 3;
+
+/// Most nodes that ask a shard, connected or remembered. A new one takes the place of the one that
+/// left first.
 pub const LINKS_MAX: u32 = 256;
 
 /// Most requests of one peer that are served at once. HelloAck tells the peer this number, so more
@@ -410,6 +419,7 @@ pub const DIAL_HOST_MAX: Nanos = Nanos::from_millis(10);
 
 const _: () = assert!(DIAL_TIME_MAX.0 < UNREAD_TIME.0);
 const _: () = assert!(4 * LINKS_MAX <= LANES_MAX);
+const _: () = assert!(4 * PEERS_DIALLED_MAX <= LANES_MAX);
 const _: () = assert!(crate::call::CALL_BYTES_MAX < CELL_BYTES as usize);
 // An answer is one run of staging and one frame.
 const _: () = assert!(crate::call::ANSWER_BYTES_MAX <= PAYLOAD_BYTES_MAX as u64);

@@ -90,7 +90,8 @@ pub enum Command {
         /// What the handle stands for.
         target: Target,
     },
-    /// Open something at a peer for a client. Answered by [`Event::RemoteOpened`].
+    /// Open something at a peer for a client. Answered by [`Event::RemoteOpened`] or
+    /// [`Event::PeersFull`].
     OpenRemote {
         /// A number that comes back in the answer.
         ticket: u64,
@@ -162,7 +163,7 @@ pub enum Command {
         /// What was opened, or why the open failed.
         result: Result<Target, Status>,
     },
-    /// A peer from the configuration; one that was removed comes back under its id.
+    /// A peer of the configuration, new or with other settings.
     AddPeer {
         /// The peer's id on this node.
         peer: PeerId,
@@ -280,6 +281,16 @@ pub enum Event {
         handle: HandleId,
         /// The file's or region's length in bytes, or why not.
         result: Result<u64, Status>,
+    },
+    /// A remote open failed: as many peers are in use as may be, or this user leaves no more to
+    /// others.
+    PeersFull {
+        /// The ticket of the [`Command::OpenRemote`] that this answers.
+        ticket: u64,
+        /// The peer that is not dialled.
+        peer: PeerId,
+        /// The user that the client is of.
+        user: u32,
     },
     /// A connection got no lane, or an idle lane made room.
     LaneRefused {

@@ -220,7 +220,7 @@ mod tests {
         };
         let before = samples(&planner);
         assert!(before > 0);
-        planner.forget_served("beta");
+        planner.forget_peer("beta", false);
         assert_eq!(samples(&planner), before, "news although the stage is gone");
         assert_eq!(plan(&mut planner, 1 << 20), old);
         assert_eq!(samples(&planner), before, "and when it is back");
@@ -242,7 +242,7 @@ mod tests {
             let name = format!("stranger{peer}");
             let stage = planner.net_stages(&name, LaneClass::Bulk, false).1;
             planner.sample_alone(stage, 4096, Nanos(50_000));
-            planner.forget_served(&name);
+            planner.forget_peer(&name, false);
         }
         let known = planner.known_stages();
         assert!(known.len() <= STAGES_REMEMBERED_MAX + 8, "{}", known.len());

@@ -216,6 +216,9 @@ pub struct Counters {
     /// Connections in `lanes_lost` that were closed for a fault of the peer.
     #[cfg_attr(feature = "serde", serde(default))]
     pub peer_faults: u64,
+    /// Opens at peers that failed because as many peers were in use as may be.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub peers_full: u64,
     /// Sends to peers that the kernel copied into the socket.
     #[cfg_attr(feature = "serde", serde(default))]
     pub sends_plain: u64,

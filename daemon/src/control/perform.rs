@@ -107,6 +107,12 @@ impl Control {
                     tracing::warn!(shard, from, reason, left_out, "a lane has no place");
                 }
             }
+            Note::PeersFull { shard, peer, user, left_out } => {
+                let most = piped_core::limits::PEERS_DIALLED_MAX;
+                let reason = "as many peers as may be are in use, or this user leaves none to \
+                              others: close what is not needed there";
+                tracing::warn!(shard, peer, user, most, reason, left_out, "a peer is not dialled");
+            }
             Note::DialForbidden { peer, address, left_out } => {
                 peer::connect::forbidden(&peer, address, left_out);
             }

@@ -157,6 +157,8 @@ metrics! {
          allows.";
     TURN_WAITS COUNTER "piped_turn_waits_total" []
         "Fragments that waited for their turn at a device, because others wanted it, too.";
+    PEERS_FULL COUNTER "piped_peers_full_total" []
+        "Opens at peers that failed, because as many peers were in use as may be.";
     RETRIES COUNTER "piped_retries_total" ["reason"]
         "Requests sent again to a peer.";
 

@@ -252,6 +252,7 @@ impl Snapshot {
             (&define::DISCARDED, sum(|counters| counters.discarded_bytes)),
             (&define::RATE_WAITS, sum(|counters| counters.rate_waits)),
             (&define::TURN_WAITS, sum(|counters| counters.turns_waited)),
+            (&define::PEERS_FULL, sum(|counters| counters.peers_full)),
             (&define::HOLDS, sum(|counters| counters.held)),
             (&define::HELD, sum(|counters| counters.held.saturating_sub(counters.released))),
         ] {

@@ -94,6 +94,7 @@ fn snapshot() -> Snapshot {
         retries: 0,
         bounced_unaligned: 41,
         bounced_mispredicted: 42,
+        peers_full: 51,
         turns_waited: 48,
         rate_waits: 49,
         discarded_bytes: 43,

@@ -55,13 +55,14 @@ impl Layout {
         Self::new((0..options.nodes).map(asked).collect(), kind, lengths, longest)
     }
 
-    /// The first node asks all others, of which each has the same file; requests have `longest`.
-    pub(super) fn replicas(options: &Options, bytes: u64, longest: u64) -> Self {
+    /// The first node asks the others, of which each has so many bytes. A request has at most
+    /// `longest`.
+    pub(super) fn fan(options: &Options, kind: OpenKind, bytes: u64, longest: u64) -> Self {
         let all = (1..options.nodes).take(options.asked()).collect();
         let mut asks = vec![Vec::new(); options.nodes];
         asks[0] = all;
         let lengths = vec![bytes; options.nodes];
-        Self::new(asks, OpenKind::File, lengths, longest)
+        Self::new(asks, kind, lengths, longest)
     }
 
     fn new(asks: Vec<Vec<usize>>, kind: OpenKind, lengths: Vec<u64>, longest: u64) -> Self {

@@ -211,6 +211,13 @@ impl Member {
         true
     }
 
+    /// Gives up its handle of what another node has.
+    pub(super) fn close(&mut self, other: usize, nodes: &mut Nodes) {
+        let (session, handle) = (self.session, handle_of(other));
+        nodes.command(self.number, 0, Command::CloseHandle { session, handle });
+        self.open.remove(&other);
+    }
+
     /// Makes one handle of those of the file that all nodes have, if it has several.
     pub(super) fn join(&mut self, layout: &Layout, nodes: &mut Nodes) {
         let anybody = layout.anybody();

@@ -24,4 +24,4 @@ mod world;
 pub use self::churn::{Churned, File, churn};
 pub use self::figures::{Costs, Figures};
 pub use self::machine::{Machine, Options};
-pub use self::scenes::{Peers, Scene, idle};
+pub use self::scenes::{Peers, Scene, idle, tour};

@@ -181,6 +181,29 @@ pub fn idle(options: Options, peers: Peers) -> Result<Figures, String> {
     Ok(ended(world, figures))
 }
 
+/// The first node opens, reads and closes a block of each other one, one after the other. A source
+/// tells where all of them are.
+///
+/// # Errors
+/// A daemon would not start so, or something does not end.
+pub fn tour(options: Options) -> Result<Figures, String> {
+    let layout = Layout::fan(&options, OpenKind::Region, options.block, options.block);
+    let mut world = World::new(options, layout.discovered(Dialling::Used))?;
+    world.tell(0, true);
+    let (begun, asked) = (world.now(), options.asked());
+    let mut figures = Figures { nodes: options.nodes, asked, ..Figures::default() };
+    for other in world.layout().asks(0).to_vec() {
+        world.open_one((0, other), LIMIT)?;
+        let job = Job { other, offset: 0, bytes: options.block, writes: false, class: Class::Bulk };
+        let mut lists = vec![VecDeque::new(); options.nodes];
+        lists[0].push_back(job);
+        work_off(&mut world, lists, 1, &mut figures)?;
+        world.close(0, other);
+    }
+    figures.took = world.now().since(begun);
+    Ok(ended(world, figures))
+}
+
 /// Reads of a block of each node that is asked, of each class.
 fn reads(options: &Options, world: &World, classes: &[Class]) -> Vec<VecDeque<Job>> {
     let bytes = options.block;
@@ -271,7 +294,7 @@ fn slower(node: usize) -> f64 {
 fn replicas(options: Options) -> Result<Figures, String> {
     let options = Options { peers: options.asked().min(REPLICAS_MAX), ..options };
     let longest = BLOCKS_OF_ALL * options.block;
-    let layout = Layout::replicas(&options, longest, longest).with_one_file(slower);
+    let layout = Layout::fan(&options, OpenKind::File, longest, longest).with_one_file(slower);
     let (mut world, mut figures) = opened(options, layout)?;
     world.join(0);
     let other = match world.layout().asks(0) {

@@ -197,6 +197,30 @@ impl World {
         Ok(())
     }
 
+    /// Opens what one node has at another one, and lets time pass until that is done.
+    ///
+    /// # Errors
+    /// It takes longer than `limit`.
+    pub(super) fn open_one(
+        &mut self,
+        (node, other): (usize, usize),
+        limit: Nanos,
+    ) -> Result<(), String> {
+        let until = self.now() + limit;
+        self.open(node, other);
+        while !self.opened(node).contains(&other) {
+            if !self.step(until) {
+                return Err(format!("no handle of {} after {} s", name_of(other), limit.seconds()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes what a node has open at another one.
+    pub(super) fn close(&mut self, node: usize, other: usize) {
+        self.members[node].close(other, &mut self.nodes);
+    }
+
     /// Opens what a node has no handle of and has not asked for.
     pub(super) fn open_missing(&mut self, node: usize) {
         for other in self.layout.asks(node).to_vec() {

@@ -238,7 +238,7 @@ impl Shard {
                 self.lane_connected(peer, class, (socket, near, keys), io);
             }
             Command::ConnectFailed { peer, class } => {
-                self.peers.fail(peer, class, io.now(), &mut self.cx);
+                self.dial_failed(peer, class, io.now());
             }
             Command::LaneAccepted { socket, caller, keys } => {
                 self.lane_accepted((socket, keys), caller, io);

@@ -10,6 +10,7 @@ mod calls;
 mod channels;
 mod company;
 mod crowds;
+mod dialled;
 mod dials;
 mod ended;
 mod fairness;

@@ -26,7 +26,7 @@ const SAMPLES_PER_REMINDER: u64 = 1024;
 
 /// The most stages: four for each of more peers and devices than a node has. `STAGES_OURS_MAX` more
 /// are only for stages of this node.
-const STAGES_KEPT_MAX: usize = 4096;
+const STAGES_KEPT_MAX: usize = 8192;
 const STAGES_OURS_MAX: usize = 1024;
 
 /// Places by which the table of stages grows.
@@ -67,11 +67,13 @@ impl Planner {
         index
     }
 
-    /// Drops the stages of a peer that was served. Others get their places, so that nobody fills
-    /// the table under ever new names.
-    pub fn forget_served(&mut self, peer: &str) {
+    /// Drops the stages of a peer that was asked (`outbound`), or served. Others get their places,
+    /// so that nobody fills the table under ever new names.
+    pub fn forget_peer(&mut self, peer: &str, outbound: bool) {
         let is_theirs = |resource: &StageResource| match resource {
-            StageResource::Net { peer: of, outbound: false, .. } => of == peer,
+            StageResource::Net { peer: of, outbound: way, .. }
+            | StageResource::Peer { peer: of, outbound: way, .. } => of == peer && *way == outbound,
+            StageResource::PeerSync { peer: of } => of == peer && outbound,
             _ => false,
         };
         self.forget(is_theirs);
@@ -540,7 +542,7 @@ mod tests {
             let (_, out) = planner.net_stages(&name, LaneClass::Bulk, false);
             let path = planner.path_out(None, out);
             let _ = planner.plan(path, 1 << 20);
-            planner.forget_served(&name);
+            planner.forget_peer(&name, false);
         }
         assert_eq!(planner.stages.len(), before + 2);
         assert_eq!(planner.net_stages("kept", LaneClass::Bulk, true), kept, "asked, not served");

@@ -472,6 +472,7 @@ impl Controls {
                         Note::LaneUp { .. } => "lane up",
                         Note::LaneDown { .. } => "lane down",
                         Note::NoPlace { .. } => "no place for a lane",
+                        Note::PeersFull { .. } => "peer not dialled",
                         Note::DialForbidden { .. } => "dial forbidden",
                         Note::NotConnected { .. } => "handshake failed",
                         Note::StagingDrained { .. } => "staging drained",

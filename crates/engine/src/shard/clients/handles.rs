@@ -203,9 +203,10 @@ impl Handles {
         })
     }
 
-    /// The peers at which clients have something open, or end requests of what they had.
-    pub(in crate::shard) fn peers(&self) -> BTreeSet<PeerId> {
-        let peers = self.0.values().filter_map(|handle| match &handle.kind {
+    /// The peers at which these sessions have something open, or end requests of what they had.
+    pub(in crate::shard) fn peers(&self, of: impl Fn(SessionId) -> bool) -> BTreeSet<PeerId> {
+        let handles = self.0.iter().filter(|((session, _), _)| of(*session));
+        let peers = handles.filter_map(|(_, handle)| match &handle.kind {
             HandleKind::Remote(remote) => Some(remote.peer),
             HandleKind::Ended(ended) => match &**ended {
                 HandleKind::Remote(remote) => Some(remote.peer),

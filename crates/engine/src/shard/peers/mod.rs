@@ -1,13 +1,15 @@
 //! The peers that this node asks: those of the configuration, which changes while running.
 //!
-//! A peer that is removed keeps its place and the counts of its lanes' epochs: should it come back,
-//! the other side still knows the old ones, and takes only newer ones.
+//! A peer that is removed is forgotten when its last lane is closed. Should it come back, the other
+//! side still knows its lanes' epochs and takes only newer ones, so who is new begins behind the
+//! epochs of all that left.
 
 mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use piped_core::ids::PeerId;
+use piped_core::limits::PEERS_DIALLED_MAX;
 use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::names::node_of;
 use piped_core::noise::Noise;
@@ -45,6 +47,8 @@ pub(super) struct Peers {
     noise: Noise,
     /// When to look which peers are not used, if some are that could rest.
     look: Option<Nanos>,
+    /// The latest epoch of the lanes to peers that left.
+    epochs_left: u32,
 }
 
 /// A peer from the configuration.
@@ -94,7 +98,7 @@ struct Dialled {
 
 impl Peers {
     pub(super) fn new(noise: Noise) -> Self {
-        Self { all: BTreeMap::new(), noise, look: None }
+        Self { all: BTreeMap::new(), noise, look: None, epochs_left: 0 }
     }
 
     /// A peer is in the configuration, new or again. A lane that is still closing is dialled when
@@ -108,7 +112,8 @@ impl Peers {
         dialling: Dialling,
         cx: &mut Cx,
     ) {
-        let state = self.all.entry(peer).or_insert_with(|| Peer::new(name));
+        let epoch = self.epochs_left;
+        let state = self.all.entry(peer).or_insert_with(|| Peer::new(name, epoch));
         (state.removed, state.checksum) = (false, checksum);
         state.ways = second.then(Box::default);
         // Connections that are there may stay for a while.
@@ -128,6 +133,62 @@ impl Peers {
             state.dial_both(peer, cx);
             self.look.get_or_insert(Nanos::ZERO);
         }
+    }
+
+    /// A peer is not in the configuration any more.
+    pub(super) fn remove(&mut self, peer: PeerId) {
+        let Some(state) = self.all.get_mut(&peer) else { return };
+        (state.removed, state.used) = (true, false);
+        let epochs = state.lanes.iter().map(|place| place.epoch);
+        self.epochs_left = epochs.fold(self.epochs_left, u32::max);
+    }
+
+    /// Forgets a peer that was removed, once it has no lane and none is asked for.
+    pub(super) fn forget_removed(&mut self, peer: PeerId, planner: &mut Planner) {
+        let is_over = |place: &Dialled| place.lane.is_none() && !place.dialling;
+        let is_gone = |state: &Peer| state.removed && state.lanes.iter().all(is_over);
+        if !self.get(peer).is_some_and(is_gone) {
+            return;
+        }
+        let Some(gone) = self.all.remove(&peer) else { return };
+        // It may be back already, under another number.
+        if self.all_there().all(|other| other.name != gone.name) {
+            planner.forget_peer(&gone.name, true);
+        }
+    }
+
+    /// How many peers are dialled, or have connections.
+    pub(super) fn dialled(&self) -> u32 {
+        self.all.values().filter(|peer| peer.is_wanted()).count() as u32
+    }
+
+    /// How many peers do not rest, whatever is open at others than these.
+    pub(super) fn kept(&self, in_use: &BTreeSet<PeerId>) -> u32 {
+        let stays = |(id, peer): &(&PeerId, &Peer)| {
+            !peer.removed && (peer.dialling == Dialling::Always || in_use.contains(id))
+        };
+        self.all.iter().filter(stays).count() as u32
+    }
+
+    /// A peer that rests from now on, so that another one can be dialled: of those at which nothing
+    /// is open the one that has been so for the longest.
+    pub(super) fn take_idle(&mut self, in_use: &BTreeSet<PeerId>) -> Option<PeerId> {
+        let may_rest = |(id, peer): &(&PeerId, &mut Peer)| {
+            peer.used && peer.dialling == Dialling::Used && !in_use.contains(id)
+        };
+        let since = |peer: &Peer| peer.unused_since.map_or(u64::MAX, |since| since.0);
+        let idle = self.all.iter_mut().filter(may_rest);
+        let (&id, idle) = idle.min_by_key(|(_, peer)| since(peer))?;
+        (idle.used, idle.unused_since) = (false, None);
+        Some(id)
+    }
+
+    /// Places that are kept for lanes to peers, also to those that rest: what is opened there must
+    /// not wait for strangers to leave.
+    pub(super) fn lanes_kept(&self) -> u32 {
+        let mut lanes: Vec<u32> = self.all_there().map(Peer::lanes_dialled).collect();
+        lanes.sort_unstable_by(|a, b| b.cmp(a));
+        lanes.iter().take(PEERS_DIALLED_MAX as usize).sum()
     }
 
     /// When [`Self::take_unused`] has something to do.
@@ -221,11 +282,13 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(name: String) -> Self {
+    /// A peer whose lanes have later epochs than this one.
+    fn new(name: String, epoch: u32) -> Self {
+        let lanes = [(); LaneClass::ALL.len()];
         Self {
             name,
             checksum: Checksum::Auto,
-            lanes: Default::default(),
+            lanes: lanes.map(|()| Dialled { epoch, ..Dialled::default() }),
             ways: None,
             incarnation: 0,
             swept_epoch: 0,
@@ -251,10 +314,6 @@ impl Peer {
     /// The daemon that answers now; another one has nothing of ours open.
     pub(super) fn incarnation(&self) -> u64 {
         self.incarnation
-    }
-
-    pub(super) fn remove(&mut self) {
-        (self.removed, self.used) = (true, false);
     }
 
     /// The stage of the syncs behind durable writes to the peer.
@@ -306,9 +365,8 @@ impl Peer {
         !self.removed && (self.used || self.dialling == Dialling::Always)
     }
 
-    /// Lanes that this node has with it, if all are up. One that rests has its places, too: what is
-    /// opened there must not wait for strangers to leave.
-    pub(super) fn lanes_dialled(&self) -> u32 {
+    /// Lanes that this node has with it, if all are up.
+    fn lanes_dialled(&self) -> u32 {
         2 + u32::from(self.ways.is_some())
     }
 

@@ -195,9 +195,8 @@ impl Shard {
 
     /// Plain lanes there may be: those that we dial have places, too.
     fn plain_lanes_max(&self, beside_keys: bool) -> u32 {
-        let dialled: u32 = self.peers.iter().map(|(_, peer)| peer.lanes_dialled()).sum();
         let left = LANES_MAX - LANES_CLOSING - kept_of(LANES_MAX, beside_keys);
-        left.saturating_sub(dialled).max(LANES_MAX / PROVEN_SHARE)
+        left.saturating_sub(self.peers.lanes_kept()).max(LANES_MAX / PROVEN_SHARE)
     }
 
     /// Plain lanes that are open, by where they come from.

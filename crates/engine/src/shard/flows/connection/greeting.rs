@@ -193,7 +193,7 @@ impl Shard {
         let Some((name, served)) = self.links.end(link) else { return };
         // Somebody else may have the same name, and so the same stages.
         if let Some(name) = name {
-            self.cx.planner.forget_served(&name);
+            self.cx.planner.forget_peer(&name, false);
         }
         for served in served {
             self.close_served(served, io);

@@ -4,7 +4,7 @@
 use piped_core::access::Creation;
 use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
 use piped_core::io::{Io, Resource};
-use piped_core::limits;
+use piped_core::limits::{self, PEERS_DIALLED_MAX};
 use piped_core::link::{Checksum, LaneClass};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
@@ -23,8 +23,7 @@ use crate::shard::sched::Work;
 
 impl Shard {
     pub(in crate::shard) fn remove_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
-        let Some(state) = self.peers.get_mut(peer) else { return };
-        state.remove();
+        self.peers.remove(peer);
         for (ticket, session, handle) in self.handles.lose_peer(peer) {
             let result = Err(Status::PeerLost);
             self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
@@ -32,6 +31,13 @@ impl Shard {
         let reason = "the peer was removed from the configuration";
         self.close_lanes_to(peer, LaneLoss::Reconfigured, reason, io);
         self.wake_waiting(peer);
+        self.peers.forget_removed(peer, &mut self.cx.planner);
+    }
+
+    /// A peer was dialled in vain.
+    pub(in crate::shard) fn dial_failed(&mut self, peer: PeerId, class: LaneClass, now: Nanos) {
+        self.peers.fail(peer, class, now, &mut self.cx);
+        self.peers.forget_removed(peer, &mut self.cx.planner);
     }
 
     pub(in crate::shard) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
@@ -43,11 +49,38 @@ impl Shard {
     /// Ends connections to peers at which nothing has been open for a while, if they are dialled
     /// when they are used.
     pub(in crate::shard) fn rest_peers<I: Io>(&mut self, now: Nanos, io: &mut I) {
-        let in_use = self.handles.peers();
+        let in_use = self.handles.peers(|_| true);
         for peer in self.peers.take_unused(&in_use, now) {
             let reason = "nothing has been open at the peer for a while";
             self.close_lanes_to(peer, LaneLoss::Unused, reason, io);
         }
+    }
+
+    /// Whether a peer is dialled, or may be for a session. Where there is no place left, a peer at
+    /// which nothing is open rests. Each user leaves some of the room that there is, so no user
+    /// keeps the others from peers that nobody uses yet.
+    fn may_dial<I: Io>(&mut self, peer: PeerId, session: SessionId, io: &mut I) -> bool {
+        let dialled = self.peers.dialled();
+        let is_dialled = self.peers.there(peer).is_some_and(Peer::is_wanted);
+        // With so few, each user has left enough.
+        if is_dialled || 8 * dialled < 7 * PEERS_DIALLED_MAX {
+            return true;
+        }
+        let user = self.clients.user(session);
+        let in_use = self.handles.peers(|_| true);
+        let of_user = self.handles.peers(|session| self.clients.user(session) == user);
+        let left = PEERS_DIALLED_MAX.saturating_sub(self.peers.kept(&in_use));
+        // As many as a user has, it leaves a seventh of.
+        if 7 * left as usize <= of_user.len() {
+            return false;
+        }
+        if dialled < PEERS_DIALLED_MAX {
+            return true;
+        }
+        let Some(idle) = self.peers.take_idle(&in_use) else { return false };
+        let reason = "nothing is open at the peer, and another one is dialled instead";
+        self.close_lanes_to(idle, LaneLoss::Unused, reason, io);
+        true
     }
 
     fn close_lanes_to<I: Io>(&mut self, peer: PeerId, loss: LaneLoss, reason: &str, io: &mut I) {
@@ -65,8 +98,9 @@ impl Shard {
         (socket, near, keys): (SocketId, bool, Option<LaneKeys>),
         io: &mut I,
     ) {
-        let Some(state) = self.peers.get_mut(peer) else { return };
-        let Some(epoch) = state.connected(class) else {
+        let epoch = self.peers.get_mut(peer).and_then(|state| state.connected(class));
+        let (Some(epoch), Some(state)) = (epoch, self.peers.get(peer)) else {
+            self.peers.forget_removed(peer, &mut self.cx.planner);
             return io.release(Resource::Socket(socket));
         };
         // Behind an address of another machine may be a forwarder, and behind that a node which
@@ -117,6 +151,7 @@ impl Shard {
             // No lane comes up for which they could wait, or some may go another way.
             self.wake_waiting(peer);
         }
+        self.peers.forget_removed(peer, &mut self.cx.planner);
         name
     }
 
@@ -157,6 +192,11 @@ impl Shard {
         if self.peers.there(peer).is_none() || !self.clients.has(session) {
             let result = Err(Status::NotFound);
             return self.cx.event(Event::RemoteOpened { ticket, session, handle, result });
+        }
+        if !self.may_dial(peer, session, io) {
+            self.cx.watch.counters.peers_full += 1;
+            let user = self.clients.user(session);
+            return self.cx.event(Event::PeersFull { ticket, peer, user });
         }
         self.peers.note_used(peer, &mut self.cx);
         let remote = RemoteHandle::new(peer, open, ticket, self.cx.next_ticket());

@@ -475,8 +475,9 @@ impl<M: Clone> Control<M> {
         };
         let (ended_sessions, ended_handles) = self.take_back();
         let keyring = self.keyring();
-        let told = (&mut self.peers, &self.discovery, roll(&keyring, &self.members));
-        for command in commands(told, before, after, doubt) {
+        let roll = roll(&keyring, &self.members);
+        let moved = self.peers.follow(&self.live.config, &self.discovery, roll);
+        for command in commands((&self.peers, moved), before, after, doubt) {
             self.tell_all(&command);
         }
         if distrusted {

@@ -49,7 +49,8 @@ pub struct Dial {
     pub class: LaneClass,
     after: Nanos,
     until: Nanos,
-    /// The peer as it was configured when its host was looked up.
+    /// The peer's name, and the peer as it was configured when its host was looked up.
+    name: String,
     target: Peer,
     /// Whether the second address is its last resort, and was not looked up yet.
     has_resort: bool,
@@ -162,6 +163,7 @@ impl Dial {
             class,
             after,
             until: Nanos::MAX,
+            name: String::new(),
             target: Peer::default(),
             has_resort: false,
             addresses: VecDeque::new(),
@@ -174,6 +176,12 @@ impl Dial {
             unproven: None,
             fault: DialFault::NoAddress,
         }
+    }
+
+    /// The name of the peer; empty before its host is looked up.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// When the dial ends whatever comes of it; it counts from the end of its back-off.
@@ -200,9 +208,12 @@ impl<M: Clone> Control<M> {
         match progress {
             Progress::Begun => Step::Wait(dial.after),
             Progress::Waited => {
-                let Some(target) = self.peers().target(dial.peer) else {
+                let peers = self.peers();
+                let (Some(name), Some(target)) = (peers.name(dial.peer), peers.target(dial.peer))
+                else {
                     return Step::Fail(DialFault::Changed);
                 };
+                name.clone_into(&mut dial.name);
                 dial.until = now + DIAL_TIME;
                 dial.target = target.clone();
                 let host = match dial.class {
@@ -239,16 +250,14 @@ impl<M: Clone> Control<M> {
     pub fn may_deliver(&self, dial: &Dial) -> bool {
         let keyring = self.keyring();
         let is_same = dial.proven.as_ref().is_none_or(|proven| Rc::ptr_eq(proven, &keyring));
-        let name = self.peers().name(dial.peer).unwrap_or("?");
-        let counts = !dial.is_member || self.members().certificate(name).is_some();
+        let counts = !dial.is_member || self.members().certificate(&dial.name).is_some();
         is_same && counts && self.is_still(dial)
     }
 
     fn next_address(&mut self, dial: &mut Dial, times: Times) -> Step {
         while let Some(address) = dial.addresses.pop_front() {
             if !self.may_be_dialled(&dial.target, address) {
-                let peer = self.name_of(dial.peer);
-                self.note_of_peer(Cause::Dial, &peer, times.now, |peer, left_out| {
+                self.note_of_peer(Cause::Dial, &dial.name, times.now, |peer, left_out| {
                     Note::DialForbidden { peer, address, left_out }
                 });
                 dial.fault = DialFault::Plain;
@@ -274,7 +283,7 @@ impl<M: Clone> Control<M> {
             (true, false) => [Proof::Plain].into(),
             (true, true) => {
                 // It may have another certificate by now than the one that is known.
-                let known = self.members().certificate(self.peers().name(dial.peer).unwrap_or("?"));
+                let known = self.members().certificate(&dial.name);
                 match known.is_some_and(|it| it.subject().is_in_last_third(times.calendar)) {
                     true => [Proof::Asked, Proof::Member].into(),
                     false => [Proof::Member, Proof::Asked].into(),
@@ -295,7 +304,7 @@ impl<M: Clone> Control<M> {
             Some(Proof::Pinned(key)) => self.prove(dial, (key, true), times),
             Some(Proof::Bare(key)) => self.prove(dial, (key, false), times),
             Some(Proof::Member) => {
-                let known = self.members().certificate(&self.name_of(dial.peer)).cloned();
+                let known = self.members().certificate(&dial.name).cloned();
                 // Without another connection: nothing was said on this one.
                 match known.filter(|it| self.counts(it, times).is_ok()) {
                     Some(known) => self.prove_member(dial, known, times),
@@ -319,7 +328,7 @@ impl<M: Clone> Control<M> {
             let why = "it has no certificate, and no key in [peers] here: `piped join` there";
             return self.unproven(dial, why.to_owned(), times);
         }
-        let name = self.name_of(dial.peer);
+        let name = dial.name.clone();
         let read = NodeCertificate::from_bytes(shown).map_err(CertificateFault::Unreadable);
         let checked = read.map_err(Refusal::from).and_then(|shown| {
             self.counts(&shown, times)?;
@@ -379,12 +388,8 @@ impl<M: Clone> Control<M> {
     fn leave_address(&mut self, dial: &mut Dial, times: Times) -> Step {
         if let (Some(error), Some(address)) = (dial.unproven.take(), dial.address) {
             dial.fault = DialFault::Failed(error.clone());
-            let peer = self.name_of(dial.peer);
-            self.note_of_peer(Cause::Dial, &peer, times.now, |peer, left_out| Note::NotConnected {
-                peer,
-                address,
-                error,
-                left_out,
+            self.note_of_peer(Cause::Dial, &dial.name, times.now, |peer, left_out| {
+                Note::NotConnected { peer, address, error, left_out }
             });
         }
         self.next_address(dial, times)
@@ -406,10 +411,6 @@ impl<M: Clone> Control<M> {
     /// there is a cluster.
     fn must_prove(&self, target: &Peer) -> bool {
         target.key.is_some() || self.keyring().has_cluster()
-    }
-
-    fn name_of(&self, peer: PeerId) -> String {
-        self.peers().name(peer).unwrap_or("?").to_owned()
     }
 }
 

@@ -91,8 +91,9 @@ impl Asked {
                  the path may lead out of it or to what is no file; its log says which"
             ),
             (_, Status::WouldBlock) => format!(
-                "as much is open there as may be, or {PEERS_DIALLED_MAX} peers are in use here; \
-                 close what is not needed, and try again (the log says which)"
+                "as much is open there as may be; or {PEERS_DIALLED_MAX} peers are in use here, or \
+                 so many that you would leave none to others (the log says which): close what is \
+                 not needed, and try again"
             ),
             _ => status.to_string(),
         }

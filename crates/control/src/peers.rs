@@ -1,5 +1,6 @@
 //! The peers that this node dials, by number.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use piped_config::{Config, HostPort, PEERS_MAX, Peer};
@@ -17,8 +18,10 @@ use crate::members::Members;
 pub struct Peers {
     known: BTreeMap<PeerId, Known>,
     by_name: BTreeMap<String, PeerId>,
-    /// How many numbers were given.
-    given: u32,
+    /// The number that is given next, if nobody has it.
+    next: u32,
+    /// Counts how often it was decided who is a peer.
+    round: u64,
 }
 
 #[derive(Debug)]
@@ -27,6 +30,8 @@ struct Known {
     target: Peer,
     /// Whether its address is one that a source gave, and not the operator.
     is_found: bool,
+    /// The last round in which the operator or a source named it.
+    named: u64,
     dialling: Dialling,
 }
 
@@ -50,6 +55,16 @@ pub enum Moved {
     Changed(PeerId),
     /// The peer is dialled at other times. Its connections stay.
     Rescheduled(PeerId),
+}
+
+impl Moved {
+    const fn peer(self) -> PeerId {
+        let (Self::Added(peer)
+        | Self::Removed(peer)
+        | Self::Changed(peer)
+        | Self::Rescheduled(peer)) = self;
+        peer
+    }
 }
 
 impl Peers {
@@ -77,70 +92,101 @@ impl Peers {
     ) -> Vec<Moved> {
         let unlisted = Peer::default();
         let wish = Wish { config, discovery, roll, unlisted: &unlisted };
-        let mut always = Always::beside(config);
-        let mut moved = self.move_known(&wish, &mut always);
+        self.round += 1;
+        let mut moved = self.move_known(&wish);
         let (listed, found) = wish.names();
         let is_new = |name: &&&String| !self.by_name.contains_key(name.as_str());
         let located = |name: &&String| Some(((*name).clone(), wish.located(name)?));
         let [new, more] = [&listed, &found].map(|names| {
             names.iter().filter(is_new).filter_map(located).collect::<Vec<(String, (Peer, bool))>>()
         });
-        moved.extend(self.make_room((&listed, new.len()), (&found, more.len())));
+        moved.extend(self.make_room(&listed, new.len(), more.len()));
         for (name, (target, is_found)) in new.into_iter().chain(more) {
             if self.known.len() >= PEERS_MAX {
                 break;
             }
-            let id = PeerId(self.given);
-            self.given += 1;
-            let dialling = always.dialling(config, is_found);
+            let (id, named, dialling) = (self.number(), self.round, Dialling::default());
             self.by_name.insert(name.clone(), id);
-            self.known.insert(id, Known { name, target, is_found, dialling });
+            self.known.insert(id, Known { name, target, is_found, named, dialling });
             moved.push(Moved::Added(id));
         }
+        moved.extend(self.schedule(config, &moved));
         moved
     }
 
+    /// A number that nobody has, and that nobody had lately.
+    fn number(&mut self) -> PeerId {
+        loop {
+            let id = PeerId(self.next);
+            self.next = self.next.wrapping_add(1);
+            if !self.known.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
     /// Has those who are known go where they are now, or leave.
-    fn move_known(&mut self, wish: &Wish<'_>, always: &mut Always) -> Vec<Moved> {
+    fn move_known(&mut self, wish: &Wish<'_>) -> Vec<Moved> {
         let (mut left, mut moved) = (Vec::new(), Vec::new());
         for (&id, known) in &mut self.known {
-            let next = wish.located(&known.name).or_else(|| wish.stays(known));
-            let Some((target, is_found)) = next else {
+            let next = wish.located(&known.name);
+            if next.is_some() {
+                known.named = self.round;
+            }
+            let Some((target, is_found)) = next.or_else(|| wish.stays(known)) else {
                 left.push(id);
                 continue;
             };
-            let dialling = always.dialling(wish.config, is_found);
             let seen =
                 |it: &Peer| (it.address.clone(), it.second_address.clone(), it.plain_checksum());
             if seen(&known.target) != seen(&target) {
                 moved.push(Moved::Changed(id));
-            } else if known.dialling != dialling {
-                moved.push(Moved::Rescheduled(id));
             }
-            (known.target, known.is_found, known.dialling) = (target, is_found, dialling);
+            (known.target, known.is_found) = (target, is_found);
         }
         let left: Vec<Moved> = left.into_iter().map(|id| self.remove(id)).collect();
         left.into_iter().chain(moved).collect()
     }
 
-    /// Makes room for so many more: those of the configuration have it in any case, those that are
-    /// found as far as others are named no more.
-    fn make_room(
-        &mut self,
-        (listed, new): (&BTreeSet<&String>, usize),
-        (found, more): (&BTreeSet<&String>, usize),
-    ) -> Vec<Moved> {
+    /// Makes room for `new` more of the configuration in any case, and for `more` that are found as
+    /// far as others are named no more. Who was not named for the longest goes first.
+    fn make_room(&mut self, listed: &BTreeSet<&String>, new: usize, more: usize) -> Vec<Moved> {
         let over = |count: usize| (self.known.len() + count).saturating_sub(PEERS_MAX);
         let [must, may] = [over(new), over(new + more)];
         let unlisted = self.known.iter().filter(|(_, known)| !listed.contains(&known.name));
-        let mut going: Vec<(bool, PeerId)> =
-            unlisted.map(|(&id, known)| (found.contains(&known.name), id)).collect();
+        let mut going: Vec<(u64, PeerId)> = unlisted.map(|(&id, it)| (it.named, id)).collect();
         going.sort_unstable();
-        let goes = |(place, (is_named, _)): &(usize, (bool, PeerId))| {
-            *place < must || !is_named && *place < may
+        let goes = |(place, (named, _)): &(usize, (u64, PeerId))| {
+            *place < must || *named < self.round && *place < may
         };
-        let going = going.into_iter().enumerate().filter(goes);
-        going.map(|(_, (_, id))| self.remove(id)).collect()
+        let going: Vec<_> = going.into_iter().enumerate().filter(goes).collect();
+        going.into_iter().map(|(_, (_, id))| self.remove(id)).collect()
+    }
+
+    /// Decides which peers are dialled always: those of the operator and, if so configured, the
+    /// first ones that are found. Those that are named no more come last.
+    fn schedule(&mut self, config: &Config, moved: &[Moved]) -> Vec<Moved> {
+        let written = self.known.values().filter(|known| !known.is_found).count();
+        let mut room = match config.discovery.connect {
+            Dialling::Always => (PEERS_ALWAYS_MAX as usize).saturating_sub(written),
+            Dialling::Used => 0,
+        };
+        let told: BTreeSet<PeerId> = moved.iter().map(|moved| moved.peer()).collect();
+        let mut order: Vec<(PeerId, &mut Known)> =
+            self.known.iter_mut().map(|(&id, known)| (id, known)).collect();
+        order.sort_by_key(|(id, known)| (known.is_found, Reverse(known.named), *id));
+        let mut rescheduled = Vec::new();
+        for (id, known) in order {
+            let dialling = match known.is_found && room == 0 {
+                true => Dialling::Used,
+                false => Dialling::Always,
+            };
+            room -= usize::from(known.is_found && room > 0);
+            if std::mem::replace(&mut known.dialling, dialling) != dialling && !told.contains(&id) {
+                rescheduled.push(Moved::Rescheduled(id));
+            }
+        }
+        rescheduled
     }
 
     fn remove(&mut self, id: PeerId) -> Moved {
@@ -186,6 +232,13 @@ impl Peers {
                 self.introduce(peer).into_iter().chain([Command::RedialPeer { peer }]).collect()
             }
         }
+    }
+
+    /// Whether a source names this node, and as many others are known as may be.
+    #[must_use]
+    pub fn leaves_out(&self, name: &str, discovery: &Discovery) -> bool {
+        let is_named = || discovery.sources().any(|(_, heard)| heard.nodes().contains_key(name));
+        self.known.len() >= PEERS_MAX && self.by_name(name).is_none() && is_named()
     }
 
     /// Address, keys and checksums of a peer; none if it left.
@@ -252,28 +305,6 @@ impl Wish<'_> {
 fn found_at(peer: &Peer, address: &HostPort, second_address: &HostPort) -> Peer {
     let (address, second_address) = (address.clone(), second_address.clone());
     Peer { address, second_address, ..peer.clone() }
-}
-
-/// How many more peers may be dialled always. Those of the operator are, and the first ones that are
-/// found.
-struct Always(u32);
-
-impl Always {
-    fn beside(config: &Config) -> Self {
-        let written = config.peers.values().filter(|peer| !peer.address.is_empty()).count();
-        Self(PEERS_ALWAYS_MAX.saturating_sub(written as u32))
-    }
-
-    fn dialling(&mut self, config: &Config, is_found: bool) -> Dialling {
-        match is_found {
-            false => Dialling::Always,
-            true if self.0 == 0 || config.discovery.connect == Dialling::Used => Dialling::Used,
-            true => {
-                self.0 -= 1;
-                Dialling::Always
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -357,13 +388,16 @@ pub(crate) mod tests {
         let (members, mut discovery) = (Members::default(), Discovery::default());
         let roll = Some(Roll { members: &members, own: None });
         let mut peers = Peers::default();
+        let none = Config::default();
+        say(&mut discovery, 0..PEERS_MAX + 9);
+        assert_eq!(peers.follow(&none, &discovery, roll).len(), PEERS_MAX);
+        assert_eq!((peers.names().count(), peers.by_name("p01030")), (PEERS_MAX, None));
+        let leaves_out = |name: &str| peers.leaves_out(name, &discovery);
+        assert_eq!(["p01030", "p00000", "nobody"].map(leaves_out), [true, false, false]);
         let mut follow = |peers: &mut Peers, config: &Config, numbers| {
             say(&mut discovery, numbers);
             peers.follow(config, &discovery, roll)
         };
-        let none = Config::default();
-        assert_eq!(follow(&mut peers, &none, 0..PEERS_MAX + 9).len(), PEERS_MAX);
-        assert_eq!((peers.names().count(), peers.by_name("p01030")), (PEERS_MAX, None));
         // As long as there is room, who is not named any more stays.
         let moved = follow(&mut peers, &none, 3..PEERS_MAX + 2);
         let removed = [0, 1].map(|number| Moved::Removed(PeerId(number)));
@@ -376,6 +410,32 @@ pub(crate) mod tests {
         assert_eq!(moved[..2], [2, 3].map(|number| Moved::Removed(PeerId(number))));
         assert_eq!((moved.len(), peers.names().count()), (4, PEERS_MAX));
         assert_eq!(follow(&mut peers, &listed, 3..PEERS_MAX + 2), []);
+    }
+
+    #[test]
+    fn who_was_named_lately_stays_the_longest_and_leaves_its_place_to_be_dialled_always() {
+        let (members, mut discovery) = (Members::default(), Discovery::default());
+        let roll = Some(Roll { members: &members, own: None });
+        let mut config = Config::default();
+        config.discovery.connect = Dialling::Always;
+        let mut peers = Peers::default();
+        let mut follow = |numbers| {
+            say(&mut discovery, numbers);
+            peers.follow(&config, &discovery, roll)
+        };
+        follow(0..PEERS_MAX);
+        // The first half is named again, and then the second.
+        follow(0..PEERS_MAX / 2);
+        let moved = follow(PEERS_MAX / 2 + 10..PEERS_MAX + 10);
+        let removed: Vec<Moved> = (512..522).map(|it| Moved::Removed(PeerId(it))).collect();
+        assert_eq!(moved[..10], removed, "who was named in the round before stays");
+        // All that are dialled always leave, and others are at once.
+        let moved = follow(5000..5000 + PEERS_MAX);
+        assert_eq!(moved.len(), 2 * PEERS_MAX);
+        let always = peers.introduce_all();
+        let is_always =
+            |it: &Command| matches!(it, Command::AddPeer { dialling: Dialling::Always, .. });
+        assert_eq!(always.iter().filter(|it| is_always(it)).count() as u32, PEERS_ALWAYS_MAX);
     }
 
     #[test]
@@ -398,6 +458,12 @@ pub(crate) mod tests {
         config.peers.remove("x");
         let next = Moved::Rescheduled(PeerId(PEERS_ALWAYS_MAX));
         assert_eq!(peers.follow(&config, &discovery, roll), [Moved::Removed(PeerId(0)), next]);
+        // Others are named: those come first, although they are new.
+        say(&mut discovery, 600..700);
+        let moved = peers.follow(&config, &discovery, roll);
+        let rested = moved.iter().filter(|it| matches!(it, Moved::Rescheduled(_))).count();
+        assert_eq!((moved.len(), rested, always(&peers)), (200, 100, PEERS_ALWAYS_MAX));
+        assert_eq!(peers.follow(&config, &discovery, roll), []);
         assert_eq!(always(&peers), PEERS_ALWAYS_MAX);
         config.discovery.connect = Dialling::Used;
         peers.follow(&config, &discovery, roll);

@@ -10,10 +10,9 @@ use piped_core::units::Nanos;
 use piped_engine::command::{Command, Expelled};
 
 use crate::access::Rules;
-use crate::discovery::Discovery;
 use crate::grants::Grants;
 use crate::keyring::Keyring;
-use crate::peers::{Peers, Roll};
+use crate::peers::{Moved, Peers};
 
 /// Exports that the sandbox keeps from becoming what the files say, and what they are until the
 /// restart.
@@ -119,7 +118,7 @@ impl Doubt {
 
 /// What the shards are told of the difference between two configurations.
 pub(crate) fn commands(
-    (peers, discovery, roll): (&mut Peers, &Discovery, Option<Roll<'_>>),
+    (peers, moved): (&Peers, Vec<Moved>),
     before: &Config,
     after: &Config,
     doubt: Doubt,
@@ -143,7 +142,6 @@ pub(crate) fn commands(
     if before.client.deadline_default != after.client.deadline_default {
         commands.push(Command::SetDeadline(Nanos(after.client.deadline_default.nanos())));
     }
-    let moved = peers.follow(after, discovery, roll);
     commands.extend(moved.into_iter().flat_map(|moved| peers.tell(moved)));
     // They prove themselves anew, with what is agreed on now, in both directions.
     let Doubt { distrusted, plain, got_key } = doubt;

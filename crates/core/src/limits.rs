@@ -85,6 +85,13 @@ pub const NOTICES_MAX: u32 = 512;
 /// least stays for nodes that ask.
 pub const PEERS_DIALLED_MAX: u32 = 256;
 
+/// So many more are dialled for a while where those at which nothing is open still have something to
+/// say.
+pub const PEERS_RESTING_MAX: u32 = 16;
+
+/// Most connections that a shard has dialled. The rest of [`LANES_MAX`] is for nodes that ask.
+pub const LANES_DIALLED_MAX: u32 = 3 * PEERS_DIALLED_MAX;
+
 /// Most of [`PEERS_DIALLED_MAX`] that are dialled always because a source of discovery names them.
 /// The rest is for those that are dialled when they are used.
 pub const PEERS_ALWAYS_MAX: u32 = PEERS_DIALLED_MAX / 4 * 3;
@@ -419,7 +426,7 @@ pub const DIAL_HOST_MAX: Nanos = Nanos::from_millis(10);
 
 const _: () = assert!(DIAL_TIME_MAX.0 < UNREAD_TIME.0);
 const _: () = assert!(4 * LINKS_MAX <= LANES_MAX);
-const _: () = assert!(4 * PEERS_DIALLED_MAX <= LANES_MAX);
+const _: () = assert!(LANES_DIALLED_MAX + PEERS_DIALLED_MAX <= LANES_MAX);
 const _: () = assert!(crate::call::CALL_BYTES_MAX < CELL_BYTES as usize);
 // An answer is one run of staging and one frame.
 const _: () = assert!(crate::call::ANSWER_BYTES_MAX <= PAYLOAD_BYTES_MAX as u64);

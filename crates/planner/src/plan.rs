@@ -15,7 +15,7 @@ mod questions;
 mod retired;
 mod stages;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use piped_core::ids::DeviceId;

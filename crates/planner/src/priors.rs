@@ -79,14 +79,16 @@ impl Memory {
     }
 
     /// Enters costs. Peers connect under any name, so beyond the limit the costs that uninvited
-    /// peers left go first, the oldest before the others.
+    /// peers left go first, then those of other peers, the oldest before the others.
     fn enter(&mut self, what: StageResource, cost: KeptStage, samples: u64) {
         self.entered += 1;
         let entered = self.entered;
         if self.stages.len() >= STAGES_REMEMBERED_MAX && !self.stages.contains_key(&what) {
-            let ours =
-                |what: &StageResource| !matches!(what, StageResource::Net { outbound: false, .. });
-            let least = self.stages.iter().min_by_key(|(what, it)| (ours(what), it.entered));
+            let rank = |what: &StageResource| match what {
+                StageResource::Net { outbound, .. } => u8::from(*outbound),
+                _ => 2,
+            };
+            let least = self.stages.iter().min_by_key(|(what, it)| (rank(what), it.entered));
             if let Some(least) = least.map(|(what, _)| what.clone()) {
                 self.stages.remove(&least);
             }

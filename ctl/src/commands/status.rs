@@ -119,6 +119,7 @@ fn totals(output: &Output, status: &Status<ShardReport>) -> Result<(), Failure> 
         ("frames with a bad checksum", sum(|c| c.corrupt_frames)),
         ("buffers held past completion", sum(|c| c.held)),
         ("lanes lost", sum(|c| c.lanes_lost)),
+        ("opens at peers that found no place", sum(|c| c.peers_full)),
     ] {
         if number > 0 {
             rows.push(vec![what.to_owned(), units::count(number)]);

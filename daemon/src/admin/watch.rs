@@ -161,7 +161,8 @@ pub(super) fn nodes(control: &Control) -> Nodes {
             second_address: found.second_address.to_string(),
             dialled: peers.get(name).or(members.map(|_| &unlisted)).is_some_and(|peer| {
                 let chosen = discovery.find(name, peer, members).map(|(chosen, _)| chosen);
-                peer.address.is_empty() && chosen == Some(source)
+                let is_known = core.peers().by_name(name).is_some();
+                peer.address.is_empty() && chosen == Some(source) && is_known
             }),
             exports: found.exports.clone(),
             version: found.version.clone(),

@@ -34,9 +34,7 @@ pub(crate) async fn lane(control: Rc<Control>, mut dial: Dial) {
     let message = match line.and_then(|line| line.socket().map_err(failed)) {
         Ok((socket, near, keys)) => Message::Connected { peer, class, socket, near, keys },
         Err(fault) => {
-            let core = control.core.borrow();
-            let peer_name = core.peers().name(peer).unwrap_or("?");
-            tracing::debug!(peer = peer_name, ?class, error = %fault, "no lane");
+            tracing::debug!(peer = dial.name(), ?class, error = %fault, "no lane");
             Message::Engine(Command::ConnectFailed { peer, class })
         }
     };

@@ -230,7 +230,7 @@ impl Shard {
             Command::RevokeRegion { region } => self.revoke_region(region, io),
             Command::ServeOpened { ticket, result } => self.handle_serve_opened(ticket, result, io),
             Command::AddPeer { peer, name, checksum, second, dialling } => {
-                self.peers.add((peer, second), (name, checksum), dialling, &mut self.cx);
+                self.add_peer((peer, second), (name, checksum), dialling, io);
             }
             Command::RemovePeer { peer } => self.remove_peer(peer, io),
             Command::RedialPeer { peer } => self.redial_peer(peer, io),

@@ -2,12 +2,13 @@
 
 use piped_core::access::{Creation, OpenKind};
 use piped_core::ids::{HandleId, PeerId, SessionId};
-use piped_core::limits::PEERS_DIALLED_MAX;
+use piped_core::limits::{LANES_DIALLED_MAX, PEERS_DIALLED_MAX};
 use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_engine::command::{Command, Event, OpenRequest};
 use piped_wire::Message;
+use piped_wire::frame::SWEEP;
 
 use crate::world::{ALL, World};
 
@@ -15,10 +16,13 @@ const OURS: SessionId = SessionId(1);
 /// Of another user.
 const THEIRS: SessionId = SessionId(2);
 
-/// So many peers, which are dialled when they are used, and two users.
+/// All sessions, each of another user.
+const USERS: std::ops::RangeInclusive<u32> = 1..=8;
+
+/// So many peers, which are dialled when they are used.
 fn crowd(peers: u32) -> World {
     let mut world = World::new();
-    for (session, user) in [(OURS, 7), (THEIRS, 8)] {
+    for (session, user) in USERS.map(|number| (SessionId(number), 6 + number)) {
         world.command(Command::OpenSession { session, weight: 1, home: 0, user });
     }
     (0..peers).for_each(|number| add(&mut world, number, Dialling::Used));
@@ -45,6 +49,18 @@ fn opens(world: &mut World, session: SessionId, number: u32) -> bool {
     let is_full =
         |event: &Event| matches!(event, Event::PeersFull { peer: PeerId(it), .. } if *it == number);
     !world.events[before..].iter().any(is_full)
+}
+
+/// The first peer is up, and something is open there: its latency lane.
+fn opened(world: &mut World) -> usize {
+    assert!(opens(world, OURS, 0));
+    let lane = world.answer_dial(PeerId(0), LaneClass::Latency);
+    let Message::Open { ticket, .. } = world.next(lane) else { panic!("something is opened") };
+    assert_eq!(world.next(lane), Message::Close { handle: SWEEP });
+    let (status, handle, length) = (Status::Ok, 4, 1 << 20);
+    world.send(lane, Message::Opened { ticket, status, handle, length }, &[]);
+    world.settle();
+    lane
 }
 
 fn close(world: &mut World, session: SessionId, number: u32) {
@@ -75,38 +91,93 @@ fn a_user_of_many_peers_leaves_some_to_others() {
 #[test]
 fn a_peer_at_which_nothing_is_open_makes_room_the_longest_idle_first() {
     let mut world = crowd(1024);
-    // One opens at each, and closes it at once.
-    for number in 0..PEERS_DIALLED_MAX {
-        assert!(opens(&mut world, OURS, number));
-        close(&mut world, OURS, number);
-        if number == 7 {
-            world.run_for(Nanos::from_millis(30_000));
+    // Some at a time are opened, and closed within a second, the last one first.
+    for some in [0..200, 200..PEERS_DIALLED_MAX] {
+        some.clone().for_each(|number| assert!(opens(&mut world, OURS, number)));
+        for number in some.rev() {
+            close(&mut world, OURS, number);
+            world.run_for(Nanos::from_millis(1));
         }
     }
-    assert!(opens(&mut world, OURS, 2), "it is idle, and is used again");
+    assert!(opens(&mut world, OURS, 199), "it is idle, and is used again");
     let before = dialled(&world).len();
-    for number in 0..7 {
-        assert!(opens(&mut world, THEIRS, 500 + number));
-    }
-    assert_eq!(dialled(&world)[before..], (500..507).collect::<Vec<_>>());
-    // Those that were first rest, but for the one that is used; a failed dial is not repeated.
-    for peer in [0, 1, 2, 3, 7, 8].map(PeerId) {
+    (500..503).for_each(|number| assert!(opens(&mut world, THEIRS, number)));
+    assert_eq!(dialled(&world)[before..], [500, 501, 502]);
+    // Whose dial fails is dialled again, but for those that rest.
+    let before = dialled(&world).len();
+    for peer in [0, 195, 196, 197, 198, 199, 200, 255].map(PeerId) {
         world.command(Command::ConnectFailed { peer, class: LaneClass::Latency });
     }
-    let before = dialled(&world).len();
     world.settle();
     let mut again = dialled(&world).split_off(before);
     again.sort_unstable();
-    assert_eq!(again, [2, 8], "all others that were idle so long rest");
+    assert_eq!(again, [0, 195, 199, 200, 255], "198, 197 and 196 rest");
     assert_eq!(world.shard.report().counters.peers_full, 0);
+}
+
+#[test]
+fn a_peer_that_is_still_to_be_told_something_does_not_rest() {
+    let mut world = crowd(1024);
+    let lane = opened(&mut world);
+    // As many users as it takes have something open at all others.
+    let mut sessions = USERS.map(SessionId);
+    let mut session = sessions.next().expect("one");
+    for number in 1..PEERS_DIALLED_MAX {
+        while !opens(&mut world, session, number) {
+            session = sessions.next().expect("a user who has less");
+        }
+    }
+    let last = sessions.next().expect("one more");
+    // It is closed there, and another peer is opened at once.
+    let closes = Command::CloseHandle { session: OURS, handle: HandleId(0) };
+    [closes, open(last, 700)].into_iter().for_each(|command| world.command(command));
+    assert_eq!(world.next(lane), Message::Close { handle: 4 });
+    assert!(world.is_up(lane) && dialled(&world).contains(&700), "one more is dialled");
+    // It rests soon after that, and not a minute later.
+    world.run_for(Nanos::from_millis(20_000));
+    assert!(!world.is_up(lane), "{:?}", world.reasons());
+}
+
+#[test]
+fn peers_that_come_to_be_always_dialled_go_before_idle_ones_and_lanes_are_left_to_others() {
+    let mut world = crowd(512);
+    for number in 0..200 {
+        assert!(opens(&mut world, OURS, number));
+    }
+    (0..100).for_each(|number| close(&mut world, OURS, number));
+    (600..856).for_each(|number| add(&mut world, number, Dialling::Always));
+    world.settle();
+    let report = world.shard.report();
+    let wanted = report.peers.iter().filter(|peer| !peer.lanes.is_empty()).count();
+    assert_eq!(wanted, 100 + 256, "those at which something is open, and those that have to be");
+    // With both lanes of all of these there would be 712; a third of some would be beyond.
+    let mut lanes = 0;
+    for peer in (100..200).chain(600..856) {
+        for class in LaneClass::ALL {
+            let line = world.connect_late(PeerId(peer), class);
+            lanes += u32::from(world.is_up(line));
+        }
+    }
+    assert_eq!(lanes, LANES_DIALLED_MAX);
+}
+
+#[test]
+fn a_peer_that_is_dialled_when_it_is_used_from_now_on_rests_whatever_lane_it_has() {
+    let mut world = crowd(0);
+    add(&mut world, 0, Dialling::Always);
+    let lane = world.answer_dial(PeerId(0), LaneClass::Bulk);
+    add(&mut world, 0, Dialling::Used);
+    world.run_for(Nanos::from_millis(50_000));
+    assert!(world.is_up(lane));
+    world.run_for(Nanos::from_millis(50_000));
+    assert!(!world.is_up(lane), "the other one never came up");
+    assert_eq!(world.shard.poll_timeout(), None);
 }
 
 #[test]
 fn a_peer_that_is_lost_for_another_has_its_lanes_closed_and_is_dialled_when_it_is_used() {
     let mut world = crowd(1024);
-    assert!(opens(&mut world, OURS, 0));
-    let lane = world.answer_dial(PeerId(0), LaneClass::Latency);
-    assert!(matches!(world.next(lane), Message::Open { .. }));
+    let lane = opened(&mut world);
     close(&mut world, OURS, 0);
     for number in 1..=PEERS_DIALLED_MAX {
         assert!(world.is_up(lane), "{number}");
@@ -145,7 +216,7 @@ fn peers_that_are_always_dialled_keep_their_places() {
 }
 
 #[test]
-fn a_peer_that_left_is_forgotten_and_comes_back_with_newer_epochs() {
+fn peers_that_leave_are_forgotten_and_the_next_ones_have_newer_epochs() {
     let mut world = crowd(1);
     for number in 0..600 {
         assert!(opens(&mut world, OURS, number));
@@ -158,7 +229,7 @@ fn a_peer_that_left_is_forgotten_and_comes_back_with_newer_epochs() {
             world.send(lane, Message::Opened { ticket, status, handle, length }, &[]);
         }
         world.settle();
-        // The node comes back at once, under another number: its old lane still closes.
+        // Another one comes while the lane still closes.
         world.command(Command::RemovePeer { peer: PeerId(number) });
         add(&mut world, number + 1, Dialling::Used);
         world.settle();
@@ -170,4 +241,26 @@ fn a_peer_that_left_is_forgotten_and_comes_back_with_newer_epochs() {
     }
     assert!(world.shard.report().peers.iter().all(|peer| peer.name == "p600"));
     assert!(world.shard.stages().len() < 40, "{}", world.shard.stages().len());
+}
+
+#[test]
+fn a_peer_that_comes_back_is_dialled_when_the_lanes_from_before_are_closed() {
+    let mut world = crowd(0);
+    let always = |peer| Command::AddPeer {
+        peer: PeerId(peer),
+        name: "beta".to_owned(),
+        checksum: Checksum::Auto,
+        second: false,
+        dialling: Dialling::Always,
+    };
+    world.command(always(0));
+    let lane = world.answer_dial(PeerId(0), LaneClass::Latency);
+    world.settle();
+    assert!(world.is_up(lane));
+    world.command(Command::RemovePeer { peer: PeerId(0) });
+    world.command(always(1));
+    assert_eq!(world.shard.poll_output(), None, "nobody is dialled yet");
+    world.settle();
+    assert!(!world.is_up(lane));
+    assert_eq!(dialled(&world), [1]);
 }

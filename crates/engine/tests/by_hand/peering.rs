@@ -80,12 +80,12 @@ fn a_peer_that_comes_back_is_asked_on_lanes_of_newer_epochs() {
     let mut world = World::new();
     connected(&mut world, &[SESSION]);
     world.remove_peer();
-    // Also while its lanes are still closing.
+    // Also while its lane is still closing.
     world.add_peer();
     world.wait_until("it is dialled", |world| dials(world, LaneClass::Latency) > 0);
     world.settle();
     assert_eq!(dials(&world, LaneClass::Latency), 1, "once");
-    assert_eq!(dials(&world, LaneClass::Bulk), 2, "the dial from before is still under way");
+    assert_eq!(dials(&world, LaneClass::Bulk), 2, "one from before is still under way");
     world.answer_connect(LaneClass::Latency, CREDIT);
     world.settle();
     let newer =

@@ -434,8 +434,9 @@ impl Planner {
 
     /// Reports of every stage in use.
     pub fn report(&self) -> Vec<StageReport> {
+        let free: BTreeSet<u16> = self.free.iter().map(|index| index.0).collect();
         let used = self.stages.iter().enumerate();
-        let used = used.filter(|&(at, _)| !self.free.contains(&StageIndex(at as u16)));
+        let used = used.filter(|&(at, _)| !free.contains(&(at as u16)));
         let live = self.calibration == CalibrationMode::Live;
         let report = |(at, state): (usize, &StageState)| {
             let report = match live {
@@ -450,11 +451,15 @@ impl Planner {
 
     /// Reports of at most `most` stages, with their resources.
     pub fn named_stages(&self, most: usize) -> Vec<(StageResource, StageReport)> {
-        // Those of this node and of the peers it calls first.
-        let [ours, others] = [false, true].map(|of_peers| {
-            self.index.iter().filter(move |(what, _)| is_of_peers(what) == of_peers)
-        });
-        let named = ours.chain(others).take(most);
+        // Those of this node first, then those of peers that it calls.
+        let is_of_some = |what: &StageResource| {
+            let net = matches!(what, StageResource::Net { .. } | StageResource::Peer { .. });
+            net || matches!(what, StageResource::PeerSync { .. })
+        };
+        let rank = |what: &StageResource| (is_of_peers(what), is_of_some(what));
+        let mut named: Vec<_> = self.index.iter().collect();
+        named.sort_by_key(|(what, _)| rank(what));
+        let named = named.into_iter().take(most);
         let state = |index: &StageIndex| self.stages.get(usize::from(index.0));
         named.filter_map(|(what, index)| Some((what.clone(), state(index)?.report_now()))).collect()
     }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use piped_config::PEERS_MAX;
 use piped_control::fault::{Asked, OpenFault};
 use piped_control::holdings::Right;
 use piped_control::offers::Kind;
@@ -200,6 +201,10 @@ impl Client {
                 _ if Named::read(peer).is_some() => {
                     "only a file that is read can be of several nodes".to_owned()
                 }
+                _ if core.peers().leaves_out(peer, core.discovery()) => format!(
+                    "it was found, and {PEERS_MAX} others are known: give it an entry in \
+                     [peers.{peer}], which goes before them"
+                ),
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("name it in [peers.{peer}] address"),
             };

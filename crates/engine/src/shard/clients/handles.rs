@@ -1,7 +1,7 @@
 //! What clients have open, by the numbers they were given.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::{Entry, OccupiedEntry};
-use std::collections::{BTreeMap, BTreeSet};
 
 use piped_core::access::{Access, OpenKind};
 use piped_core::call::Locking;
@@ -203,21 +203,18 @@ impl Handles {
         })
     }
 
-    /// The peers at which these sessions have something open, or end requests of what they had.
-    pub(in crate::shard) fn peers(&self, of: impl Fn(SessionId) -> bool) -> BTreeSet<PeerId> {
-        let handles = self.0.iter().filter(|((session, _), _)| of(*session));
-        let peers = handles.filter_map(|(_, handle)| match &handle.kind {
-            HandleKind::Remote(remote) => Some(remote.peer),
-            HandleKind::Ended(ended) => match &**ended {
-                HandleKind::Remote(remote) => Some(remote.peer),
+    /// Sessions with peers at which they have something open, or end requests of what they had.
+    pub(in crate::shard) fn open_at_peers(&self) -> impl Iterator<Item = (SessionId, PeerId)> {
+        self.0.iter().filter_map(|(&(session, _), handle)| {
+            let kind = match &handle.kind {
+                HandleKind::Ended(ended) => &**ended,
+                kind => kind,
+            };
+            match kind {
+                HandleKind::Remote(remote) => Some((session, remote.peer)),
                 _ => None,
-            },
-            HandleKind::Local(_)
-            | HandleKind::Replicas(_)
-            | HandleKind::AtHome
-            | HandleKind::Gone => None,
-        });
-        peers.collect()
+            }
+        })
     }
 
     /// A request uses a handle from now on.

@@ -100,6 +100,11 @@ impl Lanes {
         self.all.len()
     }
 
+    /// How many were dialled.
+    pub(super) fn dialled(&self) -> u32 {
+        self.iter().filter(|(_, lane)| lane.asking().is_some()).count() as u32
+    }
+
     /// How many more there may be.
     pub(super) fn room(&self) -> u32 {
         self.all.room()

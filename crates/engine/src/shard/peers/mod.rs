@@ -2,7 +2,7 @@
 //!
 //! A peer that is removed is forgotten when its last lane is closed. Should it come back, the other
 //! side still knows its lanes' epochs and takes only newer ones, so who is new begins behind the
-//! epochs of all that left.
+//! epochs of all that left, and is dialled when the lanes to the one before are closed.
 
 mod ways;
 
@@ -69,10 +69,14 @@ pub(super) struct Peer {
     unasked: bool,
     /// The peer is not in the configuration any more.
     removed: bool,
+    /// Lanes are still open to one of the same name that was removed. It is dialled after that.
+    behind: bool,
+    /// It has had a lane, and so stages.
+    had_lane: bool,
     dialling: Dialling,
     /// Something is open at the peer, or was a while ago.
     used: bool,
-    /// When nothing was found to be open there.
+    /// When something was last closed there, if nothing is open.
     unused_since: Option<Nanos>,
     /// What syncs take there, once a durable write was planned.
     sync_stage: StageIndex,
@@ -113,14 +117,15 @@ impl Peers {
         cx: &mut Cx,
     ) {
         let epoch = self.epochs_left;
-        let state = self.all.entry(peer).or_insert_with(|| Peer::new(name, epoch));
+        let behind = !self.all.contains_key(&peer) && self.still_closes(&name);
+        let state = self.all.entry(peer).or_insert_with(|| Peer::new(name, epoch, behind));
         (state.removed, state.checksum) = (false, checksum);
         state.ways = second.then(Box::default);
         // Connections that are there may stay for a while.
-        state.used |= state.lane(LaneClass::Latency).is_some();
+        state.used |= state.has_lanes();
         state.dialling = dialling;
         if state.is_wanted() {
-            state.dial_both(peer, cx);
+            state.dial_if_wanted(peer, cx);
             self.look.get_or_insert(Nanos::ZERO);
         }
     }
@@ -130,7 +135,7 @@ impl Peers {
         let Some(state) = self.all.get_mut(&peer).filter(|state| !state.removed) else { return };
         state.unused_since = None;
         if !std::mem::replace(&mut state.used, true) {
-            state.dial_both(peer, cx);
+            state.dial_if_wanted(peer, cx);
             self.look.get_or_insert(Nanos::ZERO);
         }
     }
@@ -143,21 +148,41 @@ impl Peers {
         self.epochs_left = epochs.fold(self.epochs_left, u32::max);
     }
 
-    /// Forgets a peer that was removed, once it has no lane and none is asked for.
-    pub(super) fn forget_removed(&mut self, peer: PeerId, planner: &mut Planner) {
-        let is_over = |place: &Dialled| place.lane.is_none() && !place.dialling;
-        let is_gone = |state: &Peer| state.removed && state.lanes.iter().all(is_over);
-        if !self.get(peer).is_some_and(is_gone) {
-            return;
+    /// Whether lanes are open to a removed peer of this name.
+    fn still_closes(&self, name: &str) -> bool {
+        self.all.values().any(|peer| peer.removed && peer.has_lanes() && peer.name == name)
+    }
+
+    /// Forgets a peer that was removed, once it has no lane and none is asked for. One of the same
+    /// name is dialled when there are no lanes.
+    pub(super) fn forget_removed(&mut self, peer: PeerId, cx: &mut Cx) {
+        let Some(state) = self.get(peer).filter(|it| it.removed && !it.has_lanes()) else { return };
+        let (name, is_over) = (state.name.clone(), state.lanes.iter().all(|it| !it.dialling));
+        let had_lane = state.had_lane;
+        if is_over {
+            self.all.remove(&peer);
         }
-        let Some(gone) = self.all.remove(&peer) else { return };
-        // It may be back already, under another number.
-        if self.all_there().all(|other| other.name != gone.name) {
-            planner.forget_peer(&gone.name, true);
+        // Who comes back has the same stages.
+        if is_over && had_lane && self.all.values().all(|other| other.name != name) {
+            cx.planner.forget_peer(&name, true);
+        }
+        if !self.still_closes(&name) {
+            let mut back = self.all.iter_mut().filter(|(_, it)| it.behind && it.name == name);
+            if let Some((&id, state)) = back.next() {
+                state.behind = false;
+                state.dial_if_wanted(id, cx);
+            }
         }
     }
 
-    /// How many peers are dialled, or have connections.
+    /// A client has closed something at a peer.
+    pub(super) fn note_closed(&mut self, peer: PeerId, now: Nanos) {
+        if let Some(state) = self.all.get_mut(&peer) {
+            state.unused_since = Some(now);
+        }
+    }
+
+    /// How many peers are dialled.
     pub(super) fn dialled(&self) -> u32 {
         self.all.values().filter(|peer| peer.is_wanted()).count() as u32
     }
@@ -171,10 +196,15 @@ impl Peers {
     }
 
     /// A peer that rests from now on, so that another one can be dialled: of those at which nothing
-    /// is open the one that has been so for the longest.
-    pub(super) fn take_idle(&mut self, in_use: &BTreeSet<PeerId>) -> Option<PeerId> {
+    /// is open, and by whose lanes nothing is under way, the one that has been so for the longest.
+    pub(super) fn take_idle(
+        &mut self,
+        in_use: &BTreeSet<PeerId>,
+        is_busy: impl Fn(LaneKey) -> bool,
+    ) -> Option<PeerId> {
         let may_rest = |(id, peer): &(&PeerId, &mut Peer)| {
-            peer.used && peer.dialling == Dialling::Used && !in_use.contains(id)
+            let lanes = peer.lanes.iter().filter_map(|place| place.lane);
+            peer.used && peer.may_rest() && !in_use.contains(id) && !lanes.into_iter().any(&is_busy)
         };
         let since = |peer: &Peer| peer.unused_since.map_or(u64::MAX, |since| since.0);
         let idle = self.all.iter_mut().filter(may_rest);
@@ -186,9 +216,10 @@ impl Peers {
     /// Places that are kept for lanes to peers, also to those that rest: what is opened there must
     /// not wait for strangers to leave.
     pub(super) fn lanes_kept(&self) -> u32 {
-        let mut lanes: Vec<u32> = self.all_there().map(Peer::lanes_dialled).collect();
-        lanes.sort_unstable_by(|a, b| b.cmp(a));
-        lanes.iter().take(PEERS_DIALLED_MAX as usize).sum()
+        let counts =
+            |(all, ways): (u32, u32), peer: &Peer| (all + 1, ways + u32::from(peer.has_ways()));
+        let (all, ways) = self.all_there().fold((0, 0), counts);
+        2 * all.min(PEERS_DIALLED_MAX) + ways.min(PEERS_DIALLED_MAX)
     }
 
     /// When [`Self::take_unused`] has something to do.
@@ -201,7 +232,7 @@ impl Peers {
     pub(super) fn take_unused(&mut self, in_use: &BTreeSet<PeerId>, now: Nanos) -> Vec<PeerId> {
         let (mut unused, mut goes_on) = (Vec::new(), false);
         for (&peer, state) in &mut self.all {
-            if state.dialling == Dialling::Always || !state.used {
+            if !state.may_rest() || !state.used {
                 continue;
             }
             if in_use.contains(&peer) {
@@ -283,7 +314,7 @@ impl Peers {
 
 impl Peer {
     /// A peer whose lanes have later epochs than this one.
-    fn new(name: String, epoch: u32) -> Self {
+    fn new(name: String, epoch: u32, behind: bool) -> Self {
         let lanes = [(); LaneClass::ALL.len()];
         Self {
             name,
@@ -294,6 +325,8 @@ impl Peer {
             swept_epoch: 0,
             unasked: false,
             removed: false,
+            behind,
+            had_lane: false,
             dialling: Dialling::Always,
             used: false,
             unused_since: None,
@@ -365,9 +398,13 @@ impl Peer {
         !self.removed && (self.used || self.dialling == Dialling::Always)
     }
 
-    /// Lanes that this node has with it, if all are up.
-    fn lanes_dialled(&self) -> u32 {
-        2 + u32::from(self.ways.is_some())
+    /// Whether it rests when nothing is open there.
+    pub(super) fn may_rest(&self) -> bool {
+        self.dialling == Dialling::Used
+    }
+
+    fn has_lanes(&self) -> bool {
+        self.lanes.iter().any(|place| place.lane.is_some())
     }
 
     /// Whether it has a lane of a class, or had one.
@@ -380,7 +417,10 @@ impl Peer {
         self.lanes[class as usize].failures > 0
     }
 
-    fn dial_both(&mut self, peer: PeerId, cx: &mut Cx) {
+    fn dial_if_wanted(&mut self, peer: PeerId, cx: &mut Cx) {
+        if !self.is_wanted() || self.behind {
+            return;
+        }
         for class in [LaneClass::Latency, LaneClass::Bulk] {
             self.dial((peer, class), Nanos::ZERO, cx);
         }
@@ -405,6 +445,7 @@ impl Peer {
 
     pub(super) fn enter(&mut self, class: LaneClass, lane: LaneKey) {
         self.lanes[class as usize].lane = Some(lane);
+        self.had_lane = true;
     }
 
     /// A daemon answers on a lane. It may have nothing of ours open. Whether it is another one

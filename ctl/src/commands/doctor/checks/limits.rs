@@ -1,6 +1,7 @@
 //! Checks of the process's limits: locked memory, files, memory and CPUs.
 
 use piped_config::{Config, MemoryLimit, units};
+use piped_core::limits::LANES_MAX;
 use piped_core::modes::Profile;
 
 use crate::commands::doctor::facts::Facts;
@@ -94,10 +95,10 @@ pub(super) fn files(facts: &Facts) -> Vec<Finding> {
     let limits = &config.limits;
     let second = config.peers.values().filter(|peer| !peer.second_address.is_empty()).count();
     // Two a handle, three a queue, two lanes to and two from each peer on each shard; one more each
-    // where there is a second address.
+    // where there is a second address. A shard has room for so many.
     let needed = 2 * u64::from(limits.global.handles)
         + 3 * u64::from(limits.global.sessions) * u64::from(config.client.queues_max)
-        + (4 * config.peers.len() + 2 * second) as u64
+        + ((4 * config.peers.len() + 2 * second) as u64).min(LANES_MAX.into())
             * u64::from(config.shard_count(facts.machine.cpus))
         + 256;
     match process.files {

@@ -47,7 +47,9 @@ impl Shard {
         io: &mut I,
     ) -> Option<LaneKey> {
         let (seals, unseals) = seals_of(keys);
-        let room = self.lanes.room() > 0;
+        let is_served = !matches!(role, Role::Asking(_));
+        let room = (is_served || self.lanes.dialled() < limits::LANES_DIALLED_MAX)
+            && self.lanes.room() > 0;
         let scratch = room.then(|| self.first_scratch(seals.moves_payloads())).flatten();
         let Some(scratch) = scratch else {
             io.release(Resource::Socket(socket));

@@ -1,11 +1,13 @@
 //! The peers that this node asks, as far as they come and go: their connections, and what is opened
 //! there.
 
+use std::collections::BTreeSet;
+
 use piped_core::access::Creation;
 use piped_core::ids::{HandleId, PeerId, SessionId, SocketId};
 use piped_core::io::{Io, Resource};
-use piped_core::limits::{self, PEERS_DIALLED_MAX};
-use piped_core::link::{Checksum, LaneClass};
+use piped_core::limits::{self, PEERS_DIALLED_MAX, PEERS_RESTING_MAX};
+use piped_core::link::{Checksum, Dialling, LaneClass};
 use piped_core::status::Status;
 use piped_core::units::Nanos;
 use piped_report::tally::{LaneLoss, RetryReason};
@@ -31,13 +33,13 @@ impl Shard {
         let reason = "the peer was removed from the configuration";
         self.close_lanes_to(peer, LaneLoss::Reconfigured, reason, io);
         self.wake_waiting(peer);
-        self.peers.forget_removed(peer, &mut self.cx.planner);
+        self.peers.forget_removed(peer, &mut self.cx);
     }
 
     /// A peer was dialled in vain.
     pub(in crate::shard) fn dial_failed(&mut self, peer: PeerId, class: LaneClass, now: Nanos) {
         self.peers.fail(peer, class, now, &mut self.cx);
-        self.peers.forget_removed(peer, &mut self.cx.planner);
+        self.peers.forget_removed(peer, &mut self.cx);
     }
 
     pub(in crate::shard) fn redial_peer<I: Io>(&mut self, peer: PeerId, io: &mut I) {
@@ -49,11 +51,42 @@ impl Shard {
     /// Ends connections to peers at which nothing has been open for a while, if they are dialled
     /// when they are used.
     pub(in crate::shard) fn rest_peers<I: Io>(&mut self, now: Nanos, io: &mut I) {
-        let in_use = self.handles.peers(|_| true);
+        let in_use = self.handles.open_at_peers().map(|(_, peer)| peer).collect();
         for peer in self.peers.take_unused(&in_use, now) {
             let reason = "nothing has been open at the peer for a while";
             self.close_lanes_to(peer, LaneLoss::Unused, reason, io);
         }
+        self.rest_surplus(&in_use, io);
+    }
+
+    /// A peer of the configuration. One that is always dialled goes before those at which nothing
+    /// is open.
+    pub(in crate::shard) fn add_peer<I: Io>(
+        &mut self,
+        about: (PeerId, bool),
+        named: (String, Checksum),
+        dialling: Dialling,
+        io: &mut I,
+    ) {
+        self.peers.add(about, named, dialling, &mut self.cx);
+        if self.peers.dialled() > PEERS_DIALLED_MAX {
+            let in_use = self.handles.open_at_peers().map(|(_, peer)| peer).collect();
+            self.rest_surplus(&in_use, io);
+        }
+    }
+
+    /// Has peers rest at which nothing is open, while more are dialled than are to be.
+    fn rest_surplus<I: Io>(&mut self, in_use: &BTreeSet<PeerId>, io: &mut I) {
+        while self.peers.dialled() > PEERS_DIALLED_MAX && self.rest_idle(in_use, io) {}
+    }
+
+    /// Has the peer rest that has been idle for the longest. `false`: there is none.
+    fn rest_idle<I: Io>(&mut self, in_use: &BTreeSet<PeerId>, io: &mut I) -> bool {
+        let is_busy = |lane: LaneKey| self.lanes.get(lane).is_some_and(Lane::is_busy);
+        let Some(idle) = self.peers.take_idle(in_use, is_busy) else { return false };
+        let reason = "nothing is open at the peer, and another one is dialled instead";
+        self.close_lanes_to(idle, LaneLoss::Unused, reason, io);
+        true
     }
 
     /// Whether a peer is dialled, or may be for a session. Where there is no place left, a peer at
@@ -67,20 +100,20 @@ impl Shard {
             return true;
         }
         let user = self.clients.user(session);
-        let in_use = self.handles.peers(|_| true);
-        let of_user = self.handles.peers(|session| self.clients.user(session) == user);
+        let (mut in_use, mut of_user) = (BTreeSet::new(), BTreeSet::new());
+        for (session, peer) in self.handles.open_at_peers() {
+            in_use.insert(peer);
+            let may_rest = self.peers.there(peer).is_some_and(Peer::may_rest);
+            if may_rest && self.clients.user(session) == user {
+                of_user.insert(peer);
+            }
+        }
         let left = PEERS_DIALLED_MAX.saturating_sub(self.peers.kept(&in_use));
         // As many as a user has, it leaves a seventh of.
-        if 7 * left as usize <= of_user.len() {
-            return false;
-        }
-        if dialled < PEERS_DIALLED_MAX {
-            return true;
-        }
-        let Some(idle) = self.peers.take_idle(&in_use) else { return false };
-        let reason = "nothing is open at the peer, and another one is dialled instead";
-        self.close_lanes_to(idle, LaneLoss::Unused, reason, io);
-        true
+        7 * left as usize > of_user.len()
+            && (dialled < PEERS_DIALLED_MAX
+                || self.rest_idle(&in_use, io)
+                || dialled < PEERS_DIALLED_MAX + PEERS_RESTING_MAX)
     }
 
     fn close_lanes_to<I: Io>(&mut self, peer: PeerId, loss: LaneLoss, reason: &str, io: &mut I) {
@@ -100,7 +133,7 @@ impl Shard {
     ) {
         let epoch = self.peers.get_mut(peer).and_then(|state| state.connected(class));
         let (Some(epoch), Some(state)) = (epoch, self.peers.get(peer)) else {
-            self.peers.forget_removed(peer, &mut self.cx.planner);
+            self.peers.forget_removed(peer, &mut self.cx);
             return io.release(Resource::Socket(socket));
         };
         // Behind an address of another machine may be a forwarder, and behind that a node which
@@ -151,7 +184,7 @@ impl Shard {
             // No lane comes up for which they could wait, or some may go another way.
             self.wake_waiting(peer);
         }
-        self.peers.forget_removed(peer, &mut self.cx.planner);
+        self.peers.forget_removed(peer, &mut self.cx);
         name
     }
 
@@ -304,7 +337,8 @@ impl Shard {
         self.open_waiting(peer, io);
     }
 
-    pub(in crate::shard) fn close_remote(&mut self, remote: RemoteHandle) {
+    pub(in crate::shard) fn close_remote(&mut self, remote: RemoteHandle, now: Nanos) {
+        self.peers.note_closed(remote.peer, now);
         let incarnation = self.peers.get(remote.peer).map(Peer::incarnation);
         if let Some((number, of)) = remote.number
             && incarnation == Some(of)

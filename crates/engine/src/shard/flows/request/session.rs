@@ -138,7 +138,7 @@ impl Shard {
     pub(in crate::shard) fn release_kind<I: Io>(&mut self, kind: HandleKind, io: &mut I) {
         match kind {
             HandleKind::Local(target) => self.release_target(target, io),
-            HandleKind::Remote(remote) => self.close_remote(*remote),
+            HandleKind::Remote(remote) => self.close_remote(*remote, io.now()),
             HandleKind::Replicas(replicas) => self.release_replicas(&replicas, io),
             HandleKind::Ended(kind) => self.release_kind(*kind, io),
             HandleKind::AtHome | HandleKind::Gone => {}

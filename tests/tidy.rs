@@ -156,7 +156,7 @@ const KNOWN: &[(Rule, &str, usize)] = &[
     (Rule::Methods, "bench", 8),
     (Rule::Methods, "client-lib", 32),
     (Rule::Methods, "config", 19),
-    (Rule::Methods, "crates/control", 53),
+    (Rule::Methods, "crates/control", 52),
     (Rule::Methods, "crates/engine", 40),
     (Rule::Methods, "crates/model", 17),
     (Rule::Methods, "crates/planner", 43),

@@ -201,9 +201,9 @@ impl<M: Clone> Control<M> {
             Event::PeersFull { ticket, peer, user } => {
                 self.effects.push_back(Effect::Opened { ticket, result: Err(Status::WouldBlock) });
                 let peer = self.peers.name(peer).unwrap_or("?").to_owned();
-                let left_out = self.journal.may_say(Cause::Crowd, Party::User(user), now);
-                let note = left_out.map(|it| Note::PeersFull { shard, peer, user, left_out: it });
-                self.effects.extend(note.map(Effect::Note));
+                let note = |left_out| Effect::Note(Note::PeersFull { shard, peer, user, left_out });
+                let said = self.journal.may_say(Cause::Crowd, Party::User(user), now);
+                self.effects.extend(said.map(note));
             }
             Event::ServeOpen { ticket, peer, standing, open } => {
                 let groups = match standing {
@@ -482,8 +482,7 @@ impl<M: Clone> Control<M> {
         }
         if distrusted {
             // They prove themselves anew, with what is agreed on now.
-            let names: Vec<String> =
-                self.members.iter().map(|it| it.subject().name.clone()).collect();
+            let names: Vec<_> = self.members.iter().map(|it| it.subject().name.clone()).collect();
             self.expel(&names);
         }
         Reloaded { changed, ended_sessions, ended_handles }

@@ -85,8 +85,8 @@ pub const NOTICES_MAX: u32 = 512;
 /// least stays for nodes that ask.
 pub const PEERS_DIALLED_MAX: u32 = 256;
 
-/// So many more are dialled for a while where those at which nothing is open still have something to
-/// say.
+/// So many more are dialled for a while, where those at which nothing is open are still to be told
+/// something.
 pub const PEERS_RESTING_MAX: u32 = 16;
 
 /// Most connections that a shard has dialled. The rest of [`LANES_MAX`] is for nodes that ask.

@@ -71,7 +71,7 @@ pub(super) struct Peer {
     removed: bool,
     /// Lanes are still open to one of the same name that was removed. It is dialled after that.
     behind: bool,
-    /// It has had a lane, and so stages.
+    /// Whether there was a lane to the peer, and so there are stages.
     had_lane: bool,
     dialling: Dialling,
     /// Something is open at the peer, or was a while ago.

@@ -49,8 +49,8 @@ pub struct Dial {
     pub class: LaneClass,
     after: Nanos,
     until: Nanos,
-    /// The peer's name, and the peer as it was configured when its host was looked up.
     name: String,
+    /// The peer as it was configured when its host was looked up.
     target: Peer,
     /// Whether the second address is its last resort, and was not looked up yet.
     has_resort: bool,
@@ -178,7 +178,7 @@ impl Dial {
         }
     }
 
-    /// The name of the peer; empty before its host is looked up.
+    /// The name of the peer; empty if it had left when the dial began.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -206,14 +206,14 @@ impl<M: Clone> Control<M> {
     pub fn advance(&mut self, dial: &mut Dial, progress: Progress, times: Times) -> Step {
         let now = times.now;
         match progress {
-            Progress::Begun => Step::Wait(dial.after),
+            Progress::Begun => {
+                self.peers().name(dial.peer).unwrap_or_default().clone_into(&mut dial.name);
+                Step::Wait(dial.after)
+            }
             Progress::Waited => {
-                let peers = self.peers();
-                let (Some(name), Some(target)) = (peers.name(dial.peer), peers.target(dial.peer))
-                else {
+                let Some(target) = self.peers().target(dial.peer) else {
                     return Step::Fail(DialFault::Changed);
                 };
-                name.clone_into(&mut dial.name);
                 dial.until = now + DIAL_TIME;
                 dial.target = target.clone();
                 let host = match dial.class {

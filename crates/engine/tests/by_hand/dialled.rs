@@ -63,6 +63,19 @@ fn opened(world: &mut World) -> usize {
     lane
 }
 
+/// As many users as it takes have something open at all of the others that may be dialled; another
+/// user.
+fn use_all_others(world: &mut World) -> SessionId {
+    let mut sessions = USERS.map(SessionId);
+    let mut session = sessions.next().expect("one");
+    for number in 1..PEERS_DIALLED_MAX {
+        while !opens(world, session, number) {
+            session = sessions.next().expect("a user who has less");
+        }
+    }
+    sessions.next().expect("one more")
+}
+
 fn close(world: &mut World, session: SessionId, number: u32) {
     world.command(Command::CloseHandle { session, handle: HandleId(number) });
 }
@@ -119,15 +132,7 @@ fn a_peer_at_which_nothing_is_open_makes_room_the_longest_idle_first() {
 fn a_peer_that_is_still_to_be_told_something_does_not_rest() {
     let mut world = crowd(1024);
     let lane = opened(&mut world);
-    // As many users as it takes have something open at all others.
-    let mut sessions = USERS.map(SessionId);
-    let mut session = sessions.next().expect("one");
-    for number in 1..PEERS_DIALLED_MAX {
-        while !opens(&mut world, session, number) {
-            session = sessions.next().expect("a user who has less");
-        }
-    }
-    let last = sessions.next().expect("one more");
+    let last = use_all_others(&mut world);
     // It is closed there, and another peer is opened at once.
     let closes = Command::CloseHandle { session: OURS, handle: HandleId(0) };
     [closes, open(last, 700)].into_iter().for_each(|command| world.command(command));
@@ -135,6 +140,42 @@ fn a_peer_that_is_still_to_be_told_something_does_not_rest() {
     assert!(world.is_up(lane) && dialled(&world).contains(&700), "one more is dialled");
     // It rests soon after that, and not a minute later.
     world.run_for(Nanos::from_millis(20_000));
+    assert!(!world.is_up(lane), "{:?}", world.reasons());
+}
+
+#[test]
+fn a_peer_that_was_lost_when_something_was_closed_there_is_told_on_its_next_lane() {
+    let mut world = crowd(1024);
+    let lane = opened(&mut world);
+    let last = use_all_others(&mut world);
+    world.hang_up(lane);
+    world.settle();
+    close(&mut world, OURS, 0);
+    assert!(opens(&mut world, last, 700));
+    world.events.retain(|event| matches!(event, Event::Connect { peer: PeerId(0), .. }));
+    let lane = world.answer_dial(PeerId(0), LaneClass::Latency);
+    assert_eq!(world.next(lane), Message::Close { handle: SWEEP });
+}
+
+#[test]
+fn a_peer_that_does_not_answer_has_its_place_for_some_seconds_after_the_last_close() {
+    let mut world = crowd(1024);
+    assert!(opens(&mut world, OURS, 0));
+    let lane = world.answer_dial(PeerId(0), LaneClass::Latency);
+    assert!(matches!(world.next(lane), Message::Open { .. }), "and that is all");
+    let last = use_all_others(&mut world);
+    close(&mut world, OURS, 0);
+    let open_and_close = |world: &mut World, number| {
+        assert!(opens(world, last, number));
+        close(world, last, number);
+        world.run_for(Nanos::from_millis(4_000));
+    };
+    for number in [700, 701] {
+        open_and_close(&mut world, number);
+        assert!(world.is_up(lane), "one is more than is to be, and makes room for the next");
+    }
+    world.run_for(Nanos::from_millis(3_000));
+    open_and_close(&mut world, 702);
     assert!(!world.is_up(lane), "{:?}", world.reasons());
 }
 

@@ -36,6 +36,10 @@ const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
 /// any more: a client that opens one file after the other finds them.
 const UNUSED_TIME: Nanos = Nanos::from_millis(60_000);
 
+/// For so long after the last close a peer that is still to be told of it does not rest for another
+/// one. Who does not listen is lost about then.
+const TELLING_TIME: Nanos = Nanos::from_millis(10_000);
+
 /// How often to look which peers are not used.
 const LOOK_EVERY: Nanos = Nanos::from_millis(15_000);
 
@@ -76,7 +80,7 @@ pub(super) struct Peer {
     dialling: Dialling,
     /// Something is open at the peer, or was a while ago.
     used: bool,
-    /// When something was last closed there, if nothing is open.
+    /// When something was last closed there. It means nothing while something is open.
     unused_since: Option<Nanos>,
     /// What syncs take there, once a durable write was planned.
     sync_stage: StageIndex,
@@ -162,9 +166,12 @@ impl Peers {
         if is_over {
             self.all.remove(&peer);
         }
-        // Who comes back has the same stages.
-        if is_over && had_lane && self.all.values().all(|other| other.name != name) {
-            cx.planner.forget_peer(&name, true);
+        if is_over && had_lane {
+            // Who is back has the same stages.
+            match self.all.values_mut().find(|other| other.name == name) {
+                Some(back) => back.had_lane = true,
+                None => cx.planner.forget_peer(&name, true),
+            }
         }
         if !self.still_closes(&name) {
             let mut back = self.all.iter_mut().filter(|(_, it)| it.behind && it.name == name);
@@ -196,15 +203,20 @@ impl Peers {
     }
 
     /// A peer that rests from now on, so that another one can be dialled: of those at which nothing
-    /// is open, and by whose lanes nothing is under way, the one that has been so for the longest.
+    /// is open, and that know of that, the one that has been so for the longest.
     pub(super) fn take_idle(
         &mut self,
         in_use: &BTreeSet<PeerId>,
         is_busy: impl Fn(LaneKey) -> bool,
+        now: Nanos,
     ) -> Option<PeerId> {
+        let is_told = |peer: &Peer| {
+            let mut lanes = peer.lanes.iter().filter_map(|place| place.lane);
+            let is_late = peer.unused_since.is_some_and(|at| now.since(at) >= TELLING_TIME);
+            is_late || !peer.is_unswept() && !lanes.any(&is_busy)
+        };
         let may_rest = |(id, peer): &(&PeerId, &mut Peer)| {
-            let lanes = peer.lanes.iter().filter_map(|place| place.lane);
-            peer.used && peer.may_rest() && !in_use.contains(id) && !lanes.into_iter().any(&is_busy)
+            peer.used && peer.may_rest() && !in_use.contains(id) && is_told(peer)
         };
         let since = |peer: &Peer| peer.unused_since.map_or(u64::MAX, |since| since.0);
         let idle = self.all.iter_mut().filter(may_rest);
@@ -471,6 +483,12 @@ impl Peer {
     /// The lane on which handles are to be asked for, if some are.
     pub(super) fn lane_to_open(&self) -> Option<LaneKey> {
         self.lane(LaneClass::Latency).filter(|_| self.unasked)
+    }
+
+    /// Whether what was closed there without a lane is yet to be told.
+    fn is_unswept(&self) -> bool {
+        let Dialled { lane, epoch, .. } = self.lanes[LaneClass::Latency as usize];
+        self.had_lane && (lane.is_none() || self.swept_epoch != epoch)
     }
 
     /// All handles were asked for on an epoch of the lane; `sweep` tells the peer so, once.

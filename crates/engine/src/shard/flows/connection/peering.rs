@@ -83,7 +83,7 @@ impl Shard {
     /// Has the peer rest that has been idle for the longest. `false`: there is none.
     fn rest_idle<I: Io>(&mut self, in_use: &BTreeSet<PeerId>, io: &mut I) -> bool {
         let is_busy = |lane: LaneKey| self.lanes.get(lane).is_some_and(Lane::is_busy);
-        let Some(idle) = self.peers.take_idle(in_use, is_busy) else { return false };
+        let Some(idle) = self.peers.take_idle(in_use, is_busy, io.now()) else { return false };
         let reason = "nothing is open at the peer, and another one is dialled instead";
         self.close_lanes_to(idle, LaneLoss::Unused, reason, io);
         true

@@ -4,6 +4,7 @@
 //! side still knows its lanes' epochs and takes only newer ones, so who is new begins behind the
 //! epochs of all that left, and is dialled when the lanes to the one before are closed.
 
+mod wanted;
 mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use super::cx::Cx;
 use super::keys::LaneKey;
 use crate::command::Event;
 
+use self::wanted::Wanted;
 use self::ways::Ways;
 pub(super) use self::ways::{Choice, Taken, Way};
 
@@ -31,14 +33,6 @@ const BACKOFF_LONGEST: Nanos = Nanos::from_millis(2_000);
 
 /// Least wait before a peer is asked again to open what it had no room for; at most twice as long.
 const OPEN_AGAIN: Nanos = Nanos::from_millis(20);
-
-/// A peer that is dialled when it is used has connections for so long after nothing is open there
-/// any more: a client that opens one file after the other finds them.
-const UNUSED_TIME: Nanos = Nanos::from_millis(60_000);
-
-/// For so long after the last close a peer that is still to be told of it does not rest for another
-/// one. Who does not listen is lost about then.
-const TELLING_TIME: Nanos = Nanos::from_millis(10_000);
 
 /// How often to look which peers are not used.
 const LOOK_EVERY: Nanos = Nanos::from_millis(15_000);
@@ -71,17 +65,11 @@ pub(super) struct Peer {
     swept_epoch: u32,
     /// Some handle may have to be asked for.
     unasked: bool,
-    /// The peer is not in the configuration any more.
-    removed: bool,
     /// Lanes are still open to one of the same name that was removed. It is dialled after that.
     behind: bool,
     /// Whether there was a lane to the peer, and so there are stages.
     had_lane: bool,
-    dialling: Dialling,
-    /// Something is open at the peer, or was a while ago.
-    used: bool,
-    /// When something was last closed there. It means nothing while something is open.
-    unused_since: Option<Nanos>,
+    wanted: Wanted,
     /// What syncs take there, once a durable write was planned.
     sync_stage: StageIndex,
     /// How long the peer takes to answer a message: what it costs to announce one instead of
@@ -123,11 +111,9 @@ impl Peers {
         let epoch = self.epochs_left;
         let behind = !self.all.contains_key(&peer) && self.still_closes(&name);
         let state = self.all.entry(peer).or_insert_with(|| Peer::new(name, epoch, behind));
-        (state.removed, state.checksum) = (false, checksum);
+        state.checksum = checksum;
         state.ways = second.then(Box::default);
-        // Connections that are there may stay for a while.
-        state.used |= state.has_lanes();
-        state.dialling = dialling;
+        state.wanted.allow(dialling, state.has_lanes());
         if state.is_wanted() {
             state.dial_if_wanted(peer, cx);
             self.look.get_or_insert(Nanos::ZERO);
@@ -136,9 +122,10 @@ impl Peers {
 
     /// Something is going to be open at a peer. It is dialled, if it is not.
     pub(super) fn note_used(&mut self, peer: PeerId, cx: &mut Cx) {
-        let Some(state) = self.all.get_mut(&peer).filter(|state| !state.removed) else { return };
-        state.unused_since = None;
-        if !std::mem::replace(&mut state.used, true) {
+        let Some(state) = self.all.get_mut(&peer).filter(|it| !it.wanted.is_removed()) else {
+            return;
+        };
+        if state.wanted.note_used() {
             state.dial_if_wanted(peer, cx);
             self.look.get_or_insert(Nanos::ZERO);
         }
@@ -147,20 +134,23 @@ impl Peers {
     /// A peer is not in the configuration any more.
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(state) = self.all.get_mut(&peer) else { return };
-        (state.removed, state.used) = (true, false);
+        state.wanted.remove();
         let epochs = state.lanes.iter().map(|place| place.epoch);
         self.epochs_left = epochs.fold(self.epochs_left, u32::max);
     }
 
     /// Whether lanes are open to a removed peer of this name.
     fn still_closes(&self, name: &str) -> bool {
-        self.all.values().any(|peer| peer.removed && peer.has_lanes() && peer.name == name)
+        self.all
+            .values()
+            .any(|peer| peer.wanted.is_removed() && peer.has_lanes() && peer.name == name)
     }
 
     /// Forgets a peer that was removed, once it has no lane and none is asked for. One of the same
     /// name is dialled when there are no lanes.
     pub(super) fn forget_removed(&mut self, peer: PeerId, cx: &mut Cx) {
-        let Some(state) = self.get(peer).filter(|it| it.removed && !it.has_lanes()) else { return };
+        let is_closed = |it: &&Peer| it.wanted.is_removed() && !it.has_lanes();
+        let Some(state) = self.get(peer).filter(is_closed) else { return };
         let (name, is_over) = (state.name.clone(), state.lanes.iter().all(|it| !it.dialling));
         let had_lane = state.had_lane;
         if is_over {
@@ -185,7 +175,7 @@ impl Peers {
     /// A client has closed something at a peer.
     pub(super) fn note_closed(&mut self, peer: PeerId, now: Nanos) {
         if let Some(state) = self.all.get_mut(&peer) {
-            state.unused_since = Some(now);
+            state.wanted.note_closed(now);
         }
     }
 
@@ -197,7 +187,7 @@ impl Peers {
     /// How many peers do not rest, whatever is open at others than these.
     pub(super) fn kept(&self, in_use: &BTreeSet<PeerId>) -> u32 {
         let stays = |(id, peer): &(&PeerId, &Peer)| {
-            !peer.removed && (peer.dialling == Dialling::Always || in_use.contains(id))
+            peer.is_wanted() && (!peer.may_rest() || in_use.contains(id))
         };
         self.all.iter().filter(stays).count() as u32
     }
@@ -212,16 +202,14 @@ impl Peers {
     ) -> Option<PeerId> {
         let is_told = |peer: &Peer| {
             let mut lanes = peer.lanes.iter().filter_map(|place| place.lane);
-            let is_late = peer.unused_since.is_some_and(|at| now.since(at) >= TELLING_TIME);
-            is_late || !peer.is_unswept() && !lanes.any(&is_busy)
+            peer.wanted.had_its_time(now) || !peer.is_unswept() && !lanes.any(&is_busy)
         };
         let may_rest = |(id, peer): &(&PeerId, &mut Peer)| {
-            peer.used && peer.may_rest() && !in_use.contains(id) && is_told(peer)
+            peer.wanted.is_to_rest() && !in_use.contains(id) && is_told(peer)
         };
-        let since = |peer: &Peer| peer.unused_since.map_or(u64::MAX, |since| since.0);
         let idle = self.all.iter_mut().filter(may_rest);
-        let (&id, idle) = idle.min_by_key(|(_, peer)| since(peer))?;
-        (idle.used, idle.unused_since) = (false, None);
+        let (&id, idle) = idle.min_by_key(|(_, peer)| peer.wanted.idle_since())?;
+        idle.wanted.rest();
         Some(id)
     }
 
@@ -244,17 +232,10 @@ impl Peers {
     pub(super) fn take_unused(&mut self, in_use: &BTreeSet<PeerId>, now: Nanos) -> Vec<PeerId> {
         let (mut unused, mut goes_on) = (Vec::new(), false);
         for (&peer, state) in &mut self.all {
-            if !state.may_rest() || !state.used {
-                continue;
-            }
-            if in_use.contains(&peer) {
-                state.unused_since = None;
-            } else if now.since(*state.unused_since.get_or_insert(now)) >= UNUSED_TIME {
-                (state.used, state.unused_since) = (false, None);
+            if state.wanted.goes_to_rest(in_use.contains(&peer), now) {
                 unused.push(peer);
-                continue;
             }
-            goes_on = true;
+            goes_on |= state.wanted.is_to_rest();
         }
         self.look = goes_on.then(|| now + LOOK_EVERY);
         unused
@@ -301,7 +282,7 @@ impl Peers {
 
     /// A peer that is in the configuration.
     pub(super) fn there(&self, peer: PeerId) -> Option<&Peer> {
-        self.get(peer).filter(|peer| !peer.removed)
+        self.get(peer).filter(|peer| !peer.wanted.is_removed())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
@@ -310,7 +291,7 @@ impl Peers {
 
     /// The peers that are in the configuration.
     pub(super) fn all_there(&self) -> impl Iterator<Item = &Peer> {
-        self.all.values().filter(|peer| !peer.removed)
+        self.all.values().filter(|peer| !peer.wanted.is_removed())
     }
 
     pub(super) fn lane(&self, peer: PeerId, class: LaneClass) -> Option<LaneKey> {
@@ -336,12 +317,9 @@ impl Peer {
             incarnation: 0,
             swept_epoch: 0,
             unasked: false,
-            removed: false,
             behind,
             had_lane: false,
-            dialling: Dialling::Always,
-            used: false,
-            unused_since: None,
+            wanted: Wanted::default(),
             sync_stage: StageIndex::NONE,
             handshake: None,
             heard: None,
@@ -407,12 +385,12 @@ impl Peer {
 
     /// Whether there are to be connections to it now.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.removed && (self.used || self.dialling == Dialling::Always)
+        self.wanted.is_now()
     }
 
     /// Whether it rests when nothing is open there.
     pub(super) fn may_rest(&self) -> bool {
-        self.dialling == Dialling::Used
+        self.wanted.may_rest()
     }
 
     fn has_lanes(&self) -> bool {

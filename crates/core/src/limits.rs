@@ -92,9 +92,9 @@ pub const PEERS_RESTING_MAX: u32 = 16;
 /// Most connections that a shard has dialled. The rest of [`LANES_MAX`] is for nodes that ask.
 pub const LANES_DIALLED_MAX: u32 = 3 * PEERS_DIALLED_MAX;
 
-/// Most of [`PEERS_DIALLED_MAX`] that are dialled always because a source of discovery names them.
-/// The rest is for those that are dialled when they are used.
-pub const PEERS_ALWAYS_MAX: u32 = PEERS_DIALLED_MAX / 4 * 3;
+/// Most of [`PEERS_DIALLED_MAX`] that are dialled always because a source of discovery names them:
+/// all others of a cluster of 200 nodes. The rest is for those that are dialled when they are used.
+pub const PEERS_ALWAYS_MAX: u32 = PEERS_DIALLED_MAX / 8 * 7;
 
 /// Most nodes that ask a shard, connected or remembered. A new one takes the place of the one that
 /// left first.

@@ -55,12 +55,17 @@ fn opens(world: &mut World, session: SessionId, number: u32) -> bool {
 fn opened(world: &mut World) -> usize {
     assert!(opens(world, OURS, 0));
     let lane = world.answer_dial(PeerId(0), LaneClass::Latency);
+    answer_open(world, lane);
+    lane
+}
+
+/// A peer opens what it is asked for on a new lane.
+fn answer_open(world: &mut World, lane: usize) {
     let Message::Open { ticket, .. } = world.next(lane) else { panic!("something is opened") };
     assert_eq!(world.next(lane), Message::Close { handle: SWEEP });
     let (status, handle, length) = (Status::Ok, 4, 1 << 20);
     world.send(lane, Message::Opened { ticket, status, handle, length }, &[]);
     world.settle();
-    lane
 }
 
 /// As many users as it takes have something open at all of the others that may be dialled; another
@@ -191,7 +196,7 @@ fn peers_that_come_to_be_always_dialled_go_before_idle_ones_and_lanes_are_left_t
     let report = world.shard.report();
     let wanted = report.peers.iter().filter(|peer| !peer.lanes.is_empty()).count();
     assert_eq!(wanted, 100 + 256, "those at which something is open, and those that have to be");
-    // With both lanes of all of these there would be 712; a third of some would be beyond.
+    // As with second addresses, each has three: more than there may be.
     let mut lanes = 0;
     for peer in (100..200).chain(600..856) {
         for class in LaneClass::ALL {
@@ -265,11 +270,7 @@ fn peers_that_leave_are_forgotten_and_the_next_ones_have_newer_epochs() {
         world.settle();
         let (peer, class, epoch) = (format!("p{number}"), LaneClass::Latency, number + 1);
         assert!(world.events.contains(&Event::LaneUp { peer, class, epoch }), "{number}");
-        if let Message::Open { ticket, .. } = world.next(lane) {
-            let (status, handle, length) = (Status::Ok, 4, 1 << 20);
-            world.send(lane, Message::Opened { ticket, status, handle, length }, &[]);
-        }
-        world.settle();
+        answer_open(&mut world, lane);
         // Another one comes while the lane still closes.
         world.command(Command::RemovePeer { peer: PeerId(number) });
         add(&mut world, number + 1, Dialling::Used);
